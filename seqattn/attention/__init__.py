@@ -1,1 +1,1 @@
-"""Attention: heads, a kernel and a position scheme that compose."""
+"""Attention, composed of heads, a kernel and a position scheme."""

@@ -1,4 +1,4 @@
-"""Attention of recurrent decoders: a state asks, the annotations of the source answer."""
+"""Attention of recurrent decoders: the state is the query, source annotations are the keys."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple, Protocol
@@ -14,39 +14,39 @@ from seqattn.ops.precision import wide
 
 
 class Annotations(NamedTuple):
-    """What the encoder says of each source token, made ready for being asked, once a source."""
+    """The encoder's annotation of each source token, with keys projected once per source."""
 
-    keys: Tensor  # (B, S, A) what the score compares with
-    values: Tensor  # (B, S, M) what contexts are made of
-    real: Tensor  # (B, S) bool, True where a token stands
-    places: Tensor  # (B, S) how many tokens stand before each
-    padded: bool  # whether any of them may be padding
+    keys: Tensor  # (B, S, A) compared with queries by the score
+    values: Tensor  # (B, S, M) averaged to contexts
+    real: Tensor  # (B, S) bool, True on tokens
+    places: Tensor  # (B, S) number of tokens before each
+    padded: bool  # False if there is known to be no padding
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor, real: Tensor) -> "Annotations":
-        """Args: as the fields."""
+        """Return annotations with positions computed from `real`. Args: as the fields."""
         places = (real.long().cumsum(dim=1) - 1).clamp(min=0)
         return cls(keys, values, real, places, not all_at_hand(real))
 
     def keep(self, sentences: Tensor) -> "Annotations":
-        """Those of some sentences. Args: sentences: (B',) rows."""
+        """Select the annotations of some sentences. Args: sentences: (B',) rows."""
         keys, values, real, places = (part.index_select(0, sentences) for part in self[:4])
         return Annotations(keys, values, real, places, self.padded)
 
 
 class Alignment(Watched, nn.Module, ABC):
-    """Weights over a source's annotations, and the context that they make.
+    """Attention weights over a source's annotations, and the resulting context.
 
-    One softmax over at most S annotations for each query: time T * S * (A + M), and T * S weights,
-    beside the keys that are projected once a source. For cross-attention of recurrent decoders
-    alone; it is asked step by step, or about a whole target at once.
+    One softmax over at most S annotations per query: time T * S * (A + M), and T * S weights,
+    besides the keys, which are projected once per source. For cross-attention of recurrent
+    decoders, called step by step or for a complete target at once.
 
     Args:
         context_dim: width of a context.
 
     Attributes:
-        before: whether it was published with the decoder's state of before the step asking.
-        normalised: whether a query's weights sum to 1, or to 0 where it sees nothing.
+        before: True if the published query is the decoder's state before the step.
+        normalised: True if a query's weights sum to 1, or to 0 where it sees nothing.
     """
 
     before: ClassVar[bool] = False
@@ -59,55 +59,55 @@ class Alignment(Watched, nn.Module, ABC):
 
     @abstractmethod
     def project(self, memory: Tensor, real: Tensor) -> Annotations:
-        """To be made once and reused. Args: memory: (B, S, M); real: (B, S) bool."""
+        """Project the memory, once per source. Args: memory: (B, S, M); real: (B, S) bool."""
 
     @abstractmethod
     def weights(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
-        """The weights alone: (B, T, S), 0 on padding, as `forward`."""
+        """Return only the weights: (B, T, S), 0 on padding. Args: as `forward`."""
 
     def forward(self, query: Tensor, source: Annotations, steps: Tensor) -> tuple[Tensor, Tensor]:
-        """Context and weights of each query.
+        """Compute the context and weights of each query.
 
         Args:
-            query: (B*K, T, query_dim), the K beams of a sentence next to each other.
-            source: of B sentences.
-            steps: (B*K, T) how many target tokens stand before each query's.
+            query: (B*K, T, query_dim), the K beams of a sentence adjacent.
+            source: annotations of B sentences.
+            steps: (B*K, T) number of target tokens before each query's.
 
         Returns:
-            The context (B*K, T, context_dim), zeros where there is nothing to look at, and the
-            weights (B, K*T, S).
+            The context (B*K, T, context_dim), zeros where nothing is visible, and the weights
+            (B, K*T, S).
         """
         sentences, (rows, length) = source.values.shape[0], query.shape[:2]
         # (B*K, T, Q) -> (B, K*T, Q)
-        asked = query.reshape(sentences, rows // sentences * length, -1)
-        weights = self.weights(asked, source, steps.reshape(asked.shape[:2]))
-        if self.edits:  # weights are shown as they are made, and not of a whole target together
-            asking = asked, source, steps.reshape(asked.shape[:2])
-            used = self.settled(weights[:, None], lambda: self.visible(*asking)[:, None])
+        queries = query.reshape(sentences, rows // sentences * length, -1)
+        arguments = queries, source, steps.reshape(queries.shape[:2])
+        weights = self.weights(*arguments)
+        if self.edits:  # weights are then shown at each step, not for the complete target
+            used = self.watch(weights[:, None], lambda: self.visible(*arguments)[:, None])
             weights = weights if used is None else used[:, 0]
         context = weights.to(source.values.dtype) @ source.values
         return context.reshape(rows, length, self.context_dim), weights  # -> (B*K, T, M)
 
     def visible(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
-        """Where a query may look: bool, broadcastable to (B, T, S). Args: as `weights`."""
+        """Return which annotations a query may attend to: bool, broadcastable to (B, T, S)."""
         return source.real[:, None]
 
     def observe(self, weights: list[Tensor], beams: int) -> None:
-        """Shows a whole target's `joined_steps` at once, where no edit has seen each of them."""
+        """Show the `joined_steps` of a complete target to observers, unless edits saw each step."""
         if self.edits or not self.observers or not weights:
             return
-        whole = joined_steps(weights, beams).flatten(1, 2)[:, None]
+        joined = joined_steps(weights, beams).flatten(1, 2)[:, None]
         for observer in self.observers:
-            observer(whole)
+            observer(joined)
 
 
 def joined_steps(weights: list[Tensor], beams: int) -> Tensor:
-    """The weights (B, K, T, S) of a whole target, from its calls' (B, K*T', S), in their order."""
+    """Join the weights (B, K*T', S) of consecutive calls to those of the target (B, K, T, S)."""
     return torch.cat([part.unflatten(1, (beams, -1)) for part in weights], dim=2)
 
 
 def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """Softmax of scores (B, T, S) over visible keys, in float32; rows that see nothing are 0."""
+    """Return the float32 softmax of scores (B, T, S) over visible keys; 0 in rows without any."""
     scores = wide(scores)
     if visible is None:
         return scores.softmax(dim=-1)
@@ -116,7 +116,7 @@ def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
 
 
 class _Scored(Alignment):
-    """An alignment by a score, over all of the source."""
+    """An alignment by a score function, over the complete source."""
 
     def __init__(self, memory_dim: int, score: Score) -> None:
         super().__init__(memory_dim)
@@ -131,10 +131,10 @@ class _Scored(Alignment):
 
 
 class Bahdanau(_Scored):
-    """Additive attention: e_i = v^T tanh(W_h h_i + W_s s), a softmax, the mean of the h_i.
+    """Additive attention: e_i = v^T tanh(W_h h_i + W_s s), a softmax, a weighted mean of h_i.
 
-    Bahdanau et al. 2015 (arXiv 1409.0473, eq. 5 and 6), where the state before the step asks. As
-    `Alignment` costs, and T * S * A numbers are kept for the backward pass.
+    Bahdanau et al. 2015 (arXiv 1409.0473, eq. 5 and 6), where the query is the state before the
+    step. Costs as `Alignment`, and stores T * S * A numbers for the backward pass.
 
     Args:
         query_dim: width of the decoder's state.
@@ -149,7 +149,7 @@ class Bahdanau(_Scored):
 
 
 class Luong(_Scored):
-    """Luong's global attention (arXiv 1508.04025, section 3.1): the state after the step asks.
+    """Luong's global attention (arXiv 1508.04025, section 3.1), queried after the step.
 
     Args:
         query_dim: width of the decoder's state.
@@ -158,7 +158,7 @@ class Luong(_Scored):
             (h^T s / sqrt(D)).
 
     Raises:
-        UserError: for another score, or unequal widths where dot or scaled needs equal ones.
+        UserError: unknown score, or unequal widths with dot or scaled.
     """
 
     def __init__(self, query_dim: int, memory_dim: int, score: ScoreName) -> None:
@@ -166,9 +166,9 @@ class Luong(_Scored):
 
 
 class NoAlignment(Alignment):
-    """No attention: the source reaches the decoder through its first state alone.
+    """No attention: the source reaches the decoder only through its initial state.
 
-    The encoder-decoder of Sutskever et al. 2014 (arXiv 1409.3215). Its contexts have no width.
+    The encoder-decoder of Sutskever et al. 2014 (arXiv 1409.3215). Its contexts have width 0.
     """
 
     has_weights = False
@@ -184,6 +184,6 @@ class NoAlignment(Alignment):
 
 
 class AlignmentFactory(Protocol):
-    """Makes a decoder's own alignment."""
+    """Factory of a decoder's alignment."""
 
     def __call__(self, query_dim: int, memory_dim: int) -> Alignment: ...

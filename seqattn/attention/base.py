@@ -1,4 +1,4 @@
-"""What every attention offers."""
+"""Interface of attentions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -15,21 +15,21 @@ from seqattn.positions.base import Position
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a kernel can do; a slot refuses a kernel that lacks what it needs.
+    """Capabilities of a kernel; a slot rejects a kernel that lacks what it needs.
 
-    By default it serves an encoder's self-attention, without positions of its own.
+    By default: an encoder's self-attention, without position hooks.
 
     Args:
-        bidirectional: fits an encoder's self-attention.
-        causal: can hide what comes after a query.
+        bidirectional: works as an encoder's self-attention.
+        causal: can hide later keys from a query.
         cross: queries and keys may come from different sequences.
-        incremental: can decode token by token through its cache.
-        hooks: the position hooks that it takes (`embed` always passes, it acts before attention).
-        dropout: can drop attention weights in training.
-        weights: has weights over keys to show.
+        incremental: can decode token by token with a cache.
+        hooks: supported position hooks (`embed` always works, as it acts before attention).
+        dropout: supports dropout on attention weights.
+        weights: has observable weights over keys.
         normalised: each query's weights sum to 1.
-        shared: queries are the keys, so that one projection makes both.
-        crop: its cache can forget the last tokens, as `Cache.crop` does.
+        shared: queries are the keys, with one projection for both.
+        crop: its cache supports `Cache.crop`.
     """
 
     bidirectional: bool = True
@@ -44,17 +44,17 @@ class Abilities:
     crop: bool = False
 
     def fits(self, slot: str) -> bool:
-        """Whether it can serve `slot`: encoder, decoder or cross."""
+        """Return True if the kernel fits `slot`: encoder, decoder or cross."""
         decoder = self.causal and self.incremental
         return {"encoder": self.bidirectional, "decoder": decoder, "cross": self.cross}[slot]
 
     @property
     def copies(self) -> bool:
-        """Whether its weights over a source can be probabilities: they are there and sum to 1."""
+        """True if its weights exist and sum to 1, so that they can serve as copy probabilities."""
         return self.cross and self.weights and self.normalised
 
 
-# what the conformance tests hold every attention to, unless it declares an exception
+# laws that conformance tests check for every attention, unless it declares an exception
 LAWS = {
     "causality": "no output depends on a later token",
     "padding": "real outputs do not depend on padding, on either side",
@@ -70,69 +70,69 @@ LAWS = {
 
 
 class AuxiliaryLoss(NamedTuple):
-    """What an attention adds to the loss of a batch, as routers do to keep all experts in use."""
+    """A term that an attention adds to the loss, as routers do to balance their experts."""
 
-    loss: Tensor  # scalar, per token, weighted by its coefficients: to be added to the task's loss
-    balance: Tensor  # scalar without gradient: load-balance alone, 1 where experts are used alike
+    loss: Tensor  # scalar, per token, weighted by its coefficients; added to the task's loss
+    balance: Tensor  # scalar without gradient: load balance only, 1 for uniform use of the experts
 
 
 class AttentionOutput(NamedTuple):
-    """What an attention makes of queries."""
+    """Output of an attention."""
 
     output: Tensor  # (B*K, T, query_dim)
-    weights: Tensor | None = None  # (B*K, T, S) where asked for, the mean over heads; 0 on padding
+    weights: Tensor | None = None  # (B*K, T, S) if requested, the mean over heads; 0 on padding
 
 
 class Mixer(nn.Module, ABC):
-    """What a layer asks of its self-attention slot: to mix the tokens of a sequence."""
+    """Interface of a layer's self-attention slot, which mixes the tokens of a sequence."""
 
     abilities: Abilities
-    max_length: int | None = None  # longest sequence in tokens, None where there is no limit
+    max_length: int | None = None  # longest sequence in tokens, None for no limit
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Name in error messages."""
         return type(self).__name__
 
     @abstractmethod
     def mix(self, x: Tensor, mask: Mask, position: Position, cache: Cache | None = None) -> Tensor:
-        """Lets tokens x (B*K, T, D) see each other, and the past that `cache` adds them to."""
+        """Mix tokens x (B*K, T, D) with each other and the past in `cache`; append them to it."""
 
     @abstractmethod
     def make_cache(self, beams: int) -> Cache:
-        """An empty cache for `beams` hypotheses per sentence."""
+        """Return an empty cache for `beams` hypotheses per sentence."""
 
 
 class Attention(Mixer):
-    """Attention with its projections: queries from one sequence, keys and values from another."""
+    """Attention with its projections: queries of one sequence, keys and values of another."""
 
     num_heads: int
-    kept_heads: tuple[int, ...] | None = None  # those that pruning left; None for all
-    exceptions: Mapping[str, str] = {}  # as a kernel's
-    # (gated_heads,) what the context of each head is multiplied by; None for 1
+    kept_heads: tuple[int, ...] | None = None  # retained by pruning; None for all
+    exceptions: Mapping[str, str] = {}  # as in `Kernel`
+    # (gated_heads,) factor on the context of each head; None for 1
     gates: Tensor | None = None
-    drop_heads: float = 0.0  # share of heads that DropHead leaves out in training
-    # called in training with its auxiliary loss, by those that have one, while it is set
+    drop_heads: float = 0.0  # share of heads that DropHead drops in training
+    # called in training with the auxiliary loss, if there is one
     collector: Callable[[AuxiliaryLoss], None] | None = None
 
     @property
     def gated_heads(self) -> int:
-        """How many heads `gates` has a number for."""
+        """Number of heads that `gates` applies to."""
         return self.num_heads
 
     @property
     def position_heads(self) -> int:
-        """For how many heads a position scheme is made, those that are pruned included."""
+        """Number of heads of the position scheme, including pruned ones."""
         return self.num_heads
 
     def head_factors(self, rows: Tensor) -> Tensor | None:
-        """What the context of each head is multiplied by: `gates`, and in training DropHead.
+        """Return the factors on each head's context: `gates`, and DropHead in training.
 
-        DropHead (Zhou et al. 2020, arXiv 2004.13342) leaves heads out, for each sentence others,
-        and scales those that are left by all heads over them; none where none is left.
+        DropHead (Zhou et al. 2020, arXiv 2004.13342) drops heads at random for each sentence, and
+        scales the remaining ones by all / remaining; all factors are 0 if none remains.
 
         Args:
-            rows: (B, ...) what knows the batch's size, type and device.
+            rows: (B, ...) a tensor with the size, type and device of the batch.
 
         Returns:
             (gated_heads,) or (B, gated_heads); None for 1.
@@ -141,20 +141,20 @@ class Attention(Mixer):
         if not self.training or self.drop_heads == 0:
             return factors
         draws = torch.rand(len(rows), self.gated_heads, device=rows.device)
-        kept = (draws >= self.drop_heads).to(rows.dtype)
-        kept = kept * (self.gated_heads / kept.sum(dim=1, keepdim=True).clamp(min=1))
-        return kept if factors is None else kept * factors
+        mask = (draws >= self.drop_heads).to(rows.dtype)
+        mask = mask * (self.gated_heads / mask.sum(dim=1, keepdim=True).clamp(min=1))
+        return mask if factors is None else mask * factors
 
     @abstractmethod
     def project(self, memory: Tensor) -> KeysValues:
-        """Keys and values of `memory` (B, S, memory_dim), to be made once and reused."""
+        """Project `memory` (B, S, memory_dim) to keys and values, once for all queries."""
 
     def prepared(self, source: KeysValues, mask: Mask, position: Position) -> KeysValues:
-        """Keys and values of cross-attention as a search reads them, at every step.
+        """Return keys and values of cross-attention in the form that decoding steps read.
 
         Args:
-            source: as `project` gives them.
-            mask, position: of all calls to come.
+            source: as returned by `project`.
+            mask, position: those of all later calls.
         """
         return KeysValues(source.keys.contiguous(), source.values.contiguous())
 
@@ -168,7 +168,7 @@ class Attention(Mixer):
         cache: Cache | None = None,
         need_weights: bool = False,
     ) -> AttentionOutput:
-        """Attends from query (B*K, T, query_dim) to `keys_values`; the rest as a kernel's."""
+        """Attend from query (B*K, T, query_dim) to `keys_values`; see `Kernel.forward`."""
 
     def mix(self, x: Tensor, mask: Mask, position: Position, cache: Cache | None = None) -> Tensor:
         output: Tensor = self(x, self.project(x), mask, position, cache)[0]
@@ -176,7 +176,7 @@ class Attention(Mixer):
 
 
 def length_key(model: object, limit: int) -> str:
-    """The key by which a model reads at most `limit` tokens: of an attention, or of positions."""
+    """Return the key of the setting that limits a model to `limit` tokens."""
     parts = model.modules() if isinstance(model, nn.Module) else ()
     mixers = (part for part in parts if isinstance(part, Mixer))
     ends = any(mixer.max_length == limit for mixer in mixers)
@@ -184,6 +184,6 @@ def length_key(model: object, limit: int) -> str:
 
 
 class AttentionFactory(Protocol):
-    """Makes a layer's own attention."""
+    """Factory of a layer's attention."""
 
     def __call__(self, query_dim: int, memory_dim: int) -> Attention: ...

@@ -1,4 +1,4 @@
-"""Keys and values of what has been decoded so far."""
+"""Caches of keys and values for decoding."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
@@ -16,16 +16,16 @@ class KeysValues(NamedTuple):
     values: Tensor
 
     def keep(self, sentences: Tensor) -> "KeysValues":
-        """Those of some sentences. Args: sentences: (B',) rows of the batch axis."""
+        """Select the keys and values of some sentences. Args: sentences: (B',) batch rows."""
         return KeysValues(*(part.index_select(0, sentences) for part in self))
 
 
 class BeamSlots(NamedTuple):
-    """What the N slots of a cache hold that the beams of a sentence share.
+    """Contents of the N slots of a cache shared by the beams of a sentence.
 
     Args:
         ancestry: (B, K, N) bool, True on the slots that a beam descends from.
-        tokens: (N,) or (B, N) which token, counted from 0, each slot holds.
+        tokens: (N,) or (B, N) index of the token, from 0, in each slot.
     """
 
     ancestry: Tensor
@@ -36,7 +36,7 @@ class Past(NamedTuple):
     """The keys and values (B, G, N, Dh) so far.
 
     Args:
-        slots: None for one beam, whose slot l holds token l.
+        slots: None for a single beam, whose slot l holds token l.
     """
 
     keys: Tensor
@@ -45,35 +45,35 @@ class Past(NamedTuple):
 
 
 class Cache(Protocol):
-    """What a kernel remembers between decoding steps."""
+    """State of a kernel between decoding steps."""
 
     def reorder(self, index: Tensor) -> None:
-        """Beam k of sentence b goes on from beam index[b, k]. Args: index: (B, K)."""
+        """Continue beam k of sentence b from beam index[b, k]. Args: index: (B, K)."""
 
     def keep(self, sentences: Tensor) -> None:
-        """Only these sentences go on. Args: sentences: (B',) rows of the batch axis."""
+        """Drop all but these sentences. Args: sentences: (B',) batch rows."""
 
     def crop(self, length: int) -> None:
-        """Forgets all but the first `length` tokens, padding counted, as `Abilities.crop` says."""
+        """Drop all but the first `length` tokens, padding included, if `Abilities.crop`."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes in use, spare room left out."""
+        """Bytes in use, without spare capacity."""
 
 
 class GrowingCache:
-    """Keys and values of every token so far, in one buffer that grows by an eighth when it is full.
+    """Keys and values of all tokens so far, in a buffer that grows by an eighth when full.
 
-    The beams of a sentence write side by side into one row, and a small table says which of the
-    slots each beam descends from. Reordering beams moves that table; keys and values stay where
-    they were written, and a shared past is stored once more for no one. Before it grows, the buffer
-    loses the slots from which no beam descends any more, where they are a quarter of it: beams soon
-    share most of their past, so that L tokens of K beams take not much more than L slots. On a GPU
-    it keeps them: to count them would wait for all of its work.
+    The beams of a sentence write into one row, and a small table says which slots each beam
+    descends from. Reordering beams changes only that table; keys and values stay in place, and a
+    shared past is stored once. Before it grows, the buffer drops the slots that no beam descends
+    from any more, if they are a quarter of it: beams soon share most of their past, so that L
+    tokens of K beams take little more than L slots. On a GPU it keeps them, as counting them would
+    synchronize.
 
     Args:
         beams: K, hypotheses per sentence.
-        forgets: whether such slots are lost; else slot l*K + k holds token l of beam k.
+        forgets: drop such slots; False keeps token l of beam k in slot l*K + k.
     """
 
     def __init__(self, beams: int = 1, forgets: bool = True) -> None:
@@ -85,10 +85,10 @@ class GrowingCache:
         self._slots: BeamSlots | None = None
 
     def append(self, new: KeysValues) -> Past:
-        """Writes T new tokens and gives all of the past, these included.
+        """Append T new tokens and return the complete past, including them.
 
         Args:
-            new: keys and values (B*K, G, T, Dh), the beams of a sentence next to each other.
+            new: keys and values (B*K, G, T, Dh), the beams of a sentence adjacent.
         """
         steps = new.keys.shape[2]
         keys, values = self._side_by_side(new.keys), self._side_by_side(new.values)
@@ -96,7 +96,7 @@ class GrowingCache:
             self._keys, self._values = keys, values
         else:
             full = self._used + keys.shape[2] > self._keys.shape[2]
-            if full and self.forgets and ops.at_hand(keys):  # to look waits for a GPU
+            if full and self.forgets and ops.at_hand(keys):  # would wait for a GPU
                 self._forget()
             self._keys = self._room(self._keys, keys)
             self._values = self._room(self._values, values)
@@ -106,7 +106,7 @@ class GrowingCache:
         return Past(self._keys[:, :, : self._used], self._values[:, :, : self._used], self._slots)
 
     def _joined(self, sentences: int, steps: int, device: torch.device) -> BeamSlots:
-        """The slots, with those of T new tokens of each beam."""
+        """Return the slots, extended by T new tokens of each beam."""
         own = torch.eye(self.beams, dtype=torch.bool, device=device).repeat(1, steps)
         own = own.expand(sentences, -1, -1)
         tokens = torch.arange(self.length, self.length + steps, device=device)
@@ -126,7 +126,7 @@ class GrowingCache:
     def _room(self, buffer: Tensor, new: Tensor) -> Tensor:
         start, end = self._used, self._used + new.shape[2]
         if end > buffer.shape[2]:
-            size = end + max(end // 8, 4 * self.beams)  # a CPU reads slowly across larger gaps
+            size = end + max(end // 8, 4 * self.beams)  # larger gaps slow down reads on a CPU
             larger = new.new_empty(*buffer.shape[:2], size, buffer.shape[3])
             larger[:, :, :start] = buffer[:, :, :start]
             buffer = larger
@@ -134,7 +134,7 @@ class GrowingCache:
         return buffer
 
     def _forget(self) -> None:
-        """Keeps as many slots as the sentence that needs most, if that drops a quarter or more."""
+        """Reduce the slots to the most that any sentence needs, if that drops a quarter or more."""
         if self._slots is None or self._keys is None or self._values is None:
             return
         ancestry, tokens = self._slots
@@ -142,10 +142,15 @@ class GrowingCache:
         most = int(needed.sum(dim=1).max())
         if 4 * most > 3 * self._used:
             return
-        kept = (~needed).byte().argsort(dim=1, stable=True)[:, :most]  # (B, M), needed ones first
-        tokens = tokens.expand_as(needed).gather(1, kept)
-        self._slots = BeamSlots(ancestry.take_along_dim(kept[:, None], dim=2), tokens)
-        self._keys, self._values = _taken(self._keys, kept), _taken(self._values, kept)
+        retained = (
+            (~needed).byte().argsort(dim=1, stable=True)[:, :most]
+        )  # (B, M), needed ones first
+        tokens = tokens.expand_as(needed).gather(1, retained)
+        self._slots = BeamSlots(ancestry.take_along_dim(retained[:, None], dim=2), tokens)
+        self._keys, self._values = (
+            _gathered(self._keys, retained),
+            _gathered(self._values, retained),
+        )
 
     def reorder(self, index: Tensor) -> None:
         if self._slots is not None:
@@ -170,13 +175,13 @@ class GrowingCache:
         if tokens.dim() == 1:
             used = length * self.beams
             self._slots = BeamSlots(ancestry[:, :, :used], tokens[:used])
-        else:  # they stand in any order
+        else:  # slots are in no order
             ancestry = ancestry & (tokens < length)[:, None]
             self._slots = BeamSlots(ancestry, tokens.clamp(max=max(length - 1, 0)))
 
     @property
     def _used(self) -> int:
-        """N, slots that hold something; there may be room for more."""
+        """Number N of slots in use; the capacity may be larger."""
         return self.length if self._slots is None else self._slots.tokens.shape[-1]
 
     @property
@@ -185,14 +190,14 @@ class GrowingCache:
 
 
 class RowCache(ABC):
-    """A cache of bounded size, with a row of its own for each of the `beams` of a sentence."""
+    """A cache of bounded size, with a separate row for each of a sentence's `beams`."""
 
     def __init__(self, beams: int) -> None:
         self.beams = beams
 
     @abstractmethod
     def select(self, rows: Tensor) -> None:
-        """Only these rows go on. Args: rows: (B'*K,) of the batch axis."""
+        """Drop all but these rows. Args: rows: (B'*K,) batch rows."""
 
     def reorder(self, index: Tensor) -> None:
         if self.beams > 1:
@@ -207,8 +212,8 @@ class RowCache(ABC):
         raise NotImplementedError
 
 
-def _taken(buffer: Tensor, slots: Tensor) -> Tensor:
-    """Some slots (B, M) of each sentence: (B, G, N, Dh) -> (B, G, M, Dh)."""
+def _gathered(buffer: Tensor, slots: Tensor) -> Tensor:
+    """Gather slots (B, M) of each sentence: (B, G, N, Dh) -> (B, G, M, Dh)."""
     sentences, groups, size, width = buffer.shape
     first = torch.arange(sentences * groups, device=slots.device) * size
     rows = first.view(sentences, groups, 1) + slots[:, None]
@@ -216,6 +221,6 @@ def _taken(buffer: Tensor, slots: Tensor) -> Tensor:
 
 
 def bytes_of(*buffers: Tensor | None, used: int) -> int:
-    """Bytes of the first `used` tokens of buffers (B, G, L, Dh); a missing one has none."""
+    """Return the bytes of the first `used` tokens of buffers (B, G, L, Dh); 0 for None."""
     parts = [buffer[:, :, :used] for buffer in buffers if buffer is not None]
     return sum(part.numel() * part.element_size() for part in parts)

@@ -1,4 +1,4 @@
-"""Mixture of attention experts: a router gives each token heads of its own choice."""
+"""Mixture of attention experts: a router chooses heads for each token."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,12 +23,12 @@ from seqattn.positions.base import Position
 
 @dataclass(frozen=True)
 class Balance:
-    """What keeps a router from using a few of its experts only.
+    """Coefficients of the losses that keep a router from using only a few experts.
 
     Args:
-        load: coefficient of the load-balance loss, at least 0; the paper's is 0.01.
-        z: coefficient of the z-loss, which keeps the router's logits small, at least 0; the
-            paper's is 0.001.
+        load: coefficient of the load-balance loss, at least 0; 0.01 in the paper.
+        z: coefficient of the z-loss, which keeps the router's logits small, at least 0; 0.001 in
+            the paper.
     """
 
     load: NotNegative = 0.01
@@ -36,40 +36,39 @@ class Balance:
 
 
 class Routes(NamedTuple):
-    """Where the router sends each token."""
+    """The router's choice of experts for each token."""
 
-    gates: Tensor  # (B, T, H), in float32 at least; they sum to 1 over the chosen experts
-    chosen: Tensor  # (B, T, H) experts, the likeliest first
+    gates: Tensor  # (B, T, H), in at least float32; sum to 1 over the chosen experts
+    chosen: Tensor  # (B, T, H) expert indices, most probable first
     logits: Tensor  # (B, T, E)
 
 
 class MixtureOfAttention(KernelAttention):
     """Each token attends with the k of E experts that a router picks (Zhang et al. 2022).
 
-    Mixture of attention heads (arXiv 2210.05144): an expert is a head with a query and
-    an output projection of its own; keys and values are one head that all share. The output is
-    the experts' mean, weighted by the router's probabilities over the chosen ones; as published,
-    what they are divided by is a constant in the backward pass, so that the router learns even
-    where a token has one expert. No expert has a capacity limit, so that neither padding nor the
-    rest of a batch changes what a token gets.
+    Mixture of attention heads (arXiv 2210.05144): an expert is a head with its own query and
+    output projections; all share a single key and value head. The output is the experts' mean,
+    weighted by the router's probabilities over the chosen ones; as published, their normaliser is
+    a constant in the backward pass, so that the router learns even with one expert per token. No
+    expert has a capacity limit, so that neither padding nor the rest of a batch affects a token.
 
     Time and memory are those of a kernel with H = k query heads and one key head; the query and
     output projections are one matrix product each over all experts, E/k times those of
-    multi-head attention. The cache holds 2 * Dh numbers a token. Bidirectional, causal, cross and
-    incremental where the kernel is. What a kernel or a position scheme has per head goes by the
-    rank of an expert with a token, the likeliest first.
+    multi-head attention. The cache holds 2 * Dh numbers per token. Bidirectional, causal, cross and
+    incremental if the kernel is. Per-head parameters of a kernel or position scheme belong to the
+    rank of an expert for a token, most probable first.
 
     Args:
         query_dim: width of the queries' sequence and of the output.
-        memory_dim: width of the sequence that gives keys and values.
-        num_heads: experts k of each token, its query heads H; divides query_dim.
-        num_experts: experts E in all, at least num_heads.
-        kernel: makes the kernel from the shape of the heads, of which one is for keys.
+        memory_dim: width of the sequence of keys and values.
+        num_heads: experts k per token, its query heads H; divides query_dim.
+        num_experts: total experts E, at least num_heads.
+        kernel: builds the kernel from the shape of the heads, with one key head.
         dropout: share of attention weights dropped in training.
         balance: coefficients of the auxiliary losses; None for the default.
 
     Raises:
-        UserError: where the counts do not fit each other, or the kernel cannot do with them.
+        UserError: the counts are incompatible with each other or with the kernel.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class MixtureOfAttention(KernelAttention):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Xavier, an expert's projections with the fans of multi-head attention's."""
+        """Initialise by Xavier, an expert's projections with the fans of multi-head attention."""
         dim = self.query.in_features
         bound = (6 / (dim + dim)) ** 0.5
         for projection in (self.query, self.output):
@@ -132,7 +131,7 @@ class MixtureOfAttention(KernelAttention):
         cache: Cache | None = None,
         need_weights: bool = False,
     ) -> AttentionOutput:
-        """As `Attention.forward`; the mean over heads is the one that the gates weight."""
+        """Attend as `Attention.forward`; weights are the mean over heads weighted by the gates."""
         routes = self.route(query)
         width = self.query.out_features // self.num_experts
         places = routes.chosen[..., None].expand(-1, -1, -1, width)  # (B, T, H, Dh)
@@ -141,12 +140,14 @@ class MixtureOfAttention(KernelAttention):
         context, weights = self.kernel(q, keys_values, mask, position, cache, need_weights)
         if weights is not None:
             counted = routes.gates
-            if self.gates is not None:  # an expert that is taken out shows nothing
+            if self.gates is not None:  # a removed expert shows no weights
                 counted = counted * self.gates.clamp(min=0)[routes.chosen]
-            # the backward pass must know that gates sum to 1, or the mean is no distribution there
+            # differentiate through the normalisation, so that the mean stays a distribution
             counted = counted / counted.sum(dim=-1, keepdim=True).clamp(min=1e-30)
             weights = (weights * counted.transpose(1, 2)[..., None]).sum(dim=1)
-        if self.training:  # collected or not: a recomputed layer must do the same again
+        if (
+            self.training
+        ):  # even if not collected: a recomputed layer must repeat the same operations
             loss = self._auxiliary(routes, mask.real_queries)
             if self.collector is not None:
                 self.collector(loss)
@@ -158,18 +159,18 @@ class MixtureOfAttention(KernelAttention):
         return AttentionOutput(self.output(spread.flatten(2)), weights)  # (B, T, E*Dh) -> (B, T, D)
 
     def route(self, query: Tensor) -> Routes:
-        """The experts of each token of (B, T, D); in float32, or rounding would choose others."""
+        """Choose the experts of each token (B, T, D), in float32, as rounding could change them."""
         with torch.autocast(query.device.type, enabled=False):
             logits = F.linear(wide(query), wide(self.router.weight))
         best, chosen = logits.softmax(dim=-1).topk(self.num_heads, dim=-1)
         return Routes(best / best.sum(dim=-1, keepdim=True).detach(), chosen, logits)
 
     def _auxiliary(self, routes: Routes, real: Tensor | None) -> AuxiliaryLoss:
-        """Load-balance and z-loss over the real tokens of a batch.
+        """Compute load-balance and z-loss over the real tokens of a batch.
 
         Args:
-            routes: of the queries.
-            real: (B, T) bool, which queries are tokens; None where all are.
+            routes: routes of the queries.
+            real: (B, T) bool, True for queries that are tokens; None if all are.
         """
         logits = routes.logits
         weight = logits.new_ones(logits.shape[:2]) if real is None else real.to(logits.dtype)
@@ -188,22 +189,22 @@ class MixtureOfAttention(KernelAttention):
 
 @contextmanager
 def auxiliary_losses(model: nn.Module) -> Iterator[list[AuxiliaryLoss]]:
-    """Collects the losses that the attentions of `model` have in training.
+    """Collect the auxiliary losses of the attentions in `model` during training.
 
-    A training loop of one's own adds them to its loss:
+    Add them to the loss of a custom training loop:
 
         with auxiliary_losses(model) as losses:
             loss = cross_entropy(model(source, target), ...)
         loss = loss + sum(part.loss for part in losses)
 
-    Leave the block before the backward pass: with activation checkpointing that pass calls the
-    layers again, and each loss would be listed twice.
+    Leave the block before the backward pass: with activation checkpointing, that pass calls the
+    layers again and would list each loss twice.
 
     Args:
-        model: any module that holds attentions; in training mode, or nothing is collected.
+        model: any module that contains attentions, in training mode; else nothing is collected.
 
     Yields:
-        The losses, filled call by call; it stays empty where no attention has one.
+        A list to which each call adds its loss; empty if no attention has one.
     """
     attentions = [module for module in model.modules() if isinstance(module, Attention)]
     losses: list[AuxiliaryLoss] = []

@@ -1,4 +1,4 @@
-"""Multi-head, grouped-query and multi-query attention: one class; and from one to another."""
+"""Multi-head, grouped-query and multi-query attention, and conversion between them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from seqattn.positions.base import Position
 
 
 class KernelAttention(Attention):
-    """What attentions share that leave the heads' attending to a kernel.
+    """Base of attentions whose heads are computed by a kernel.
 
-    Args and errors as `MultiHeadAttention`'s.
+    Args and errors as for `MultiHeadAttention`.
     """
 
     def __init__(
@@ -64,42 +64,42 @@ class KernelAttention(Attention):
         return self.kernel.make_cache(beams)
 
 
-def _counts(kept: Sequence[int], num_heads: int, group: int) -> tuple[int, int]:
-    """How many query and key heads are left of `num_heads` in groups of `group`."""
-    if not kept or list(kept) != sorted({head for head in kept if 0 <= head < num_heads}):
+def _counts(heads: Sequence[int], num_heads: int, group: int) -> tuple[int, int]:
+    """Return the numbers of retained query and key heads, of `num_heads` in groups of `group`."""
+    if not heads or list(heads) != sorted({head for head in heads if 0 <= head < num_heads}):
         most = num_heads - 1
-        raise BadValue("kept_heads", f"must be some of 0 to {most} in their order, got {kept}")
-    sizes = set((left := Counter(head // group for head in kept)).values())
+        raise BadValue("kept_heads", f"must be some of 0 to {most} in their order, got {heads}")
+    sizes = set((left := Counter(head // group for head in heads)).values())
     if len(sizes) > 1:
-        reason = f"must leave as many query heads to each key head, got {list(kept)}"
+        reason = f"must leave as many query heads to each key head, got {list(heads)}"
         raise BadValue("kept_heads", reason)
-    return len(kept), len(left)
+    return len(heads), len(left)
 
 
 class MultiHeadAttention(KernelAttention):
-    """Projects to heads, lets a kernel attend, projects back.
+    """Attention over several heads: projections around a kernel.
 
     `num_kv_heads` equal to `num_heads` is multi-head attention (Vaswani et al. 2017, arXiv
-    1706.03762), 1 is multi-query (Shazeer 2019, arXiv 1911.02150), between them grouped-query
-    (Ainslie et al. 2023, arXiv 2305.13245). Time and memory are the kernel's, and the
-    projections'; the cache holds 2 * G * Dh numbers a token.
+    1706.03762), 1 is multi-query (Shazeer 2019, arXiv 1911.02150), values between are grouped-query
+    (Ainslie et al. 2023, arXiv 2305.13245). Time and memory are those of the kernel and the
+    projections; the cache holds 2 * G * Dh numbers per token.
 
     Args:
         query_dim: width of the queries' sequence and of the output.
-        memory_dim: width of the sequence that gives keys and values.
+        memory_dim: width of the sequence of keys and values.
         num_heads: query heads H; divides query_dim.
         num_kv_heads: key and value heads G; divides num_heads.
-        kernel: makes the kernel from the shape of the heads.
+        kernel: builds the kernel from the shape of the heads.
         dropout: share of attention weights dropped in training.
-        bias: whether the four projections have a bias.
-        kept_heads: of `num_heads`, counted from 0, those that pruning left, in their order; None
-            for all. A key head stays while one of its query heads does, which must be as many for
-            each; widths of heads, and what positions give a head, stay as they were.
+        bias: add a bias to the four projections.
+        kept_heads: heads retained by pruning, in ascending order from 0; None for all. A key head
+            stays if one of its query heads does, and each must keep equally many; head widths and
+            the positions of a head do not change.
 
-    A kernel with `abilities.shared` has no query projection: the keys' serves both.
+    With a kernel of `abilities.shared` there is no query projection: the keys are the queries.
 
     Raises:
-        UserError: where the head counts do not divide, or the kernel cannot do with them.
+        UserError: the head counts do not divide, or the kernel does not support them.
     """
 
     def __init__(
@@ -159,26 +159,26 @@ class MultiHeadAttention(KernelAttention):
         return AttentionOutput(self.output(merged), self._mean(weights))
 
     def _mean(self, weights: Tensor | None) -> Tensor | None:
-        """The mean of weights (B, H, T, S) over heads, which count as much as `gates` says."""
+        """Return the mean of weights (B, H, T, S) over heads, weighted by `gates`."""
         if weights is None or self.gates is None:
             return None if weights is None else weights.mean(dim=1)
         shares = self.gates.clamp(min=0)
-        shares = shares / shares.sum().clamp(min=1e-30)  # no weights where all heads are out
+        shares = shares / shares.sum().clamp(min=1e-30)  # zero weights if all gates are 0
         return (weights * shares.to(weights.dtype)[:, None, None]).sum(dim=1)
 
 
 def pool_key_heads(source: nn.Module, target: nn.Module) -> None:
-    """Copies the weights of `source` into `target`, which may have fewer key and value heads.
+    """Copy the parameters of `source` into `target`, which may have fewer key and value heads.
 
-    Each key head of `target` is the mean of the heads it stands for, and so is each value head
-    (Ainslie et al. 2023, arXiv 2305.13245, section 2.1). With as many heads it is a plain copy.
+    Each key and value head of `target` is the mean of those it replaces (Ainslie et al. 2023,
+    arXiv 2305.13245, section 2.1). With equal head counts this is a plain copy.
 
     Args:
-        source: any module that holds multi-head attentions.
-        target: the same, but for `num_kv_heads`, which divides that of `source` everywhere.
+        source: any module that contains multi-head attentions.
+        target: the same module except for `num_kv_heads`, which divides that of `source`.
 
     Raises:
-        UserError: where something else than key and value projections differs in shape.
+        UserError: parameters other than key and value projections differ in shape.
     """
     state = source.state_dict()
     for name, attention in target.named_modules():

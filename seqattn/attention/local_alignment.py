@@ -1,4 +1,4 @@
-"""Luong's local attention: a window around the place where a recurrent decoder is to look."""
+"""Luong's local attention: a window around an aligned source position."""
 
 from torch import Tensor, nn
 
@@ -12,8 +12,8 @@ from seqattn.ops.precision import wide
 class LuongLocal(Luong):
     """Luong's local attention (arXiv 1508.04025, section 3.2): a window around a position p_t.
 
-    Here, local-m: p_t = t, tokens counted from 0 on both sides and padding left out, so a target
-    that runs `window` tokens past its source's end sees nothing. The softmax is over
+    This class is local-m: p_t = t, with tokens counted from 0 on both sides, without padding, so
+    that target tokens more than `window` beyond the source's end see nothing. The softmax is over
     [p_t - window, p_t + window].
 
     Args and errors as `Luong`'s, and:
@@ -35,26 +35,26 @@ class LuongLocal(Luong):
         return self._near(self._offset(query, source, steps), source)
 
     def _offset(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
-        """How far each source token stands from each p_t: (B, T, S)."""
+        """Return the offset of each source token from each p_t: (B, T, S)."""
         return source.places[:, None] - self.centre(query, source, steps)[..., None]
 
     def _near(self, offset: Tensor, source: Annotations) -> Tensor:
         return (offset.abs() <= self.window) & source.real[:, None]
 
     def centre(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
-        """p_t (B, T) of each query."""
+        """Return p_t of each query: (B, T)."""
         return steps
 
     def nearness(self, offset: Tensor) -> Tensor | float:
-        """What weights are multiplied by, at offsets (B, T, S) from p_t."""
+        """Return the factor on the weights, at offsets (B, T, S) from p_t."""
         return 1.0
 
 
 class LuongLocalPredictive(LuongLocal):
-    """Luong's local-p (arXiv 1508.04025, eq. 9 and 10): the model predicts where to look.
+    """Luong's local-p (arXiv 1508.04025, eq. 9 and 10): the model predicts the position.
 
-    p_t = S sigmoid(v_p^T tanh(W_p s)) with S the sentence's own length, and the window's weights
-    are multiplied by exp(-(i - p_t)^2 / (2 sigma^2)), sigma = window / 2. So they sum to less
+    p_t = S sigmoid(v_p^T tanh(W_p s)) with S the length of the sentence, and weights in the window
+    are multiplied by exp(-(i - p_t)^2 / (2 sigma^2)), sigma = window / 2, so that they sum to less
     than 1.
     """
 

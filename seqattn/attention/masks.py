@@ -1,4 +1,4 @@
-"""A mask is a small value: which keys are real, whether it is causal, where the queries stand."""
+"""Masks: which keys are real, causality, and the positions of queries."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,14 +15,14 @@ from seqattn.errors import UserError
 
 
 def positions_of(real: Tensor) -> Tensor:
-    """Positions that count real tokens only, so that padding on either side moves nothing.
+    """Return positions that count only real tokens, so that padding on either side has no effect.
 
     Args:
-        real: (B, S) bool, True where a token stands.
+        real: (B, S) bool, True on tokens.
 
     Returns:
-        (S,) where every row starts with a token, else (B, S); padding before the first gets 0.
-        Where sequences are split over ranks, (B, S) positions in whole ones.
+        (S,) if every row starts with a token, else (B, S); padding before the first gets 0. If
+        sequences are split over ranks, (B, S) positions in the complete sequences.
     """
     before = tokens_before(real)
     if before is not None:
@@ -32,14 +32,14 @@ def positions_of(real: Tensor) -> Tensor:
     return (real.long().cumsum(dim=1) - 1).clamp(min=0)
 
 
-_known = ContextVar("padded right", default=False)  # of this thread alone
+_known = ContextVar("padded right", default=False)  # per thread
 
 
 @contextmanager
 def padded_right() -> Iterator[None]:
-    """Within the block no padding stands before a token, as in all batches of `data`.
+    """Declare that within the block no padding precedes a token, as in all batches of `data`.
 
-    Elsewhere ids are looked at, and looking at what is on a GPU waits for all of its work.
+    Otherwise ids are inspected, which synchronizes a GPU.
     """
     before = _known.set(True)
     try:
@@ -49,34 +49,34 @@ def padded_right() -> Iterator[None]:
 
 
 def padded_as_now() -> AbstractContextManager[None]:
-    """A block in which as much is known of padding as here, for what is computed again later."""
-    compiles = torch.compiler.is_compiling()  # to code that asks nobody
+    """Return a context that restores the current padding assumption, for recomputation."""
+    compiles = torch.compiler.is_compiling()  # the value is fixed at compile time
     return nullcontext() if compiles or not _known.get() else padded_right()
 
 
 def tokens_begin(real: Tensor) -> bool:
-    """Whether every row of real (B, S) begins with a token, as far as is known."""
+    """Return True if every row of real (B, S) is known to begin with a token."""
     if torch.compiler.is_compiling():
         return False
     return _known.get() or bool(real[:, 0].all())
 
 
 def all_at_hand(condition: Tensor) -> bool:
-    """Whether all of it holds, on a CPU; False elsewhere, where looking would wait for a GPU."""
+    """Return True if all of `condition` holds, on a CPU; False elsewhere, to avoid a GPU sync."""
     return ops.at_hand(condition) and bool(condition.all())
 
 
 def real_first(real: Tensor | None) -> Tensor | None:
-    """The order that puts every row's tokens first, in their own order, and its padding last.
+    """Return the order that moves each row's tokens to the front and its padding to the end.
 
-    For kernels that cut a sequence into pieces, which then never depend on padding: gather with it
-    before, with its `argsort(dim=1)` after.
+    It makes kernels that split a sequence independent of padding: gather with it before, and
+    with its `argsort(dim=1)` after.
 
     Args:
-        real: (B, S) bool, True where a token stands; None where all do.
+        real: (B, S) bool, True on tokens; None if all are.
 
     Returns:
-        (B, S) indices, or None where the tokens already stand first.
+        (B, S) indices, or None if the tokens are already at the front.
     """
     if real is None:
         return None
@@ -87,30 +87,30 @@ def real_first(real: Tensor | None) -> Tensor | None:
 
 
 class Visible(NamedTuple):
-    """What a softmax over keys may count, each row of it having something to count.
+    """Keys visible to a softmax, with at least one in each row.
 
     Args:
-        keys: bool, broadcastable to (B, H, T, S); all True for a query with nothing to look at.
-        alone: bool, broadcastable to (B, H, T, 1): the queries with nothing to look at; None for
-            none.
+        keys: bool, broadcastable to (B, H, T, S); all True for a query without visible keys.
+        empty_rows: bool, broadcastable to (B, H, T, 1), True for queries without visible keys;
+            None if there are none.
     """
 
     keys: Tensor
-    alone: Tensor | None
+    empty_rows: Tensor | None
 
 
 @dataclass(frozen=True)
 class Mask:
-    """What each query may look at. True = may look.
+    """Keys that each query may attend to. True = may attend.
 
     Args:
         query_positions: (T,) or (B, T), positions of the queries.
         key_positions: (S,) or (B, S), positions of the keys, cached ones included.
-        real: (B, S) bool, True where a key is a token; None where all are.
-        causal: a query sees only the keys that do not stand after it.
-        extra: the user's own mask, bool, broadcastable to (B, H, T, S); None for none.
-        real_queries: (B, T) bool, True where a query is a token; None where all count as such. It
-            hides nothing: it is for what is summed or counted over queries.
+        real: (B, S) bool, True where a key is a token; None if all are.
+        causal: a query sees only keys at its own or earlier positions.
+        extra: the user's own mask, bool, broadcastable to (B, H, T, S); or None.
+        real_queries: (B, T) bool, True where a query is a token; None if all are. It hides
+            nothing, and is used for sums and counts over queries.
     """
 
     query_positions: Tensor
@@ -122,30 +122,30 @@ class Mask:
 
     @classmethod
     def full(cls, real: Tensor) -> "Mask":
-        """Every token sees every token. Args: real: (B, S) bool."""
+        """Return the mask in which every token sees every token. Args: real: (B, S) bool."""
         positions = positions_of(real)
         return cls(positions, positions, real, real_queries=real)
 
     def joined(self, extra: Tensor | None) -> "Mask":
-        """The same mask with a bool tensor joined to it by "and"."""
+        """Return the mask combined with a bool tensor by logical and."""
         if extra is None:
             return self
         return replace(self, extra=extra if self.extra is None else self.extra & extra)
 
     @property
     def queries(self) -> int:
-        """T, the number of queries."""
+        """Number of queries T."""
         return self.query_positions.shape[-1]
 
     @property
     def keys(self) -> int:
-        """S, the number of keys; the last T of them are the queries' own where it is causal."""
+        """Number of keys S; if causal, the last T are those of the queries."""
         return self.key_positions.shape[-1]
 
     def last_keys(self, count: int) -> Tensor:
-        """Positions of the last `count` keys; the queries' tensor itself where these are the keys.
+        """Return positions of the last `count` keys; the queries' tensor itself if both coincide.
 
-        A position scheme then makes its tables for both, and for all layers, once.
+        A position scheme then computes its tables once, for both and for all layers.
         """
         same = self.causal or self.key_positions is self.query_positions
         if same and count == self.queries:
@@ -154,13 +154,13 @@ class Mask:
 
     @property
     def is_plain_causal(self) -> bool:
-        """Whether the causal triangle over equal lengths is all there is to it."""
+        """True if the mask is only the causal triangle over equal lengths."""
         return (
             self.causal and self.real is None and self.extra is None and self.queries == self.keys
         )
 
     def dense(self) -> Tensor | None:
-        """The mask as a bool tensor broadcastable to (B, H, T, S); None where all is allowed."""
+        """Return the mask as bool, broadcastable to (B, H, T, S); None if all is allowed."""
         allowed = self.extra
         if self.real is not None:
             real = self.real[:, None, None, :]
@@ -174,17 +174,17 @@ class Mask:
 
     @property
     def visible(self) -> Visible | None:
-        """`dense` made safe for a softmax, which of a row of -inf makes NaN; None for no mask.
+        """Return `dense` made safe for a softmax, which is NaN for rows of -inf; None for no mask.
 
-        Made once, since every layer asks for it.
+        Cached, as every layer calls it.
         """
         if torch.compiler.is_compiling():
             return self._visible()
         known = vars(self)
-        if "made_visible" not in known:
-            known["made_visible"] = self._visible()
-        made: Visible | None = known["made_visible"]
-        return made
+        if "cached_visible" not in known:
+            known["cached_visible"] = self._visible()
+        visible: Visible | None = known["cached_visible"]
+        return visible
 
     def _visible(self) -> Visible | None:
         allowed = self.dense()
@@ -193,21 +193,21 @@ class Mask:
         seeing = allowed.any(dim=-1, keepdim=True)
         if all_at_hand(seeing):
             return Visible(allowed, None)
-        alone = ~seeing
-        return Visible(allowed | alone, alone)
+        empty_rows = ~seeing
+        return Visible(allowed | empty_rows, empty_rows)
 
 
-_groups: list[dist.ProcessGroup] = []  # that sequences are split over, the last one now
+_groups: list[dist.ProcessGroup] = []  # groups that sequences are split over, innermost last
 
 
 def split_group() -> dist.ProcessGroup | None:
-    """The group that sequences are split over now; None where each process has them whole."""
+    """Return the group that sequences are currently split over; None if they are not split."""
     return _groups[-1] if _groups else None
 
 
 @contextmanager
 def split_over(group: dist.ProcessGroup) -> Iterator[None]:
-    """Within the block, sequences are split over `group`, rank r holding the r-th part."""
+    """Split sequences over `group` within the block, rank r holding the r-th part."""
     _groups.append(group)
     try:
         yield
@@ -216,9 +216,9 @@ def split_over(group: dist.ProcessGroup) -> Iterator[None]:
 
 
 def tokens_before(real: Tensor) -> Tensor | None:
-    """How many real tokens of each sentence the ranks before this one hold: (B, 1).
+    """Return the number of each sentence's real tokens on earlier ranks: (B, 1).
 
-    None where sequences are not split. Args: real: (B, T) bool, this rank's part.
+    None if sequences are not split. Args: real: (B, T) bool, this rank's part.
     """
     group = split_group()
     if group is None:
@@ -234,7 +234,7 @@ def tokens_before(real: Tensor) -> Tensor | None:
 
 
 def gathered(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """What every rank of `group` has as `x`, by rank: (ranks, ...)."""
+    """Return `x` of every rank of `group`, by rank: (ranks, ...)."""
     parts = [torch.empty_like(x) for _ in range(group.size())]
     dist.all_gather(parts, x.contiguous(), group=group)
     return torch.stack(parts)

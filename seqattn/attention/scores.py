@@ -1,4 +1,4 @@
-"""Score functions: how well a decoder's state and an annotation of the source fit."""
+"""Score functions of a decoder's state and a source annotation."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,37 +12,34 @@ from seqattn.errors import UserError
 from seqattn.ops.layers import Linear
 from seqattn.ops.memory import block_numbers
 
-_BLOCK_NUMBERS = (
-    1 << 20
-)  # numbers inside the tanh at once on a CPU: 4 MiB in float32, for its caches
+_BLOCK_NUMBERS = 1 << 20  # inputs of the tanh at once on a CPU: 4 MiB in float32, to fit the caches
 
 
 class Score(nn.Module, ABC):
-    """Scores every query against every annotation of its sentence."""
+    """Base of score functions, for every query and every annotation of its sentence."""
 
     @abstractmethod
     def project(self, memory: Tensor) -> Tensor:
-        """Keys (B, S, A) of annotations (B, S, M): all that does not depend on the query."""
+        """Return keys (B, S, A) of annotations (B, S, M): the part independent of the query."""
 
     @abstractmethod
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Scores (B, T, S) of queries (B, T, Q) and keys (B, S, A)."""
+        """Return scores (B, T, S) of queries (B, T, Q) and keys (B, S, A)."""
 
 
 class ProductScore(Score):
-    """h_i^T s (Luong et al. 2015, arXiv 1508.04025, eq. 8), over sqrt(D) where `scaled`.
+    """h_i^T s (Luong et al. 2015, arXiv 1508.04025, eq. 8), divided by sqrt(D) if `scaled`.
 
-    Where it is `general`, h_i^T W s: W meets the annotations, once a sentence, where training asks
-    often.
+    If `general`, h_i^T W s, with W applied to the annotations, once per sentence.
 
     Args:
         query_dim: width D of a state.
-        memory_dim: width of an annotation; the same unless it is general.
-        general: whether there is a W.
+        memory_dim: width of an annotation; equal to `query_dim` unless `general`.
+        general: use a matrix W.
         scaled: divide by sqrt(D), as Vaswani et al. 2017 (arXiv 1706.03762) do.
 
     Raises:
-        UserError: for unequal widths without a W.
+        UserError: unequal widths without W.
     """
 
     def __init__(
@@ -64,8 +61,8 @@ class ProductScore(Score):
         return memory if self.key is None else self.key(memory)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        asked = query if self.factor is None else query * self.factor
-        return asked @ keys.transpose(1, 2)
+        scaled = query if self.factor is None else query * self.factor
+        return scaled @ keys.transpose(1, 2)
 
 
 class AdditiveScore(Score):
@@ -92,13 +89,13 @@ class AdditiveScore(Score):
         return self.key(memory)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        asked = self.query(query)
+        queries = self.query(query)
         rows = max(1, block_numbers(keys, _BLOCK_NUMBERS) // max(1, keys.numel()))
-        parts = [self._block(part, keys) for part in asked.split(rows, dim=1)]
+        parts = [self._block(part, keys) for part in queries.split(rows, dim=1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
-    def _block(self, asked: Tensor, keys: Tensor) -> Tensor:
-        inside = ops.tanh_(asked[:, :, None] + keys[:, None])  # (B, T, S, A)
+    def _block(self, queries: Tensor, keys: Tensor) -> Tensor:
+        inside = ops.tanh_(queries[:, :, None] + keys[:, None])  # (B, T, S, A)
         scores: Tensor = self.v(inside)[..., 0]
         return scores
 
@@ -107,10 +104,10 @@ ScoreName = Literal["dot", "general", "concat", "scaled"]
 
 
 def make_score(name: ScoreName, query_dim: int, memory_dim: int) -> Score:
-    """One of Luong's scores: dot, general, concat or scaled.
+    """Build one of Luong's scores: dot, general, concat or scaled.
 
     Raises:
-        UserError: for unequal widths where dot or scaled needs equal ones.
+        UserError: unequal widths with dot or scaled.
     """
     if name == "concat":
         return AdditiveScore(query_dim, memory_dim)

@@ -1,33 +1,33 @@
-"""Weights that `analysis` looks at, and may edit."""
+"""Attention weights that `analysis` observes and edits."""
 
 from collections.abc import Callable
 
 from torch import Tensor
 
 Observer = Callable[[Tensor], None]
-"""Shown weights (B, H, T, S)."""
+"""Callback that gets weights (B, H, T, S)."""
 Edit = Callable[[Tensor, Tensor | None], Tensor]
-"""From true weights (B, H, T, S), and bool broadcastable to them, True where a query may look (None
-where it may everywhere), to those that are used instead."""
+"""Function of the true weights (B, H, T, S), and of a bool tensor broadcastable to them, True where
+a query may attend (None for everywhere), that returns the weights to use instead."""
 
 
 class Watched:
-    """What makes weights that can be observed, and edited, while a block of `analysis` runs."""
+    """Base of modules whose weights can be observed and edited within a block of `analysis`."""
 
     observers: tuple[Observer, ...] = ()  # called with the weights of each call, after all edits
-    edits: tuple[Edit, ...] = ()  # each gives others in place of those that it is given
+    edits: tuple[Edit, ...] = ()  # each replaces the weights
 
     @property
     def watched(self) -> bool:
-        """Whether anyone asks for the weights."""
+        """True if there are observers or edits."""
         return bool(self.observers or self.edits)
 
-    def settled(self, weights: Tensor, visible: Callable[[], Tensor | None]) -> Tensor | None:
-        """Shows weights, edited where an edit asks to; those that must make the context, if any.
+    def watch(self, weights: Tensor, visible: Callable[[], Tensor | None]) -> Tensor | None:
+        """Apply edits and show the weights to observers; return them if edited, else None.
 
         Args:
             weights: (B, H, T, S).
-            visible: gives what an edit is told of where queries may look.
+            visible: returns the mask that edits get.
         """
         if self.edits:
             kind, seen = weights.dtype, visible()

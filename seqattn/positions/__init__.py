@@ -1,4 +1,4 @@
-"""Position schemes: how a model knows where a token stands."""
+"""Position schemes."""
 
 from seqattn.positions.absolute import LearnedPosition, SinusoidalPosition
 from seqattn.positions.base import Position, Stack

@@ -34,7 +34,7 @@ class LearnedPosition(Position):
     """A learned vector per position, up to a fixed length (Gehring et al. 2017, arXiv 1705.03122).
 
     Args:
-        stack: what it serves.
+        stack: the stack of layers.
         max_length: positions in the table, in tokens.
 
     Raises:
@@ -50,7 +50,7 @@ class LearnedPosition(Position):
         nn.init.normal_(self.table.weight, std=stack.dim**-0.5)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        # a look at positions on a GPU would wait for it: what trains or searches checks lengths
+        # reading positions would synchronize a GPU: training and search check lengths beforehand
         longest = int(positions.max()) + 1 if ops.at_hand(positions) else x.shape[1]
         limit = self.table.num_embeddings
         if longest > limit:

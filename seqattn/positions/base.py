@@ -1,4 +1,4 @@
-"""What a position scheme may do: five hooks, each the identity until a scheme overrides it."""
+"""Base of position schemes: five hooks, each without effect by default."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Stack:
-    """The stack of layers that a scheme serves.
+    """The stack of layers that uses a position scheme.
 
     Args:
         dim: model width D.
         num_heads: query heads H of its self-attention.
         layers: how many layers it has.
-        bidirectional: an encoder, where queries also see what follows them; False for a decoder.
-        kept_heads: of each layer the heads that pruning left; () where it left all.
+        bidirectional: True for an encoder, where queries also see later tokens.
+        kept_heads: for each layer the heads retained by pruning; () if none was pruned.
     """
 
     dim: int
@@ -26,23 +26,23 @@ class Stack:
 
     @property
     def head_dim(self) -> int:
-        """Width of a head Dh."""
+        """Width Dh of a head."""
         return self.dim // self.num_heads
 
     def heads(self, layer: int) -> list[int]:
-        """The heads that a layer has, by their numbers among `num_heads`."""
+        """Return the indices, among `num_heads`, of the heads that a layer has."""
         return list(self.kept_heads[layer] if self.kept_heads else range(self.num_heads))
 
 
 class Position(nn.Module):
-    """No position at all, and the base of every scheme (`position=none`).
+    """No positions (`position=none`), and the base of every scheme.
 
     One instance serves a whole stack of layers; `at_layer` gives the part that one layer uses.
-    A scheme overrides only the hooks it acts through and names them in `hooks`, so that a kernel
-    can refuse a scheme whose hooks it does not take.
+    A scheme overrides only the hooks it needs and names them in `hooks`, so that a kernel can
+    reject a scheme whose hooks it does not support.
 
     Args:
-        stack: what it serves.
+        stack: the stack of layers.
     """
 
     hooks: frozenset[str] = frozenset()
@@ -53,25 +53,25 @@ class Position(nn.Module):
         self.stack = stack
 
     def at_layer(self, layer: int) -> "Position":
-        """The part that layer number `layer` (from 0) uses; the shared part itself by default."""
+        """Return the part that layer number `layer` (from 0) uses; by default the scheme itself."""
         return self
 
     def prepared(self) -> "Position":
-        """The same with what no query changes worked out, for as long as its weights stay."""
+        """Return the scheme with all query-independent tensors precomputed, for fixed weights."""
         return self
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Adds positions, (T,) or (B, T) whole numbers from 0, to embeddings (B, T, D)."""
+        """Add positions, (T,) or (B, T) integers from 0, to embeddings (B, T, D)."""
         return x
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Turns queries or keys (B, H or G, T, Dh) by their positions, (T,) or (B, T)."""
+        """Rotate queries or keys (B, H or G, T, Dh) by their positions, (T,) or (B, T)."""
         return x
 
     def score_term(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
     ) -> Tensor | None:
-        """What to add to the scaled scores of a block of queries and keys.
+        """Return the term added to the scaled scores of a block of queries and keys.
 
         Args:
             q: (B, H, T, Dh).
@@ -80,27 +80,27 @@ class Position(nn.Module):
             k_positions: (S,) or (B, S).
 
         Returns:
-            Broadcastable to (B, H, T, S), or None for nothing.
+            Broadcastable to (B, H, T, S), or None.
         """
         return None
 
     def value_term(
         self, weights: Tensor, q_positions: Tensor, k_positions: Tensor
     ) -> Tensor | None:
-        """What to add to the context, from weights (B, H, T, S): (B, H, T, Dh), or None."""
+        """Return the term (B, H, T, Dh) added to the context for weights (B, H, T, S), or None."""
         return None
 
     def score_scale(self, head_dim: int) -> float:
-        """The factor on query-key products: 1/sqrt(Dh) unless the scheme defines another."""
+        """Return the factor on query-key products: 1/sqrt(Dh) unless the scheme defines another."""
         return float(head_dim**-0.5)
 
 
 class LayeredPosition(Position):
-    """A scheme whose layers have parameters of their own, each in a part that `make` makes.
+    """A scheme with separate parameters for each layer, in parts built by `make`.
 
     Args:
-        stack: what it serves.
-        make: makes the part of a layer, for so many heads.
+        stack: the stack of layers.
+        make: builds the part of one layer, for its number of heads.
     """
 
     def __init__(self, stack: Stack, make: Callable[[int], Position]) -> None:

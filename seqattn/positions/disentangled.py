@@ -1,4 +1,4 @@
-"""Disentangled attention: content and relative position score apart, and are added."""
+"""Disentangled attention: separate scores for content and relative position, added."""
 
 import copy
 
@@ -13,14 +13,14 @@ from seqattn.positions.relative import Reach, reached, read, table_rows
 
 
 class DisentangledPosition(LayeredPosition):
-    """The scalar form: the content's score + alpha_h * R_{i-j}, R learned over clipped distances.
+    """Scalar form: content score + alpha_h * R_{i-j}, with R learned over clipped distances.
 
-    What tutorials call disentangled attention, after He et al. 2021 (arXiv 2006.03654). Each
-    layer has its own R and alpha. A constant per head would cancel in the softmax; there is none.
+    The disentangled attention of tutorials, after He et al. 2021 (arXiv 2006.03654). Each layer
+    has its own R and alpha. There is no constant per head, as it would cancel in the softmax.
 
     Args:
-        stack: what it serves.
-        max_distance: distances are clipped to it, in tokens.
+        stack: the stack of layers.
+        max_distance: clipping limit of distances, in tokens.
     """
 
     def __init__(self, stack: Stack, max_distance: Reach = 64) -> None:
@@ -28,7 +28,7 @@ class DisentangledPosition(LayeredPosition):
 
 
 class DisentangledLayer(Position):
-    """One layer's part of `DisentangledPosition`. Args: as there."""
+    """One layer's part of `DisentangledPosition`, with the same arguments."""
 
     hooks = frozenset({"score_term"})
 
@@ -49,13 +49,13 @@ class DeBERTaPosition(LayeredPosition):
 
     Scores are (Qc_i Kc_j + Qc_i Kr_{delta(i,j)} + Kc_j Qr_{delta(j,i)}) / sqrt(3 Dh), where
     delta(i, j) is i - j clipped to [-k, k) and counted from -k. The 2k vectors of distances are
-    shared by all layers; each layer has its own projections of them to Kr and Qr. Time
-    (T + S)*2k*D and T*S*H more than content alone, and that of projecting 2k vectors twice, which
-    decoding pays once a batch; outside compiled graphs a whole pass projects no more of them than
-    T queries and S keys reach. Kr has no bias, which would cancel in the softmax.
+    shared by all layers; each layer has its own projections of them to Kr and Qr. Takes time
+    (T + S)*2k*D + T*S*H beyond content alone, and two projections of 2k vectors, which decoding
+    computes once per batch; outside compiled graphs a full pass projects only those that T queries
+    and S keys reach. Kr has no bias, as it would cancel in the softmax.
 
     Args:
-        stack: what it serves.
+        stack: the stack of layers.
         max_relative_positions: k, in tokens.
         released: read Qr at delta(i, j), as the authors' code and `transformers` do, where the
             paper has delta(j, i).
@@ -73,14 +73,16 @@ class DeBERTaPosition(LayeredPosition):
 
 
 class DeBERTaLayer(Position):
-    """One layer's projections of the distances' vectors, which `shared` holds."""
+    """One layer's projections of the distance vectors, which `shared` holds."""
 
     hooks = frozenset({"score_term"})
-    tables: tuple[Tensor, Tensor] | None = None  # all of Kr and Qr, once they are `prepared`
+    tables: tuple[Tensor, Tensor] | None = None  # all of Kr and Qr, after `prepared`
 
     def __init__(self, stack: Stack, shared: DeBERTaPosition, heads: int) -> None:
         super().__init__(stack)
-        self._shared = (shared,)  # a tuple, so that its parameters are not counted as the layer's
+        self._shared = (
+            shared,
+        )  # in a tuple, so that its parameters are not registered with the layer
         self.key = Linear(stack.dim, heads * stack.head_dim, bias=False)
         self.query = Linear(stack.dim, heads * stack.head_dim)
         for projection in (self.key, self.query):
@@ -104,7 +106,7 @@ class DeBERTaLayer(Position):
         return to_position + to_content.transpose(2, 3)
 
     def _rows(self, q_positions: Tensor, k_positions: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of Kr (T, S) and of Qr (S, T)."""
+        """Return the row indices of Kr (T, S) and of Qr (S, T)."""
         (shared,) = self._shared
         ends = -shared.reach, 2 * shared.reach
         forth = table_rows(q_positions, k_positions, *ends)
@@ -113,8 +115,8 @@ class DeBERTaLayer(Position):
         return forth, table_rows(k_positions, q_positions, *ends)
 
     def _of_one_place(self, q: Tensor, k: Tensor, forth: Tensor, back: Tensor) -> Tensor:
-        """The same for queries of one place, so that a key has one row of either, (1, S) and
-        (S, 1)."""
+        """Return the score term for queries at one position, with one row of Kr (1, S) and one of
+        Qr (S, 1) for each key."""
         key, query = self._projected(0, forth[0]), self._projected(1, back[:, 0])  # (H, S, Dh)
         query = query.unflatten(0, (k.shape[1], -1))  # (G, H/G, S, Dh)
         to_content = (k[:, :, None] * query).sum(dim=-1).flatten(1, 2)  # (B, H, S)
@@ -123,13 +125,13 @@ class DeBERTaLayer(Position):
 
     def prepared(self) -> Position:
         same = copy.copy(self)
-        # for attentions that work in full precision under autocast, too
+        # also for attentions that compute in full precision under autocast
         with torch.autocast(self.key.weight.device.type, enabled=False):
             same.tables = (self._projected(0, slice(None)), self._projected(1, slice(None)))
         return same
 
     def _projected(self, number: int, part: slice | Tensor) -> Tensor:
-        """Kr (0) or Qr (1) of a part of the distances, scaled: (H, R, Dh)."""
+        """Return Kr (0) or Qr (1) for a range of distances, scaled: (H, R, Dh)."""
         if self.tables is not None:
             return self.tables[number][:, part]
         vectors = (self.key, self.query)[number](self._shared[0].table[part])
@@ -141,15 +143,15 @@ class DeBERTaLayer(Position):
 
 
 def _by_head(x: Tensor, rows: Tensor) -> Tensor:
-    """Products of queries or keys (B, H, T, Dh) with the rows (H, R, Dh) of each head:
+    """Return products of queries or keys (B, H, T, Dh) with the rows (H, R, Dh) of each head:
     (B, H, T, R)."""
     heads = x.transpose(0, 1)  # (H, B, T, Dh)
-    found = ops.product(heads.flatten(1, 2), rows.mT).unflatten(1, heads.shape[1:3])
-    return found.transpose(0, 1)
+    products = ops.product(heads.flatten(1, 2), rows.mT).unflatten(1, heads.shape[1:3])
+    return products.transpose(0, 1)
 
 
 def _together(positions: Tensor) -> bool:
-    """Whether all are equal, as far as can be known without waiting for a GPU."""
+    """Return True if all positions are equal; always False where checking would wait for a GPU."""
     if positions.shape == (1,):
         return True
     if positions.dim() > 1 or not ops.at_hand(positions):

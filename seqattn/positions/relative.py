@@ -1,4 +1,4 @@
-"""Relative positions: what a query and a key at a distance get, learned or fixed."""
+"""Relative positions: learned or fixed terms by the distance of query and key."""
 
 import copy
 import math
@@ -13,34 +13,33 @@ from seqattn.checking import BadValue, Width
 from seqattn.ops.precision import wide
 from seqattn.positions.base import LayeredPosition, Position, Stack
 
-Reach = Annotated[int, Ge(0), Le(65_536)]  # the distance that a table ends at, in tokens
+Reach = Annotated[int, Ge(0), Le(65_536)]  # the largest distance in a table, in tokens
 
 
 def distances(q_positions: Tensor, k_positions: Tensor) -> Tensor:
-    """i - j of queries at (T,) or (B, T) and keys at (S,) or (B, S): (T, S) or (B, T, S)."""
+    """Return i - j of queries at (T,) or (B, T) and keys at (S,) or (B, S): ([B,] T, S)."""
     return q_positions[..., :, None] - k_positions[..., None, :]
 
 
 def table_rows(q_positions: Tensor, k_positions: Tensor, lowest: int, size: int) -> Tensor:
-    """The row of a table for each query and key: row r is for distance i - j = lowest + r.
+    """Return the table row for each query and key; row r is for distance i - j = lowest + r.
 
-    Distances beyond either end of the table of `size` rows take its first or last. Shapes as
-    `distances`.
+    Distances are clipped to the table of `size` rows. Shapes as in `distances`.
     """
     return (distances(q_positions, k_positions) - lowest).clamp(0, size - 1)
 
 
 def reached(rows: Tensor, size: int) -> tuple[Tensor, slice]:
-    """The stretch of a large table that a small block needs, so that no more of it is computed.
+    """Return the slice of a large table that a small block needs, so that only it is computed.
 
     Args:
         rows: (..., T, S) from `table_rows`.
         size: rows of the table R.
 
     Returns:
-        The same rows counted from the start of that stretch, and the stretch; all of the table
-        where T queries and S keys standing in a row could reach it, and off the CPU, where
-        looking at positions would wait for a GPU or break a compiled graph.
+        The rows counted from the start of the slice, and the slice. It is the full table if T
+        queries and S keys at consecutive positions could reach all of it, and off the CPU,
+        where reading positions would wait for a GPU or break a compiled graph.
     """
     small = rows.numel() > 0 and rows.shape[-2] + rows.shape[-1] < size
     if not small or not ops.at_hand(rows):
@@ -50,9 +49,9 @@ def reached(rows: Tensor, size: int) -> tuple[Tensor, slice]:
 
 
 def read(values: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """values[..., t, rows[t, s]] for each pair.
+    """Return values[..., t, rows[t, s]] for each pair.
 
-    The gradient sums over all pairs of a row, so it is taken in float32 at least.
+    The gradient sums over all pairs of a row, in at least float32.
 
     Args:
         values: (B or 1, H, T or 1, R).
@@ -64,17 +63,17 @@ def read(values: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
     """
     rows = rows[:, None] if rows.dim() == 3 else rows[None, None]  # (B or 1, 1, T, S)
     batch = values.shape[0] if rows.shape[0] == 1 else rows.shape[0]
-    # not `take_along_dim`, of which torch.compile makes another graph for each length
+    # not `take_along_dim`, which torch.compile recompiles for each length
     values = wide(values).expand(batch, -1, rows.shape[2], -1)
     return values.gather(3, rows.expand(batch, values.shape[1], -1, -1)).to(dtype)
 
 
 def collect(weights: Tensor, rows: Tensor, size: int) -> Tensor:
-    """The weight that each query gives to each row of a table, the reverse of `read`.
+    """Return the weight that each query gives to each row of a table: the transpose of `read`.
 
     Args:
         weights: (B, H, T, S).
-        rows: as `read`.
+        rows: as in `read`.
         size: rows of the table R.
 
     Returns:
@@ -91,13 +90,13 @@ class ShawPosition(LayeredPosition):
 
     A key at distance j - i from its query counts as k_j + a^K_{clip(j-i)} in the scores, and its
     value as v_j + a^V_{clip(j-i)} in the context. Each layer has its own tables, which its heads
-    share. Time T*S*H more, or T*R*H*Dh for R = 2*max_distance + 1 rows, whichever is larger; no
-    tensor of T*S vectors is made. With `values`, the weights are written out.
+    share. Takes additional time T*S*H, or T*R*H*Dh for R = 2*max_distance + 1 rows, whichever is
+    larger, without a tensor of T*S vectors. With `values`, the weights are materialized.
 
     Args:
-        stack: what it serves.
-        max_distance: distances are clipped to it, in tokens.
-        values: whether values have positions as well.
+        stack: the stack of layers.
+        max_distance: clipping limit of distances, in tokens.
+        values: give values positions as well.
     """
 
     def __init__(self, stack: Stack, max_distance: Reach = 16, values: bool = False) -> None:
@@ -113,8 +112,8 @@ class ShawLayer(Position):
         self.hooks = frozenset({"score_term", "value_term"} if values else {"score_term"})
         shape = (2 * max_distance + 1, stack.head_dim)
         self.keys = nn.Parameter(nn.init.xavier_uniform_(torch.empty(shape)))
-        made = nn.init.xavier_uniform_(torch.empty(shape)) if values else None
-        self.values = None if made is None else nn.Parameter(made)
+        table = nn.init.xavier_uniform_(torch.empty(shape)) if values else None
+        self.values = None if table is None else nn.Parameter(table)
 
     def _rows(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         return table_rows(q_positions, k_positions, -self.max_distance, len(self.keys))
@@ -134,9 +133,9 @@ class ShawLayer(Position):
 
 
 class HeadwisePosition(Position):
-    """A scheme that gives each head numbers of its own, the same in every layer."""
+    """A scheme with values per head that are the same in every layer."""
 
-    heads: list[int] | slice = slice(None)  # those that a layer has
+    heads: list[int] | slice = slice(None)  # of a layer
 
     def at_layer(self, layer: int) -> Position:
         if not self.stack.kept_heads:
@@ -149,8 +148,8 @@ class HeadwisePosition(Position):
 class ALiBiPosition(HeadwisePosition):
     """Attention with linear biases, -m_h * |i - j| (Press et al. 2022, arXiv 2108.12409, eq. 3).
 
-    In a decoder, where j <= i, that is the paper's -m_h * (i - j); an encoder's is symmetric.
-    Nothing is learned, and any length goes.
+    In a decoder, where j <= i, this is the paper's -m_h * (i - j); in an encoder it is symmetric.
+    Nothing is learned, and the length is unlimited.
     """
 
     hooks = frozenset({"score_term"})
@@ -164,31 +163,31 @@ class ALiBiPosition(HeadwisePosition):
 
 
 def alibi_slopes(num_heads: int, like: Tensor) -> Tensor:
-    """The slope m_h of each head: (H,), in float32 or the finer type of `like`, on its device.
+    """Return each head's slope m_h: (H,), in float32 or the wider type of `like`, on its device.
 
-    Geometric from 2^(-8/H) where H is a power of 2; else those of the largest power of 2 below,
-    then every other one of the next power of 2, as in the authors' code (`get_slopes`).
+    Geometric from 2^(-8/H) if H is a power of 2; else those of the next lower power of 2, then
+    every other one of the next higher, as in the authors' code (`get_slopes`).
     """
     power = 2 ** (num_heads.bit_length() - 1)
     exact = torch.promote_types(like.dtype, torch.float32)
     count = torch.arange(1, power + 1, device=like.device, dtype=exact)
-    whole, between = count * (8 / power), (2 * count - 1)[: num_heads - power] * (4 / power)
-    return torch.exp2(-torch.cat((whole, between)))
+    own, between = count * (8 / power), (2 * count - 1)[: num_heads - power] * (4 / power)
+    return torch.exp2(-torch.cat((own, between)))
 
 
 class T5Position(HeadwisePosition):
-    """The bias of T5, one table for all layers (Raffel et al. 2020, arXiv 1910.10683, sec. 2.1).
+    """T5's bias, one table for all layers (Raffel et al. 2020, arXiv 1910.10683, sec. 2.1).
 
-    Scores are not scaled by 1/sqrt(Dh), as in T5. An encoder's buckets tell before from after; a
-    decoder has all of them for what came before.
+    Scores are not scaled by 1/sqrt(Dh), as in T5. An encoder's buckets distinguish keys before and
+    after the query; a decoder uses all of them for earlier keys.
 
     Args:
-        stack: what it serves.
+        stack: the stack of layers.
         num_buckets: rows of the table, even.
-        max_distance: from here on, in tokens, all distances share the last bucket.
+        max_distance: distances from here on, in tokens, share the last bucket.
 
     Raises:
-        UserError: for an odd or too small number of buckets, or too small a distance for them.
+        UserError: the number of buckets is odd or too small, or the distance too small for it.
     """
 
     hooks = frozenset({"score_term"})
@@ -220,10 +219,10 @@ class T5Position(HeadwisePosition):
 def t5_buckets(
     distance: Tensor, bidirectional: bool, num_buckets: int, max_distance: int
 ) -> Tensor:
-    """The bucket of each distance i - j, the same shape.
+    """Return the bucket of each distance i - j, in the same shape.
 
-    Half of the buckets are one distance each, the other half grow to `max_distance`. Where
-    `bidirectional`, the upper half of all is for keys after their query; else those get bucket 0.
+    Half of the buckets cover one distance each, the others grow up to `max_distance`. If
+    `bidirectional`, the upper half is for keys after their query; else those get bucket 0.
     """
     start = torch.zeros_like(distance)
     if bidirectional:

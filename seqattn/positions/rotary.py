@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by an angle that grows with their position."""
+"""Rotary positions: queries and keys rotated by angles proportional to their position."""
 
 import math
 
@@ -12,22 +12,22 @@ from seqattn.positions.base import Position, Stack
 
 Tables = tuple[Tensor, Tensor]
 _known = WeakTensorKeyDictionary()
-"""The tables of positions, by what they are made for, as long as the positions are there."""
+"""Cached tables of each positions tensor, by head width and type, for the tensor's lifetime."""
 
 
 class RotaryPosition(Position):
-    """RoPE: scores depend on the distance i - j alone (Su et al. 2021, arXiv 2104.09864, eq. 34).
+    """RoPE: scores depend only on the distance i - j (Su et al. 2021, arXiv 2104.09864, eq. 34).
 
     Channel c is paired with channel c + Dh/2 (the layout of Llama and GPT-NeoX).
 
     Args:
-        stack: what it serves.
+        stack: the stack of layers.
         base: base of the geometric wavelengths.
-        scaling: positions are divided by it (position interpolation, Chen et al. 2023,
-            arXiv 2306.15595); 1 leaves them.
+        scaling: divisor of the positions (position interpolation, Chen et al. 2023,
+            arXiv 2306.15595); 1 for none.
 
     Raises:
-        UserError: where the head width dim / num_heads is odd.
+        UserError: the head width dim / num_heads is odd.
     """
 
     hooks = frozenset({"rotate"})
@@ -45,7 +45,7 @@ class RotaryPosition(Position):
         return x * cos + x.roll(head_dim // 2, dims=-1) * sin
 
     def _tables(self, positions: Tensor, head_dim: int, kind: torch.dtype) -> Tables:
-        """Cosines and sines, (T, Dh) or (B, 1, T, Dh), made once for all layers of a pass."""
+        """Return cosines and sines, (T, Dh) or (B, 1, T, Dh), cached for all layers of a pass."""
         if torch.compiler.is_compiling():
             return self._made(positions, head_dim, kind)
         known = _known.setdefault(positions, {})
@@ -58,7 +58,7 @@ class RotaryPosition(Position):
         exact = torch.promote_types(kind, torch.float32)
         even = torch.arange(0, head_dim, 2, device=positions.device, dtype=exact)
         frequency = torch.exp(even * (-math.log(self.base) / head_dim)) / self.scaling
-        frequency = torch.cat((-frequency, frequency))  # the sine turns the halves against another
+        frequency = torch.cat((-frequency, frequency))  # sines of opposite sign for the two halves
         angle = positions[..., None] * frequency  # (T or B T, Dh)
         if angle.dim() == 3:
             angle = angle[:, None]  # (B, T, Dh) -> (B, 1, T, Dh)

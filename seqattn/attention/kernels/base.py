@@ -1,4 +1,4 @@
-"""What every kernel offers."""
+"""Interface of kernels."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from seqattn.positions.base import Position
 
 @dataclass(frozen=True)
 class HeadShape:
-    """The sizes of an attention's heads, and what is dropped of their weights."""
+    """Sizes of an attention's heads, and dropout on their weights."""
 
     num_heads: int  # query heads H
     num_kv_heads: int  # key and value heads G, dividing H
@@ -25,26 +25,26 @@ class HeadShape:
 
 
 class Attended(NamedTuple):
-    """What a kernel makes of queries."""
+    """Output of a kernel."""
 
-    context: Tensor  # (B*K, H, T, Dh); zeros for a query with nothing to look at
-    weights: Tensor | None = None  # (B*K, H, T, S) where asked for, before any dropout
+    context: Tensor  # (B*K, H, T, Dh); zeros for a query without visible keys
+    weights: Tensor | None = None  # (B*K, H, T, S) if requested, before dropout
 
 
 class Kernel(Watched, nn.Module, ABC):
-    """Turns queries, keys and values into a context; owns no projection of them.
+    """Base of kernels, which compute a context from projected queries, keys and values.
 
-    Its own options are keyword parameters after the shape.
+    Options of a kernel are keyword parameters after the shape.
 
     Args:
         shape: sizes of the heads.
     """
 
     abilities: ClassVar[Abilities]
-    exceptions: Mapping[str, str] = {}  # laws of `LAWS` that cannot hold here, each with the reason
-    max_length: int | None = None  # longest sequence in tokens, None where there is no limit
-    mixes_values: ClassVar[bool] = True  # whether a context holds the values of other tokens
-    unlike_heads: str = ""  # why no head can be taken from among the others; "" where any can
+    exceptions: Mapping[str, str] = {}  # entries of `LAWS` that do not hold, each with the reason
+    max_length: int | None = None  # longest sequence in tokens, None for no limit
+    mixes_values: ClassVar[bool] = True  # True if a context depends on the values of other tokens
+    unlike_heads: str = ""  # why heads cannot be pruned; "" if they can
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -63,35 +63,35 @@ class Kernel(Watched, nn.Module, ABC):
         cache: Cache | None = None,
         need_weights: bool = False,
     ) -> Attended:
-        """The context of each query.
+        """Compute the context of each query.
 
         Args:
-            query: (B*K, H, T, Dh); K beams of a sentence next to each other, or K = 1.
+            query: (B*K, H, T, Dh), the K beams of a sentence adjacent, or K = 1.
             new: keys and values; self-attention (B*K, G, T, Dh), cross-attention (B, G, S, Dh).
-            mask: which keys each query may look at.
+            mask: which keys each query may attend to.
             position: the layer's position scheme.
-            cache: the past of self-attention, to which `new` is added; None for none.
-            need_weights: give the weights too, with gradients going through them; only kernels
-                whose `abilities.copies` is true do, others give None.
+            cache: the past of self-attention, to which `new` is appended; None without a past.
+            need_weights: return the weights too, with gradients; None for kernels without
+                `abilities.copies`.
         """
 
     def prepared(self, source: KeysValues, mask: Mask, position: Position) -> KeysValues:
-        """The same, or what also holds what the kernel made of them. Args: as `Attention`'s."""
+        """Return keys and values with tensors precomputed by the kernel. Args: as `Attention`."""
         return source
 
     def make_cache(self, beams: int) -> Cache:
-        """An empty cache for `beams` hypotheses per sentence, of a kernel that is incremental."""
+        """Return an empty cache for `beams` hypotheses per sentence, if incremental."""
         raise NotImplementedError
 
 
 class EncoderKernel(Kernel):
-    """Every token may see every other, at once: neither causal, nor cross, nor incremental."""
+    """A kernel for encoders only: bidirectional; neither causal, cross nor incremental."""
 
-    only_padding: ClassVar[bool] = True  # that it can hide, as tokens meet in sums over all
+    only_padding: ClassVar[bool] = True  # the only mask it supports, as it sums over all tokens
 
     @abstractmethod
     def context(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> Tensor:
-        """The context (B, H, T, Dh). Args: as `forward`."""
+        """Return the context (B, H, T, Dh). Args: as `forward`."""
 
     def forward(
         self,
@@ -107,4 +107,4 @@ class EncoderKernel(Kernel):
         return Attended(self.context(query, new, mask, position))
 
 
-KernelFactory = Callable[[HeadShape], Kernel]  # makes a layer's own kernel
+KernelFactory = Callable[[HeadShape], Kernel]  # builds a layer's kernel

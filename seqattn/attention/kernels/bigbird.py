@@ -17,22 +17,21 @@ from seqattn.positions.base import Position
 class BigBirdKernel(BlockwiseKernel):
     """Block-sparse attention (Zaheer et al. 2020, arXiv 2007.14062, section 2 and appendix D).
 
-    Tokens stand in blocks by their real positions. A query block sees the blocks of its window,
-    the global blocks, which are the first ones and themselves see everything, and random blocks
-    drawn from the rest of the sentence without repetition (the internal-transformer form, ITC).
-    The draw is a hash of the seed and the two blocks: the same for every head and call, in any
-    batch and under any padding.
+    Real positions are split into blocks. A query block sees the blocks of its window, the global
+    blocks, which are the first ones and see everything, and random blocks drawn without repetition
+    from the rest of the sentence (internal transformer construction, ITC). The draw is a hash of
+    the seed and the two blocks: the same for every head and call, in any batch and padding.
 
     Blocks are gathered: with w + g + r = k blocks of b tokens, time n*k*b*D and memory n*k*D.
     Bidirectional only: no causal form, no cross-attention, and so no cache.
 
     Args:
         block_size: b, tokens.
-        window_blocks: w, the query's own block and its neighbours; of an even number, one more
-            stands before than after.
+        window_blocks: w, the query's own block and its neighbours; if even, with one more before
+            than after.
         global_blocks: g.
-        random_blocks: r, at most; fewer where a sentence has no more.
-        seed: of the random blocks.
+        random_blocks: maximum r; fewer if a sentence is too short.
+        seed: seed of the random blocks.
     """
 
     abilities = replace(BlockwiseKernel.abilities, causal=False, incremental=False, crop=False)
@@ -57,21 +56,21 @@ class BigBirdKernel(BlockwiseKernel):
     make_cache = Kernel.make_cache
 
     def table(self, lengths: Tensor, count: int) -> Tensor:
-        """The key blocks of each query block, each once; `count` stands for none.
+        """Return the distinct key blocks of each query block, filled up with `count`.
 
         Args:
             lengths: (B,) real tokens of each sentence.
-            count: blocks of the padded length.
+            count: blocks in the padded length.
 
         Returns:
-            (B, count, g + w + r), fewer where a sentence has fewer; rows of the global blocks
-            themselves mean nothing.
+            (B, count, g + w + r), less if a sentence has fewer blocks; rows of the global blocks
+            are meaningless.
         """
         blocks = torch.arange(count, device=lengths.device)
         first = torch.arange(min(self.global_blocks, count), device=lengths.device)
         before = self.window_blocks // 2
         after = self.window_blocks - before
-        # no block stands further off than there are blocks
+        # no block is further away than the number of blocks
         offsets = torch.arange(-min(before, count), min(after, count), device=lengths.device)
         window = blocks[:, None] + offsets
         window = window.masked_fill((window < self.global_blocks) | (window >= count), count)
@@ -108,7 +107,7 @@ class BigBirdKernel(BlockwiseKernel):
 
 
 def _hash(seed: Seed, i: Tensor, j: Tensor) -> Tensor:
-    """A number per pair of blocks, as if drawn at random, no two of a row alike; 0 to 2**52."""
+    """Return a pseudo-random number per pair of blocks, distinct within a row; 0 to 2**52."""
     x = (i + 1) * 73856093 ^ (j + 1) * 19349663 ^ ((seed + 1) * 83492791 % 2**32)
     for _ in range(3):
         x = ((x ^ x >> 16) & 0xFFFFFFFF) * 0x45D9F3B & 0xFFFFFFFF

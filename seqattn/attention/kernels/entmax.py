@@ -20,9 +20,9 @@ from seqattn.ops.second_derivatives import refuse
 from seqattn.positions.base import Position
 
 Alpha = Annotated[float, Ge(1), Le(2)]
-LEAST_EXCESS = 1e-12  # below this alpha - 1 counts as this: entmax then equals softmax to rounding
-STEPS = 12  # of Newton's method at most; three to six are taken where one can look
-BLOCK = 2**17  # numbers that a CPU works on at once, which stay in its cache
+LEAST_EXCESS = 1e-12  # minimum of alpha - 1, where entmax equals softmax up to rounding
+STEPS = 12  # maximum of Newton steps; three to six where convergence can be checked
+BLOCK = 2**17  # numbers processed at once on a CPU, to fit its cache
 
 
 class EntmaxKernel(WeightedKernel):
@@ -30,15 +30,15 @@ class EntmaxKernel(WeightedKernel):
 
     alpha 1 is softmax, 2 is sparsemax (Correia, Niculae & Martins 2019, arXiv 1909.00015, eq. 2
     and 4). A learned alpha is 1 + sigmoid(a), so it stays between. Time T*S*D and 4 to 7 passes
-    over the scores, memory T*S per head (the weights are written out), cache 2*G*Dh numbers a
+    over the scores, memory T*S per head (the weights are materialized), cache 2*G*Dh numbers per
     token. Bidirectional, causal, cross and incremental.
 
     Args:
-        alpha: every head's alpha at the start, 1 to 2; strictly between where it is learned.
-        learned: whether training moves alpha.
+        alpha: initial alpha of every head, 1 to 2; strictly between if learned.
+        learned: train alpha.
 
     Raises:
-        UserError: for a learned alpha at either end.
+        UserError: a learned alpha at either end.
     """
 
     abilities = replace(WeightedKernel.abilities, normalised=True)
@@ -58,7 +58,7 @@ class EntmaxKernel(WeightedKernel):
 
     @property
     def alpha(self) -> Tensor:
-        """(H,) each head's alpha, between 1 and 2."""
+        """Alpha of each head (H,), between 1 and 2."""
         if not self.learned:
             fixed: Tensor = self.get_buffer("fixed")
             return fixed
@@ -67,7 +67,9 @@ class EntmaxKernel(WeightedKernel):
     def weights(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         if not torch.is_autocast_enabled(q.device.type):
             return super().weights(q, keys, mask, position)
-        with torch.autocast(q.device.type, enabled=False):  # a rounded score moves the support
+        with torch.autocast(
+            q.device.type, enabled=False
+        ):  # rounded scores would change the support
             return super().weights(wide(q), wide(keys), mask, position).to(q.dtype)
 
     def normalise(self, scores: Tensor) -> Tensor:
@@ -75,11 +77,11 @@ class EntmaxKernel(WeightedKernel):
 
 
 def plain_entmax(scores: Tensor, alpha: Tensor) -> Tensor:
-    """What `entmax` computes, by bisection alone (Peters et al. 2019, arXiv 1905.05702)."""
+    """Compute `entmax` by bisection (Peters et al. 2019, arXiv 1905.05702), as the reference."""
     excess = _excess(alpha, scores)
     z = scores - scores.amax(dim=-1, keepdim=True)
     low = torch.zeros_like(z[..., :1])
-    width = -torch.expm1(-excess * math.log(z.shape[-1])) / excess  # where all scores are equal
+    width = -torch.expm1(-excess * math.log(z.shape[-1])) / excess  # the threshold for equal scores
     for _ in range(80):
         width = width / 2
         weights = ((excess * (z - low - width)).clamp(min=-1).log1p() / excess).exp()
@@ -88,17 +90,17 @@ def plain_entmax(scores: Tensor, alpha: Tensor) -> Tensor:
 
 
 def entmax(scores: Tensor, alpha: Tensor) -> Tensor:
-    """Weights over the last axis that sum to 1, the low ones exactly 0, as scores (..., S).
+    """Return weights over the last axis of scores (..., S) that sum to 1, low ones exactly 0.
 
-    Worked out in float32 or better, on a CPU in blocks of rows. A score of -inf counts for
-    nothing, but one of each row must be finite; alpha is 1 to 2, broadcastable to (..., 1).
+    Computed in at least float32, on a CPU in blocks of rows. Scores may be -inf, but each row
+    needs a finite one; alpha is 1 to 2, broadcastable to (..., 1).
     """
     weights: Tensor = _Entmax.apply(scores, alpha)  # type: ignore[no-untyped-call]
     return weights
 
 
 class _Entmax(Function):
-    """Weights p = [1 + e (z - t)]_+ ^ (1/e) with e = alpha - 1, and the t that makes them sum to 1.
+    """Weights p = [1 + e (z - t)]_+ ^ (1/e) with e = alpha - 1, and t such that they sum to 1.
 
     This is eq. 4 of Correia et al. with its threshold written as (e t - 1)/e, which stays exact as
     e falls to 0, where p becomes exp(z - t).
@@ -121,11 +123,11 @@ class _Entmax(Function):
         by_scores, by_alpha = zip(
             *(_gradients(*block, learned=learned) for block in blocks), strict=True
         )
-        found = torch.cat(by_scores).view(weights.shape).to(gradient.dtype)
+        of_scores = torch.cat(by_scores).view(weights.shape).to(gradient.dtype)
         if not learned:
-            return found, None
+            return of_scores, None
         total = torch.cat(by_alpha).view(*weights.shape[:-1], 1).sum_to_size(alpha.shape)
-        return found, total.to(alpha.dtype)
+        return of_scores, total.to(alpha.dtype)
 
 
 def _excess(alpha: Tensor, like: Tensor) -> Tensor:
@@ -133,7 +135,7 @@ def _excess(alpha: Tensor, like: Tensor) -> Tensor:
 
 
 def _blocks(excess: Tensor, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The excess (N, 1) and the rows (N, S) of each block of rows of tensors (..., S)."""
+    """Yield blocks of rows: the excess (N, 1), and rows (N, S) of each tensor (..., S)."""
     shape = tensors[0].shape
     flat = [
         excess.expand(*shape[:-1], 1).reshape(-1, 1),
@@ -146,14 +148,14 @@ def _blocks(excess: Tensor, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def _weights(excess: Tensor, scores: Tensor) -> Tensor:
-    """The weights (N, S) of a block, by Newton's method on (sum of p)^e.
+    """Return the weights (N, S) of a block, by Newton's method on (sum of p)^e.
 
-    That is a norm of [1 + e (z - t)]_+, so it is convex in t, nearly straight, and for e near 0 or
-    equal scores quite straight: a step from the left never passes the root.
+    This is a norm of [1 + e (z - t)]_+, so it is convex in t and nearly linear, even more so for e
+    near 0 or equal scores: a step from the left never passes the root.
     """
     z = (scores - scores.amax(dim=-1, keepdim=True)).mul_(excess)
-    slope_power = (1 / excess - 1).clamp(min=1e-30) * LOG2_E  # not 0, which times -inf is NaN
-    near = torch.finfo(z.dtype).eps ** 0.5  # after a step so small the next is below rounding
+    slope_power = (1 / excess - 1).clamp(min=1e-30) * LOG2_E  # not 0, as 0 * -inf is NaN
+    near = torch.finfo(z.dtype).eps ** 0.5  # after a step this small the next one is below rounding
     threshold = torch.zeros_like(excess)  # e t
     for _ in range(STEPS):
         below, slope = _slope(z, threshold, slope_power)
@@ -169,7 +171,7 @@ def _weights(excess: Tensor, scores: Tensor) -> Tensor:
 
 
 def _slope(z: Tensor, threshold: Tensor, power: Tensor) -> tuple[Tensor, Tensor]:
-    """For u = [1 + e (z - t)]_+: u - 1, and p / u, which is dp/dz at a fixed t. p is (p / u) u."""
+    """Return u - 1 and p / u for u = [1 + e (z - t)]_+; p / u is dp/dz at fixed t."""
     below = (z - threshold).clamp_(min=-1)
     return below, below.log1p().mul_(power).exp2_()
 
@@ -177,8 +179,8 @@ def _slope(z: Tensor, threshold: Tensor, power: Tensor) -> tuple[Tensor, Tensor]
 def _gradients(
     excess: Tensor, weights: Tensor, gradient: Tensor, *, learned: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The gradients of a block's scores (N, S), and of its alpha in each row (N, 1)."""
-    logs = weights.clamp(min=1e-30).log_()  # the logarithm of 0 is ten times as slow
+    """Return the gradients of a block's scores (N, S), and of its alpha per row (N, 1)."""
+    logs = weights.clamp(min=1e-30).log_()  # log(0) is ten times as slow
     slope = (logs * ((1 - excess) * LOG2_E)).exp2_().mul_(weights.sign())  # p^(2 - alpha)
     mean = (slope * gradient).sum(dim=-1, keepdim=True) / slope.sum(dim=-1, keepdim=True)
     centred = gradient - mean
@@ -187,7 +189,7 @@ def _gradients(
         return by_scores, None
     # -dp/d(alpha) at a fixed z - t is p (log(u) + 1/u - 1) / e^2
     x = logs.mul_(excess)  # log(u)
-    # the parts cancel where u is near 1: a series
+    # a series where u is near 1, as the terms cancel
     series = x * x * (1 / 2 - x * (1 / 6 - x * (1 / 24 - x / 120)))
     bend = torch.where(x > -0.03, series, x + torch.expm1(-x)).mul_(weights).mul_(centred)
     return by_scores, -bend.sum(dim=-1, keepdim=True) / excess.square()

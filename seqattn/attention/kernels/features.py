@@ -1,4 +1,4 @@
-"""Performer: the softmax kernel through positive random features."""
+"""Performer: the softmax kernel by positive random features."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from seqattn.attention.kernels.linear import LinearKernel
 from seqattn.checking import Count, Seed, Width
 from seqattn.ops.precision import LOG2_E
 
-# added to keys' features, of which 1 is the largest, as it is of each query's: no product is 0
+# added to keys' features, whose maximum is 1 as for queries, so that no product is 0
 FLOOR = 1e-26
 
 
@@ -22,18 +22,18 @@ class PerformerKernel(LinearKernel):
     exp(q . k) is the mean over w ~ N(0, I) of exp(w . q - |q|^2/2) exp(w . k - |k|^2/2)
     (Choromanski et al. 2021, arXiv 2009.14794, lemma 1), here over `features` directions,
     orthogonal in blocks of Dh. Time T*r*D, memory T*r*H in training and T*D without gradients;
-    causal by a scan over chunks with C*T*r*H more time. The cache holds r*(Dh + 1)*G numbers in
-    all, however long the past. Bidirectional, causal, cross and incremental; takes rotary
-    positions as the softmax does.
+    causal by a scan over chunks with additional time C*T*r*H. The cache holds r*(Dh + 1)*G numbers,
+    independent of the length of the past. Bidirectional, causal, cross and incremental; supports
+    rotary positions as the softmax does.
 
-    Exponents are taken against a maximum that cancels in the ratio: each query's own, and a
-    running one over the keys so far, so that neither padding nor later keys have a part in it. The
-    draw is fixed by the seed, held with the weights, and the same in all heads.
+    Exponents are relative to a maximum that cancels in the ratio: one per query, and a running one
+    over the keys so far, so that neither padding nor later keys affect it. The directions are drawn
+    from the seed, stored with the weights, and shared by all heads.
 
     Args:
-        chunk: as `LinearKernel`'s.
+        chunk: as in `LinearKernel`.
         features: r, at least 1; the error falls as 1/sqrt(r).
-        seed: of the draw.
+        seed: seed of the directions.
     """
 
     projection: Tensor
@@ -57,25 +57,25 @@ class PerformerKernel(LinearKernel):
 
 
 def positive_features(x: Tensor, directions: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """exp(w . x - top) for directions w (r, Dh), and top, the largest w . x of each x.
+    """Return exp(w . x - top) for directions w (r, Dh), and top, the largest w . x of each x.
 
     Args:
         x: (..., Dh).
         directions: (r, Dh).
-        scale: the features have the gradient of exp(w . x - top - scale |x|^2 / 2), though not its
-            value, and top counts as a constant.
+        scale: the gradient (not the value) of the features is that of
+            exp(w . x - top - scale |x|^2 / 2), with top as a constant.
 
     Returns:
         (..., r), and top (...) without gradient.
     """
     if torch.compiler.is_compiling():
         return plain_features(x, directions, scale)
-    found: tuple[Tensor, Tensor] = _Features.apply(x, directions, scale)  # type: ignore[no-untyped-call]
-    return found
+    mapped: tuple[Tensor, Tensor] = _Features.apply(x, directions, scale)  # type: ignore[no-untyped-call]
+    return mapped
 
 
 def plain_features(x: Tensor, directions: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """`positive_features`, by operations that have their gradients."""
+    """Compute `positive_features` by differentiable operations, as the reference."""
     powers = F.linear(x, directions * LOG2_E)
     half_norm = x.square().sum(dim=-1, keepdim=True) * (scale / 2 * LOG2_E)
     top = powers.detach().amax(dim=-1, keepdim=True)
@@ -100,23 +100,25 @@ class _Features(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         x, directions, features = ctx.saved_tensors
         gradient = gradient * features
-        found = ops.product(gradient.flatten(0, -2), directions).view_as(x)
+        of_x = ops.product(gradient.flatten(0, -2), directions).view_as(x)
         if ctx.scale:
-            found = found - x * (gradient.sum(dim=-1, keepdim=True) * ctx.scale)
-        return found, None, None
+            of_x = of_x - x * (gradient.sum(dim=-1, keepdim=True) * ctx.scale)
+        return of_x, None, None
 
 
 def orthogonal_draw(features: int, head_dim: int, seed: Seed) -> Tensor:
-    """Directions (features, head_dim), each normal, orthogonal within blocks of head_dim.
+    """Draw directions (features, head_dim), each normal, orthogonal within blocks of head_dim.
 
-    A random rotation's rows, each stretched to the length of an independent normal vector.
+    They are rows of random rotations, scaled to the lengths of independent normal vectors.
     """
     source = torch.Generator().manual_seed(seed)
     blocks = []
     for _ in range(-(-features // head_dim)):
         normal = torch.randn(head_dim, head_dim, generator=source, dtype=torch.float64)
         rotation, triangle = torch.linalg.qr(normal)
-        rotation = rotation * triangle.diagonal().sign()  # else not uniform over rotations
+        rotation = (
+            rotation * triangle.diagonal().sign()
+        )  # makes the distribution of rotations uniform
         lengths = torch.randn(head_dim, head_dim, generator=source, dtype=torch.float64).norm(dim=1)
         blocks.append(rotation.T * lengths[:, None])
     return torch.cat(blocks)[:features].float()

@@ -11,25 +11,25 @@ from seqattn.checking import BadValue, Count
 class FixedKernel(FactorizedKernel):
     """Fixed sparse attention (Child et al. 2019, arXiv 1904.10509, section 4.3).
 
-    With blocks of l tokens of which the last c sum up, query i sees A1 = {j: floor(j/l) =
+    With blocks of l tokens of which the last c are summaries, query i sees A1 = {j: floor(j/l) =
     floor(i/l)} and A2 = {j: j mod l in {l-c, ..., l-1}}, both up to i in a decoder and on both
     sides in an encoder. Every head sees both sets (the paper's merged head), or half of the heads
-    each; where a head sees A2 alone, a decoder's first l-c tokens see nothing there and get zeros.
+    each; in a decoder, the first l-c tokens see nothing in heads with only A2, and get zeros.
 
     Time n*(l + c*n/l)*D, which is n*sqrt(n)*D at l = sqrt(n), and memory n*(l + c*n/l) a head;
-    growing cache of 2*G*Dh numbers a token, of which the next token reads l + c*n/l.
+    growing cache of 2*G*Dh numbers per token, of which the next token reads l + c*n/l.
     Bidirectional, causal and incremental; not for cross-attention.
 
     Args:
         stride: l, tokens; about the square root of the usual length.
-        summary: c, tokens, 1 to l; the paper takes 8 to 32 of l = 128.
-        split_heads: half of the heads, every other one, see A1 and the others A2; False: every
-            head sees the union. Needs an even number of heads.
-        strided_heads: half of the heads, every other one, see the union of this pattern and the
-            others that of `StridedKernel` with the same stride. Needs an even number of heads.
+        summary: c, tokens, 1 to l; the paper uses 8 to 32 of l = 128.
+        split_heads: every other head sees A1 and the others A2; False: every head sees the union.
+            Needs an even number of heads.
+        strided_heads: every other head sees the union of this pattern and the others that of
+            `StridedKernel` with the same stride. Needs an even number of heads.
 
     Raises:
-        UserError: for a summary longer than the stride, or heads that cannot be shared out.
+        UserError: a summary longer than the stride, or an odd number of heads to be split.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Linear attention: weights that factor into feature maps of queries and keys."""
+"""Linear attention: weights as products of feature maps of queries and keys."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,7 +33,7 @@ from seqattn.checking import Count
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
-# tokens mapped at a time, so that what stands between two steps stays in the processor's cache
+# tokens mapped at a time, so that intermediate results fit the processor's cache
 SEGMENT = 1024
 
 
@@ -41,20 +41,19 @@ class LinearKernel(Kernel):
     """phi(Q) (phi(K)^T V) / phi(Q) (phi(K)^T 1), phi(x) = elu(x) + 1.
 
     Katharopoulos et al. 2020, arXiv 2006.16236, eq. 5 to 7; causal by a scan over chunks, token
-    by token as their eq. 18 to 20. Time T*Dh*D and memory T*D; causal C*T*D more time and
-    C*T*H more memory for chunks of C tokens. The cache holds (Dh^2 + Dh)*G numbers in all,
-    however long the past. Bidirectional, causal, cross and incremental.
+    by token as their eq. 18 to 20. Time T*Dh*D and memory T*D; causal with additional time C*T*D
+    and memory C*T*H for chunks of C tokens. The cache holds (Dh^2 + Dh)*G numbers, independent of
+    the length of the past. Bidirectional, causal, cross and incremental.
 
-    Rotary positions turn queries and keys before the feature map: weights stay positive and sum
-    to 1, and depend on both positions rather than on their distance alone. Sums are in float32
-    at least.
+    Rotary positions are applied before the feature map: weights stay positive and sum to 1, but
+    depend on both positions rather than only on their distance. Sums are in at least float32.
 
     Args:
-        chunk: tokens whose weights are written out together in a causal pass, at least 1. It
+        chunk: tokens whose weights are materialized together in a causal pass, at least 1. It
             changes speed and memory, not the result.
 
     Raises:
-        UserError: in a call, where a mask of the user's own is given.
+        UserError: in a call with a user-defined mask.
     """
 
     abilities = Abilities(
@@ -70,19 +69,19 @@ class LinearKernel(Kernel):
         self.chunk = chunk
 
     def map_queries(self, query: Tensor, scale: float) -> Tensor:
-        """Their features, not negative: (B, H, T, Dh) -> (B, H, T, M).
+        """Map queries to non-negative features: (B, H, T, Dh) -> (B, H, T, M).
 
         Args:
-            query: rotated already.
-            scale: the factor on query-key products, for maps that stand for the softmax.
+            query: rotated queries.
+            scale: factor on query-key products, for maps that approximate the softmax.
         """
         return elu_plus_one(query)
 
     def map_keys(self, keys: Tensor, scale: float) -> tuple[Tensor, Tensor | None]:
-        """Their features (B, G, S, M), not negative, and log scales (B, G, S) without gradient.
+        """Return non-negative features (B, G, S, M), and log scales (B, G, S) without gradient.
 
-        The weight of key j for query i is in proportion to exp(log_scale_j) * phi(q_i) . phi(k_j);
-        None stands for log scales of 0.
+        The weight of key j for query i is proportional to exp(log_scale_j) * phi(q_i) . phi(k_j);
+        None means log scales of 0.
         """
         return elu_plus_one(keys), None
 
@@ -104,7 +103,7 @@ class LinearKernel(Kernel):
             k = position.rotate(wide(new.keys), places)
             if beams > 1:
                 q = fold_beams(q, beams)
-            if mask.real is not None:  # a row per sentence; decoding has one per beam
+            if mask.real is not None:  # one row per sentence; decoding has one per beam
                 real = mask.real.repeat_interleave(k.shape[0] // mask.real.shape[0], dim=0)
                 mask = replace(mask, real=real)
             scale = position.score_scale(self.head_dim)
@@ -140,14 +139,14 @@ class LinearKernel(Kernel):
         cache: RecurrentCache | None,
         need_weights: bool,
     ) -> Attended:
-        """The context (B, H, T, Dh), its weights observed, and given where asked for."""
+        """Compute the context (B, H, T, Dh), with weights for observers and if requested."""
         (keys,) = self._keys(new, replace(mask, real=None), scale, new.keys.shape[2])
         seen = keys if cache is None else cache.remember(keys)
         weights = self.weights(self.map_queries(q, scale), seen, mask)
-        used = self.settled(weights, mask.dense)
+        used = self.watch(weights, mask.dense)
         if used is None and need_weights and cache is None:
             used = weights
-        if used is None or cache is not None:  # which it moves on
+        if used is None or cache is not None:  # `_fast` advances the cache
             context = self._fast(q, new, mask, scale, cache)
         if used is not None:
             context, weights = per_group(used, seen.values[..., :-1]), used
@@ -177,15 +176,15 @@ class LinearKernel(Kernel):
         return torch.cat(contexts, dim=2)
 
     def _over(self, q: Tensor, sums: Tensor, scale: float) -> Tensor:
-        """The context of queries over sums (B, G, M, Dh+1)."""
+        """Return the context of queries over sums (B, G, M, Dh+1)."""
         return normalised(per_group(self.map_queries(q, scale), sums))
 
     def _all(self, new: KeysValues, mask: Mask, scale: float) -> Sums:
-        """Sums over all keys, a segment at a time."""
+        """Return sums over all keys, computed segment by segment."""
         return reduce(joined, map(summed, self._keys(new, mask, scale, SEGMENT)))
 
     def _keys(self, new: KeysValues, mask: Mask, scale: float, size: int) -> Iterator[Keys]:
-        """Mapped keys and their values in segments of `size`, padding at weight 0."""
+        """Yield mapped keys and their values in segments of `size`, with weight 0 on padding."""
         count = new.keys.shape[2]
         padding = None if mask.real is None else ~mask.real[:, None, -count:]  # (B, 1, S)
         hidden = repeat(None) if padding is None else padding.split(size, dim=2)
@@ -198,10 +197,10 @@ class LinearKernel(Kernel):
             yield Keys(mapped, values, log_scale)
 
     def weights(self, queries: Tensor, keys: Keys, mask: Mask) -> Tensor:
-        """The weights written out, (B, H, T, S): rows sum to 1, or to 0 with nothing to see.
+        """Materialize the weights (B, H, T, S); rows sum to 1, or to 0 without visible keys.
 
-        Of mapped queries (B, H, T, M) and keys (B, G, S, M). Rows of a batch are hypotheses while
-        decoding with several beams; in cross-attention beams are folded into T.
+        From mapped queries (B, H, T, M) and keys (B, G, S, M). With several beams, batch rows are
+        hypotheses in decoding; in cross-attention beams are folded into T.
         """
         weights = per_group(queries, keys.keys.mT)
         allowed = mask.dense()
@@ -226,13 +225,13 @@ class _EluPlusOne(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
-        return gradient * y.clamp(max=1.0)  # exp(x) is below 1 where x + 1 is not
+        return gradient * y.clamp(max=1.0)  # y is exp(x) where y < 1, else x + 1
 
 
 def elu_plus_one(x: Tensor) -> Tensor:
-    """elu(x) + 1 (eq. 7), precise for negative x too, and above 0 whatever x is.
+    """Return elu(x) + 1 (eq. 7), precise for negative x and always positive.
 
-    Below -30 it stays at exp(-30): a sum of products of it is then never 0 in float32.
+    Below -30 it is exp(-30), so that sums of products are never 0 in float32.
     """
     if torch.compiler.is_compiling():
         return x.clamp(-30.0, 0.0).exp() + x.relu()

@@ -1,4 +1,4 @@
-"""Linformer: attention over a fixed number of mixtures of keys and values."""
+"""Linformer: attention over a fixed number of projected keys and values."""
 
 from typing import Annotated
 
@@ -22,16 +22,16 @@ Length = Annotated[int, Ge(1), Le(10**6)]
 class LinformerKernel(EncoderKernel):
     """softmax(Q (E K)^T / sqrt(Dh)) F V with learned E and F (Wang 2020, arXiv 2006.04768, eq. 7).
 
-    E and F turn the n keys and values of a sentence into k, each a sum over all of its tokens by
-    their place; a layer has its own, which all of its heads share. The softmax runs over those k
-    mixtures. Spread back over keys, softmax(...) F is signed and does not sum to 1, which is no
-    attention that rollout or an entropy could read, so it has no weights to show, and takes no
-    mask but padding. Time T*k*D, memory (T + S)*D, no cache: it cannot be causal, cross or
-    incremental, only an encoder's self-attention.
+    E and F project the n keys and values of a sentence to k, each a weighted sum over its tokens by
+    position; each layer has its own, shared by its heads. The softmax is over the k projections.
+    In terms of keys, softmax(...) F is signed and does not sum to 1, which rollout or an entropy
+    could not interpret, so it has no observable weights, and supports no mask but padding. Time
+    T*k*D, memory (T + S)*D, no cache: only for an encoder's self-attention, neither causal, cross
+    nor incremental.
 
     Args:
-        projected: k, the mixtures.
-        max_length: most tokens of a sentence.
+        projected: k, the number of projected keys.
+        max_length: maximum tokens of a sentence.
     """
 
     abilities = Abilities(dropout=True, normalised=False)
@@ -42,7 +42,7 @@ class LinformerKernel(EncoderKernel):
         self.keys_by_place = nn.Parameter(torch.empty(projected, max_length))  # E
         self.values_by_place = nn.Parameter(torch.empty(projected, max_length))  # F
         for table in (self.keys_by_place, self.values_by_place):
-            nn.init.normal_(table, std=projected**-0.5)  # keeps inner products, theorem 2
+            nn.init.normal_(table, std=projected**-0.5)  # preserves inner products, theorem 2
 
     def context(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> Tensor:
         self._check_length(mask)
@@ -70,8 +70,8 @@ class LinformerKernel(EncoderKernel):
     def _project(
         self, table: Tensor, x: Tensor, real: Tensor | None, order: Tensor | None
     ) -> Tensor:
-        """The mixtures (B, G, k, Dh) of x (B, G, S, Dh), each token in the place it stands at."""
+        """Project x (B, G, S, Dh) to (B, G, k, Dh), with tokens at their real positions."""
         if real is not None:
             x = x.masked_fill(~real[:, None, :, None], 0.0)
-        x = moved(x, order)[:, :, : self.max_length]  # what stands beyond is padding
+        x = moved(x, order)[:, :, : self.max_length]  # the rest is padding
         return ops.product(table[:, : x.shape[2]].expand(*x.shape[:2], -1, -1), x)

@@ -1,4 +1,4 @@
-"""Reformer's attention: a query sees the keys that hash near it."""
+"""Reformer's LSH attention: a query sees the keys that hash near it."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -19,30 +19,29 @@ from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
 Rounds = Annotated[int, Ge(1), Le(1_000)]
-ITSELF = -1e5  # a token's score with itself, which counts for nothing beside any other
-# one rotation sorts into 2^6 buckets at most; more are the pairs of two rotations' buckets
+ITSELF = -1e5  # a token's score with itself, negligible beside any other
+# one rotation gives at most 2^6 buckets; for more, the buckets of two rotations are combined
 FACTOR_BITS = 6
 
 
 class LSHKernel(EncoderKernel):
     """Softmax over the keys that hash near a query (Kitaev et al. 2020, arXiv 2001.04451, eq. 6).
 
-    Queries are keys, and a key is its query at length sqrt(Dh), which with the usual scale is the
-    published unit length. Each round rotates at random, takes the nearest axis as a token's
-    bucket, sorts by bucket and cuts into chunks; a query sees its chunk and the one before, in
-    the first chunk the last. So up to two chunks are full attention. Rounds are merged by their
-    log-sum-exp, a key counting in the first round that finds it, which sums to the same as the
-    published division by the number of rounds that do. A token sees itself only where it sees
-    nothing else.
+    Keys are queries scaled to length sqrt(Dh), which with the usual factor is the published unit
+    length. Each round applies a random rotation, uses the nearest axis as a token's bucket, sorts
+    by bucket and splits into chunks; a query sees its chunk and the previous one (for the first
+    chunk, the last). So up to two chunks are full attention. Rounds are merged by their
+    log-sum-exp, counting a key only in the first round that matches it, which equals the published
+    division by the number of matching rounds. A token sees itself only if it sees nothing else.
 
-    Buckets and chunks follow a sentence's own tokens, whatever its padding. Time T log T +
-    rounds*T*bucket_size*D, memory rounds*T*bucket_size a head, no cache. Not causal, as later
-    tokens move the borders of chunks, nor cross or incremental: an encoder's self-attention.
+    Buckets and chunks depend only on a sentence's tokens, not on padding. Time T log T +
+    rounds*T*bucket_size*D, memory rounds*T*bucket_size per head, no cache. Only for an encoder's
+    self-attention: not causal, as later tokens move the chunk boundaries, nor cross or incremental.
 
     Args:
-        bucket_size: tokens of a chunk.
-        rounds: hashes of every token; more find more of the near keys.
-        seed: of the rotations.
+        bucket_size: tokens per chunk.
+        rounds: hashes of every token; more rounds match more of the near keys.
+        seed: seed of the rotations.
     """
 
     abilities = Abilities(
@@ -58,7 +57,7 @@ class LSHKernel(EncoderKernel):
         super().__init__(shape)
         self.bucket_size = bucket_size
         rotations = random_rotations(rounds, shape.num_heads, shape.head_dim, seed)
-        self.register_buffer("rotations", rotations, persistent=False)  # the seed is kept instead
+        self.register_buffer("rotations", rotations, persistent=False)  # the seed is saved instead
 
     def context(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> Tensor:
         length = query.shape[2]
@@ -74,10 +73,10 @@ class LSHKernel(EncoderKernel):
         keys = (unit * position.score_scale(self.head_dim)).to(x.dtype)
         dropout = self.dropout if self.training else 0.0
         if self.watched or mask.extra is not None:
-            found = chunks.found(real)[:, :, :length, :length]
-            found = found if mask.extra is None else found & mask.extra
-            weights = _weights(x[:, :, :length], keys[:, :, :length], found).to(values.dtype)
-            used = self.settled(weights, lambda: found)
+            matches = chunks.matches(real)[:, :, :length, :length]
+            matches = matches if mask.extra is None else matches & mask.extra
+            weights = _weights(x[:, :, :length], keys[:, :, :length], matches).to(values.dtype)
+            used = self.watch(weights, lambda: matches)
             if used is not None or mask.extra is not None:
                 used = weights if used is None else used
                 return ops.drop(used, dropout) @ new.values
@@ -102,70 +101,70 @@ class LSHKernel(EncoderKernel):
         return Chunks.of(bucket_ids(x, real, rotations, self.bucket_size), real, size)
 
 
-def _weights(x: Tensor, keys: Tensor, found: Tensor) -> Tensor:
-    """The weights written out: (B, H, S, S), from which of them were found."""
+def _weights(x: Tensor, keys: Tensor, matches: Tensor) -> Tensor:
+    """Materialize the weights (B, H, S, S). Args: matches: the same shape, bool."""
     tokens = torch.arange(x.shape[2], device=x.device)
-    powers, _ = powers_(_scores(x, keys, tokens, tokens), found)
+    powers, _ = powers_(_scores(x, keys, tokens, tokens), matches)
     total = powers.sum(dim=3, keepdim=True)
     return powers / total.masked_fill(total == 0, 1.0)
 
 
 def _scores(q: Tensor, k: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
-    """(..., m, n) of tokens (..., m) and (..., n), the largest tensor: filled in place."""
+    """Return scores (..., m, n) of tokens (..., m) and (..., n), modified in place for memory."""
     itself = queries[..., None] == keys[..., None, :]
     return wide(ops.product(q, k.mT)).masked_fill_(itself, ITSELF)
 
 
 def _at(x: Tensor, index: Tensor) -> Tensor:
-    """Rows of x (B, H, S, N) at index (B, H, M)."""
+    """Gather rows of x (B, H, S, N) at index (B, H, M)."""
     first = x.shape[2] * torch.arange(x.shape[0] * x.shape[1], device=x.device)
     rows = index + first.view(x.shape[0], -1, 1)
     return x.flatten(0, 2).index_select(0, rows.flatten()).view(*index.shape, -1)
 
 
 def _taken(x: Tensor, tokens: Tensor) -> Tensor:
-    """(B, H, S, N) at tokens (B, H, C, m) -> (B, H, C, m, N)."""
+    """Gather x (B, H, S, N) at tokens (B, H, C, m): (B, H, C, m, N)."""
     return _at(x, tokens.flatten(2)).unflatten(2, tokens.shape[2:])
 
 
 def random_rotations(rounds: int, num_heads: int, head_dim: int, seed: int) -> Tensor:
-    """(rounds, 2, H, Dh, 32) the axes of two rotations for every round and head."""
+    """Return axes (rounds, 2, H, Dh, 32) of two rotations for every round and head."""
     source = torch.Generator().manual_seed(seed)
     shape = (rounds, 2, num_heads, head_dim, 2 ** (FACTOR_BITS - 1))
     return torch.randn(shape, generator=source)
 
 
 def bucket_ids(x: Tensor, real: Tensor, rotations: Tensor, size: int) -> Tensor:
-    """The bucket of every token in every round (Kitaev et al. 2020, arXiv 2001.04451, section 2).
+    """Hash every token in every round (Kitaev et al. 2020, arXiv 2001.04451, section 2).
 
     Args:
         x: (B, H, S, Dh).
-        real: (B, S) bool, True where a token stands.
-        rotations: as `random_rotations` gives them.
-        size: tokens of a chunk; a sentence has the power of 2 in 1 to 2 buckets a whole chunk.
+        real: (B, S) bool, True on tokens.
+        rotations: as returned by `random_rotations`.
+        size: tokens per chunk; the number of buckets is a power of 2, 1 to 2 per full chunk.
 
     Returns:
-        (rounds, B, H, S) whole numbers; padding in a last bucket of its own.
+        Bucket ids (rounds, B, H, S), with padding in a separate last bucket.
     """
     x = wide(x)
     powers = 2 ** torch.arange(1, 2 * FACTOR_BITS + 1, device=x.device)
     bits = (2 * (real.sum(dim=1, keepdim=True) // size) >= powers).sum(dim=1)  # (B,)
     first = torch.where(bits > FACTOR_BITS, bits // 2, bits)
-    most = (2 * (x.shape[2] // size)).bit_length() - 1  # bits where nothing is padding
+    most = (2 * (x.shape[2] // size)).bit_length() - 1  # bits without padding
     columns = 2 ** max(min(most, FACTOR_BITS) - 1, 0)
-    found = []
+    buckets = []
     with torch.autocast(x.device.type, enabled=False):
         for pair in rotations.to(x.dtype)[..., :columns]:
             bucket = _nearest_axis(x @ pair[0], first)
             if most > FACTOR_BITS:
                 second = _nearest_axis(x @ pair[1], bits - first)
                 bucket = bucket + second * (2**first)[:, None, None]
-            found.append(bucket.masked_fill(~real[:, None], 4**FACTOR_BITS))
-    return torch.stack(found)
+            buckets.append(bucket.masked_fill(~real[:, None], 4**FACTOR_BITS))
+    return torch.stack(buckets)
 
 
 def _nearest_axis(rotated: Tensor, bits: Tensor) -> Tensor:
-    """The nearest of the first 2^bits axes, a column being one axis and its opposite: (B, H, S)."""
+    """Return the nearest of the first 2^bits signed axes, two per column: (B, H, S)."""
     half = (2**bits // 2)[:, None, None]
     unused = torch.arange(rotated.shape[3], device=rotated.device) >= half[..., None]
     axis = rotated.abs().masked_fill(unused, -1.0).argmax(dim=3)
@@ -175,19 +174,19 @@ def _nearest_axis(rotated: Tensor, bits: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Tokens sorted by bucket and cut into chunks, in every round.
+    """Tokens sorted by bucket and split into chunks, for every round.
 
-    Beside each chunk stands the one before, beside the first the last that holds a token.
+    The neighbour of a chunk is the previous one; that of the first is the last with a token.
     """
 
-    order: Tensor  # (rounds, B, H, S) the tokens, sorted; padding last
-    places: Tensor  # (rounds, B, H, S) where each token went
-    before: Tensor  # (B, S / size) the chunk beside each
-    size: int  # tokens of a chunk; divides S
+    order: Tensor  # (rounds, B, H, S) token indices, sorted; padding last
+    places: Tensor  # (rounds, B, H, S) sorted position of each token
+    before: Tensor  # (B, S / size) the neighbour of each chunk
+    size: int  # tokens per chunk; divides S
 
     @classmethod
     def of(cls, buckets: Tensor, real: Tensor, size: int) -> "Chunks":
-        """Sorts by bucket, and in a bucket by place; `size` divides S."""
+        """Sort tokens by bucket, and within a bucket by position; `size` divides S."""
         order = buckets.argsort(dim=3, stable=True)
         last = ((real.sum(dim=1, keepdim=True) - 1) // size).clamp(min=0)
         number = torch.arange(real.shape[1] // size, device=real.device)
@@ -195,16 +194,17 @@ class Chunks:
         return cls(order, order.argsort(dim=3), before, size)
 
     def tokens(self, number: int) -> tuple[Tensor, Tensor]:
-        """One round's queries (B, H, C, size), and the keys beside them (B, H, C, 2*size)."""
+        """Return a round's queries (B, H, C, size) and their candidate keys (B, H, C, 2*size)."""
         queries = self.order[number].unflatten(2, (-1, self.size))
         beside = queries.gather(2, self.before[:, None, :, None].expand_as(queries))
         return queries, torch.cat((queries, beside), dim=3)
 
     def new(self, number: int, queries: Tensor, keys: Tensor, real: Tensor) -> Tensor:
-        """Which keys count in a round: real ones, once, that no earlier round has found.
+        """Return which keys count in a round: real ones, once, not matched by an earlier round.
 
         Args:
-            number: of the round, whose `tokens` are given as `queries` and `keys`.
+            number: the round.
+            queries, keys: its `tokens`.
             real: (B, S) bool.
 
         Returns:
@@ -213,18 +213,18 @@ class Chunks:
         at = torch.arange(self.before.shape[1], device=real.device)
         twice = (self.before == at)[:, :, None] & (
             torch.arange(2 * self.size, device=real.device) >= self.size
-        )  # (B, C, 2*size) a chunk that stands beside itself
+        )  # (B, C, 2*size) a chunk that is its own neighbour
         counts = _looked_up(real[:, None], keys) & ~twice[:, None]
         allowed = counts[..., None, :]
-        for earlier in self.places[:number] // self.size:  # the chunk of every token
+        for earlier in self.places[:number] // self.size:  # chunk of every token
             own = _looked_up(earlier, queries)[..., None]
             beside = _looked_up(self.before[:, None], own)
             theirs = _looked_up(earlier, keys)[..., None, :]
             allowed = allowed & (theirs != own) & (theirs != beside)
         return allowed
 
-    def found(self, real: Tensor) -> Tensor:
-        """Which real keys any round finds for each token: bool (B, H, S, S). Args: as `new`."""
+    def matches(self, real: Tensor) -> Tensor:
+        """Return the real keys that any round matches to each token: bool (B, H, S, S)."""
         chunk = self.places // self.size  # of every token, (rounds, B, H, S)
         beside = torch.stack([_looked_up(self.before[:, None], own) for own in chunk])
         theirs = chunk[..., None, :]
@@ -233,6 +233,6 @@ class Chunks:
 
 
 def _looked_up(table: Tensor, index: Tensor) -> Tensor:
-    """Entries of table (B, H or 1, N) at index (B, H, ...)."""
+    """Gather entries of table (B, H or 1, N) at index (B, H, ...)."""
     table = table.expand(-1, index.shape[1], -1)
     return table.gather(2, index.flatten(2)).view(index.shape)

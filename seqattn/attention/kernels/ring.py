@@ -25,19 +25,19 @@ from seqattn.positions.base import Position
 
 
 class RingKernel(SoftmaxKernel):
-    """Softmax attention whose keys and values go around the ranks (Liu et al. 2023).
+    """Softmax attention with keys and values passed around a ring of ranks (Liu et al. 2023).
 
     Ring attention with blockwise softmax (arXiv 2310.01889, algorithm 1). Within
-    `sequence_parallel` each of p ranks keeps its part of the queries, and attends to the part of
-    the keys and values that is passing through while the next one is on its way. On one rank, and
-    in decoding, it is the softmax kernel, and says so once in the log.
+    `sequence_parallel` each of p ranks keeps its part of the queries, and attends to the current
+    part of the keys and values while receiving the next one. On one rank, and in decoding, it is
+    the softmax kernel, with one notice in the log.
 
-    Time n^2*d/p and memory n/p a rank, products a chunk of keys at a time in float32. A causal
-    ring waits for its last rank, which sees everything. The cache is the softmax kernel's,
-    2*G*Dh numbers a token. Bidirectional, causal and incremental; not cross.
+    Time n^2*d/p and memory n/p per rank, with products of a chunk of keys at a time in float32. A
+    causal ring is as slow as its last rank, which sees everything. The cache is the softmax
+    kernel's, 2*G*Dh numbers per token. Bidirectional, causal and incremental; not cross.
 
     Args:
-        chunk: keys in a product at a time, at least 1.
+        chunk: keys per product, at least 1.
     """
 
     abilities = replace(
@@ -82,28 +82,28 @@ def _say_what_it_is() -> None:
 
 @contextmanager
 def sequence_parallel(module: nn.Module, group: dist.ProcessGroup | None = None) -> Iterator[None]:
-    """Within the block, the ring attentions of `module` work on sequences split over ranks.
+    """Split sequences over ranks for the ring attentions of `module` within the block.
 
     Every rank of the group runs the same calls on its own part: rank r of p gets tokens
     r*n/p to (r+1)*n/p of every sentence, padding counted, so n must be padded to a multiple of p.
-    Masks that are made in the block count positions over all ranks (`Mask.full`, `positions_of`),
-    so that `model.encode(part)` works as it is:
+    Masks created in the block count positions over all ranks (`Mask.full`, `positions_of`), so
+    that `model.encode(part)` works unchanged:
 
         ids = source.chunk(size, dim=1)[rank]
         with sequence_parallel(model.encoder):
             memory = model.encode(ids)  # this rank's part of the memory
             ...backward...
 
-    The backward pass belongs in the block too, and a parameter's gradient is then that of this
-    rank's tokens: sum it over the ranks. It serves encoders, and attentions called one by one,
-    causal ones too. The decoder of a Transformer reads a whole memory: gather its parts first.
+    The backward pass belongs in the block too. It gives the gradient of this rank's tokens: sum
+    parameter gradients over the ranks. Works for encoders, and for single attentions, also causal
+    ones. The decoder of a Transformer needs the complete memory: gather its parts first.
 
     Args:
-        module: what is run on parts; all its attentions must have the ring kernel.
+        module: the module to run on parts; all its attentions must have the ring kernel.
         group: the ranks, in the order of the parts; None for all.
 
     Raises:
-        UserError: for an attention that would see its part alone.
+        UserError: an attention does not have the ring kernel.
     """
     ranks = dist.group.WORLD if group is None else group
     assert ranks is not None, "torch.distributed.init_process_group comes first"
@@ -119,24 +119,23 @@ def sequence_parallel(module: nn.Module, group: dist.ProcessGroup | None = None)
 
 
 class Plan(NamedTuple):
-    """How a ring attends."""
+    """Settings of a ring attention."""
 
     group: dist.ProcessGroup  # the ranks, in the order of the sequence's parts
     causal: bool
     scale: float  # factor on query-key products
-    chunk: int  # keys in a product at a time
+    chunk: int  # keys per product
 
 
 class _Ring(torch.autograd.Function):
     """Blockwise softmax, forward (Liu et al. 2023, algorithm 1) and backward.
 
-    Every rank gives its part of queries (B, H, T, Dh), keys and values (B, G, T, Dh), and which of
-    its tokens are real (B, T); each gets the context (B, H, T, Dh) of its queries over all keys,
-    zeros for a query with nothing to see.
+    Every rank passes its part of queries (B, H, T, Dh), keys and values (B, G, T, Dh), and which of
+    its tokens are real (B, T), and gets the context (B, H, T, Dh) of its queries over all keys,
+    zeros for a query without visible keys.
 
-    The backward pass makes the weights again from what the forward pass kept of each row: the
-    logarithm of its sum. The gradients of keys and values travel with them, and are home after as
-    many steps as there are ranks.
+    The backward pass recomputes the weights from the stored log-sum-exp of each row. The gradients
+    of keys and values travel with them, and return to their rank after a full round.
     """
 
     @staticmethod
@@ -147,7 +146,7 @@ class _Ring(torch.autograd.Function):
             q = wide(query).unflatten(1, (keys.shape[1], -1)) * plan.scale  # (B, G, R, T, Dh)
             everyone = gathered(real, plan.group)  # (ranks, B, T)
             nothing = torch.zeros_like(q[..., :1])
-            whole = Partial(torch.zeros_like(q), nothing, nothing - torch.inf)
+            total = Partial(torch.zeros_like(q), nothing, nothing - torch.inf)
             pair = torch.stack((keys, values))
             for owner, pair in _travelling(pair, plan.group):  # noqa: B020
                 for part, allowed in _visible(owner, everyone, plan):
@@ -155,9 +154,9 @@ class _Ring(torch.autograd.Function):
                     scores = torch.einsum("bgrtd,bgsd->bgrts", q, k)
                     powers, peak = powers_(scores, allowed)
                     context = torch.einsum("bgrts,bgsd->bgrtd", powers, v)
-                    whole = whole.joined(Partial(context, powers.sum(dim=-1, keepdim=True), peak))
-            context, alone = merged([whole]), whole.total == 0
-            log_total = whole.total.masked_fill(alone, 1.0).log() + whole.peak.masked_fill(alone, 0)
+                    total = total.joined(Partial(context, powers.sum(dim=-1, keepdim=True), peak))
+            context, empty = merged([total]), total.total == 0
+            log_total = total.total.masked_fill(empty, 1.0).log() + total.peak.masked_fill(empty, 0)
         ctx.plan = plan
         ctx.save_for_backward(query, keys, values, everyone, context, log_total)
         return context.flatten(1, 2).to(query.dtype)  # (B, G, R, T, Dh) -> (B, H, T, Dh)
@@ -189,10 +188,10 @@ class _Ring(torch.autograd.Function):
 
 
 def _visible(owner: int, everyone: Tensor, plan: Plan) -> Iterator[tuple[slice, Tensor]]:
-    """The chunks of `owner`'s keys that this rank's queries may see, and which of them.
+    """Yield the chunks of `owner`'s keys that this rank's queries may see, with masks.
 
-    Ranks hold the parts of a sequence in its order, so that all that stands on a later rank stands
-    later. Gives slices of T and masks broadcastable to (B, G, R, T, S).
+    Ranks hold the parts of a sequence in order, so that tokens on a later rank are later. Yields
+    slices of T and masks broadcastable to (B, G, R, T, S).
     """
     rank = dist.get_rank(plan.group)
     if plan.causal and owner > rank:
@@ -208,7 +207,7 @@ def _visible(owner: int, everyone: Tensor, plan: Plan) -> Iterator[tuple[slice, 
 
 
 def _travelling(pair: Tensor, group: dist.ProcessGroup) -> Iterator[tuple[int, Tensor]]:
-    """Each rank's keys and values in turn, this one's first; the next ones come meanwhile."""
+    """Yield each rank's keys and values, starting with this one's; receive the next meanwhile."""
     rank, size = dist.get_rank(group), group.size()
     for step in range(size):
         arriving = _pass_on(pair, group) if step + 1 < size else None
@@ -218,7 +217,7 @@ def _travelling(pair: Tensor, group: dist.ProcessGroup) -> Iterator[tuple[int, T
 
 
 def _pass_on(x: Tensor, group: dist.ProcessGroup) -> Callable[[], Tensor]:
-    """Sends `x` to the next rank; what this gives waits for what the rank before has sent."""
+    """Send `x` to the next rank; return a function that waits for the previous rank's tensor."""
     rank, size = dist.get_rank(group), group.size()
     x, received = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
     after, before = (dist.get_global_rank(group, (rank + by) % size) for by in (1, -1))

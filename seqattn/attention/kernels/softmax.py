@@ -18,15 +18,15 @@ _NOT_FUSED = "normalise", "weights", "value_term", "_products", "_weighted"
 class SoftmaxKernel(WeightedKernel):
     """softmax(Q K^T / sqrt(Dh)) V (Vaswani et al. 2017, arXiv 1706.03762, eq. 1).
 
-    Where it may, it runs on fused attention, which never stores the weights (Dao et al. 2022, arXiv
-    2205.14135). Time T*S*D, memory linear in T and S, cache 2*G*Dh numbers a token. Bidirectional,
-    causal, cross and incremental.
+    Uses fused attention where possible, which never stores the weights (Dao et al. 2022, arXiv
+    2205.14135). Time T*S*D, memory linear in T and S, cache 2*G*Dh numbers per token.
+    Bidirectional, causal, cross and incremental.
 
-    A subclass that overrides `normalise`, or another method that fused attention does not call, has
-    its weights written out in every pass. It must set `abilities` too if they still sum to 1.
+    A subclass that overrides `normalise`, or another method that fused attention does not call,
+    materializes its weights in every pass. It must set `abilities` too if they still sum to 1.
     """
 
-    written_out: ClassVar[bool] = False  # whether the weights are, in every pass
+    written_out: ClassVar[bool] = False  # True if the weights are materialized in every pass
     abilities = replace(WeightedKernel.abilities, normalised=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -51,13 +51,13 @@ class SoftmaxKernel(WeightedKernel):
         dropout = self.dropout if self.training else 0.0
         scale = position.score_scale(self.head_dim)
         context = ops.attention(q, keys, values, bias, is_causal, dropout, scale)
-        if visible is None or visible.alone is None:
+        if visible is None or visible.empty_rows is None:
             return context
-        return context.masked_fill(visible.alone, 0.0)
+        return context.masked_fill(visible.empty_rows, 0.0)
 
 
 def _is_later(cls: type, name: str, other: str) -> bool:
-    """Whether a class gets `name` from a subclass of the class that it gets `other` from."""
+    """Return True if `cls` inherits `name` from a subclass of the class that defines `other`."""
     places = [
         next(place for place, parent in enumerate(cls.__mro__) if key in vars(parent))
         for key in (name, other)

@@ -1,4 +1,4 @@
-"""Streaming attention: a few first tokens and a rolling window, for generation without an end."""
+"""Streaming attention: a few initial tokens and a rolling window, for unlimited generation."""
 
 from dataclasses import replace
 
@@ -18,19 +18,19 @@ from seqattn.positions.base import Position
 class StreamingKernel(LocalKernel):
     """Softmax over sinks and a rolling window (Xiao et al. 2023, arXiv 2309.17453, section 3.2).
 
-    A query at i sees the first `sinks` tokens and the last `window`, itself included. Positions
-    are those inside the cache: keys are cached as they are and turned at every step for the place
-    that they have there, so that a distance within the window is i - j as ever, and that to a sink
-    at j is min(i, sinks + window - 1) - j, never more than training has seen. A full pass uses the
-    same distances.
+    A query at i sees the first `sinks` tokens and the last `window`, itself included. Positions are
+    those inside the cache: keys are cached unrotated and rotated at every step by their position in
+    the cache, so that a distance within the window is i - j, and that to a sink at j is
+    min(i, sinks + window - 1) - j, never more than in training. A full pass uses the same
+    distances.
 
-    Time n*w*D and memory n*w, with nothing of n x n. The cache holds 2*G*Dh numbers for each of
+    Time n*w*D and memory n*w, without n x n tensors. The cache holds 2*G*Dh numbers for each of
     sinks + window tokens, however many are generated. Causal and incremental: for decoders only,
     neither bidirectional nor cross.
 
     Args:
-        sinks: tokens at the beginning that stay, 0 for none.
-        window: tokens that roll, the query's own included, at least 1.
+        sinks: initial tokens that are always visible, 0 for none.
+        window: recent tokens, the query's own included, at least 1.
     """
 
     abilities = replace(LocalKernel.abilities, bidirectional=False)
@@ -40,11 +40,11 @@ class StreamingKernel(LocalKernel):
         super().__init__(shape, first=sinks, before=window - 1, after=0)
 
     def _caps(self, mask: Mask, hook: str, position: Position) -> bool:
-        """Whether sinks stand at a distance of their own, which the position scheme tells by."""
+        """Return True if distances to sinks are capped and the position scheme depends on them."""
         return self.first > 0 and mask.queries > 1 and hook in position.hooks
 
     def _capped(self, q: Tensor, mask: Mask, position: Position) -> tuple[Tensor, Mask]:
-        """The queries at the places in the cache from which they see the sinks."""
+        """Return queries rotated to their capped positions in the cache, and the mask for these."""
         places = self._places(mask)
         turned = position.rotate(q, places - mask.query_positions)
         return turned, replace(mask, query_positions=places)
@@ -53,26 +53,26 @@ class StreamingKernel(LocalKernel):
         return mask.query_positions.clamp(max=self.first + self.before)
 
     def _sinks(self, mask: Mask) -> Tensor:
-        """Bool, broadcastable to (B, H, T, S)."""
+        """Return which keys are sinks: bool, broadcastable to (B, H, T, S)."""
         sinks = mask.key_positions < self.first
         return sinks if sinks.dim() == 1 else sinks[:, None, None]
 
     def _context(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
     ) -> Tensor:
-        """As `SoftmaxKernel`, of blocks and steps whose first keys are the sinks.
+        """Compute the context of blocks and steps whose first keys are the sinks.
 
-        Keys get a channel more for each sink, which only that sink reads; a query carries its
-        product with the sink there, made at the capped distance. So the fused kernel, which knows
-        one query, gives sinks a score that was made with another.
+        Keys get an additional channel for each sink, which is 0 in all others; there a query holds
+        its product with the sink at the capped distance. So the fused kernel, which takes one
+        query, uses scores of another query for the sinks.
         """
         if not self._caps(mask, "rotate", position):
             return super()._context(q, keys, values, mask, position)
         if position.hooks & {"score_term", "value_term"}:
             return WeightedKernel._context(self, q, keys, values, mask, position)
         first, width = min(self.first, keys.shape[2]), keys.shape[3]
-        spare = -(-first // 8) * 8  # fused kernels want widths of whole eights
-        scale = position.score_scale(width)  # here, since half floats end at 65504
+        spare = -(-first // 8) * 8  # fused kernels need widths in multiples of 8
+        scale = position.score_scale(width)  # scaled here, as float16 overflows at 65504
         capped, _ = self._capped(q, mask, position)
         scores = per_group(capped * scale, keys[:, :, :first].mT)  # (N, H, c, first)
         q = torch.cat((q, F.pad(scores, (0, spare - first))), dim=3)
@@ -85,7 +85,7 @@ class StreamingKernel(LocalKernel):
     def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         products = super()._products(q, keys, mask, position)
         if not self._caps(mask, "rotate", position) or q.shape[3] > self.head_dim:
-            return products  # sinks have channels of their own
+            return products  # sinks have separate channels
         capped, _ = self._capped(q, mask, position)
         return torch.where(
             self._sinks(mask), super()._products(capped, keys, mask, position), products
@@ -95,7 +95,7 @@ class StreamingKernel(LocalKernel):
         term = super()._score_term(q, keys, mask, position)
         if term is None or not self._caps(mask, "score_term", position):
             return term
-        # sinks stand first, but for whole sequences, whose padding may stand before them
+        # sinks are first, except in complete sequences with padding on the left
         count = mask.keys if mask.causal else min(self.first, mask.keys)
         capped, places = self._capped(q, mask, position)
         places = replace(places, key_positions=mask.key_positions[..., :count])

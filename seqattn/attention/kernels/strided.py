@@ -1,4 +1,4 @@
-"""Strided attention, and what it shares with the fixed pattern: index sets, merged exactly."""
+"""Strided attention, and the base it shares with the fixed pattern: merged index sets."""
 
 import sys
 from abc import abstractmethod
@@ -26,14 +26,13 @@ from seqattn.positions.base import Position
 class FactorizedKernel(BlockwiseKernel):
     """Softmax over a union of index sets (Child et al. 2019, arXiv 1904.10509, section 4).
 
-    Every set is dense in a layout of its own; a key in two sets of a head counts in the first. A
-    token that is decoded reads the keys of its sets alone, unless its past holds padding.
-    Where there are several patterns they alternate from head to head, or from group to group where
-    the heads of a group do not divide by them.
+    Every set is dense in its own layout; a key in two sets of a head counts in the first. A decoded
+    token reads only the keys of its sets, unless its past contains padding. Several patterns
+    alternate from head to head, or from group to group if they do not divide the heads of a group.
 
     Args:
-        stride: l, tokens that pieces come in multiples of, at least 1.
-        patterns: the numbers of the sets that each equal share of the heads attends to.
+        stride: l, tokens, at least 1; lengths are padded to multiples of it.
+        patterns: numbers of the sets for each equal share of the heads.
     """
 
     dense_up_to = 128
@@ -47,7 +46,7 @@ class FactorizedKernel(BlockwiseKernel):
                 f"attention.num_heads must be even for heads of two patterns, got {shape.num_heads}"
             )
         self.stride = stride
-        # sets are merged by their softmaxes alone
+        # merging sets needs softmaxes
         self.dense_up_to = sys.maxsize if self.written_out else max(self.dense_up_to, stride)
         self.patterns = patterns
         if len(patterns) > 1:
@@ -57,14 +56,14 @@ class FactorizedKernel(BlockwiseKernel):
 
     @abstractmethod
     def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:
-        """Whether key position j is in set `number` of query position i, causality left out."""
+        """Return True where key j is in set `number` of query i, ignoring causality."""
 
     @abstractmethod
     def layouts(self, causal: bool) -> list[Layout]:
-        """The layout of each set."""
+        """Return the layout of each set."""
 
     def make_cache(self, beams: int) -> Cache:
-        return GrowingCache(beams, forgets=False)  # its columns are those of tokens
+        return GrowingCache(beams, forgets=False)  # so that columns correspond to tokens
 
     def pattern(self, mask: Mask) -> Tensor:
         i, j = mask.query_positions[..., :, None], mask.key_positions[..., None, :]
@@ -88,10 +87,10 @@ class FactorizedKernel(BlockwiseKernel):
         plain = not self.watched and mask.real is None and mask.extra is None
         if plain and mask.queries == 1 < mask.keys:
             numbers = {number for pattern in self.patterns for number in pattern}
-            places = torch.arange(mask.keys)  # on the CPU, where to count them waits for no GPU
+            places = torch.arange(mask.keys)  # on the CPU, where counting does not wait for a GPU
             sets = [self.belongs(number, places[-1], places) for number in numbers]
             columns = torch.stack(sets).any(dim=0).nonzero()[:, 0]
-            if 2 * len(columns) <= mask.keys:  # else to take them out costs more than it saves
+            if 2 * len(columns) <= mask.keys:  # else gathering costs more than it saves
                 columns = to_device(columns, q.device)
                 return Attended(self._next(q, keys, values, mask, position, slots, columns))
         return super()._attend(q, keys, values, mask, position, slots=slots)
@@ -106,19 +105,19 @@ class FactorizedKernel(BlockwiseKernel):
         slots: BeamSlots | None,
         columns: Tensor,
     ) -> Tensor:
-        """The context of one more token, over the tokens at `columns` alone."""
+        """Return the context of a decoded token over the tokens at `columns`."""
         beams = q.shape[0] // keys.shape[0]
 
-        def taken(x: Tensor) -> Tensor:  # (.., L*K, ..) -> (.., C*K, ..)
+        def selected(x: Tensor) -> Tensor:  # (.., L*K, ..) -> (.., C*K, ..)
             return x.unflatten(2, (-1, beams)).index_select(2, columns).flatten(2, 3)
 
         mask = replace(mask, key_positions=mask.key_positions[columns])
         if slots is not None:
             tokens = torch.arange(len(columns), device=q.device).repeat_interleave(beams)
-            mask = fold_mask(mask, beams, BeamSlots(taken(slots.ancestry), tokens))
+            mask = fold_mask(mask, beams, BeamSlots(selected(slots.ancestry), tokens))
             q = fold_beams(q, beams)
         mask = mask if len(self.patterns) == 1 else self._narrowed(mask)
-        context = self._context(q, taken(keys), taken(values), mask, position)
+        context = self._context(q, selected(keys), selected(values), mask, position)
         return context if slots is None else unfold_beams(context, beams)
 
     def _unit(self, length: int, causal: bool) -> int:
@@ -132,7 +131,7 @@ class FactorizedKernel(BlockwiseKernel):
         return self._together(contexts).to(tokens.values.dtype)
 
     def _partial(self, tokens: Tokens, share: int, nth: int, position: Position) -> Partial:
-        """The set that stands `nth` in the pattern of `share`, less those before it."""
+        """Attend to set `nth` in the pattern of `share`, without keys of earlier sets."""
         *counted, number = self.patterns[share][: nth + 1]
         layout = self.layouts(tokens.causal)[number]
         rows = []
@@ -151,7 +150,7 @@ class FactorizedKernel(BlockwiseKernel):
         return Partial(*(layout.back(x, batch) for x in end_to_end(rows, dim=0)))
 
     def _softmax(self, piece: Piece, allowed: Tensor, share: int, position: Position) -> Partial:
-        """The heads of `share` over the allowed keys (R, 1, c, s): (R, H, c, .)."""
+        """Attend with the heads of `share` to the allowed keys (R, 1, c, s): (R, H, c, .)."""
         scaled = self._heads(piece.query, share) * position.score_scale(self.head_dim)
         scores = per_group(scaled, self._groups(piece.keys, share).mT, ops.exact_product)
         term = position.score_term(piece.query, piece.keys, piece.i, piece.j)
@@ -159,28 +158,28 @@ class FactorizedKernel(BlockwiseKernel):
             scores = scores + self._heads(term, share)
         powers, peak = powers_(wide(scores), allowed)
         values = self._groups(piece.values, share)
-        kept = ops.drop(powers, self.dropout if self.training else 0.0).to(values.dtype)
-        context = per_group(kept, values)
+        dropped = ops.drop(powers, self.dropout if self.training else 0.0).to(values.dtype)
+        context = per_group(dropped, values)
         if "value_term" in position.hooks:
-            every = [torch.zeros_like(kept)] * len(self.patterns)
-            every[share] = kept
+            every = [torch.zeros_like(dropped)] * len(self.patterns)
+            every[share] = dropped
             value = position.value_term(self._together(every), piece.i, piece.j)
             context = context if value is None else context + self._heads(value, share)
         return Partial(context, powers.sum(dim=-1, keepdim=True), peak)
 
     def _heads(self, x: Tensor, share: int) -> Tensor:
-        """The heads of a share: (B, H, ...) -> (B, H/shares, ...); one head stays one."""
+        """Select the heads of a share: (B, H, ...) -> (B, H/shares, ...); a single head stays."""
         if len(self.patterns) == 1 or x.shape[1] == 1:
             return x
         return x.unflatten(1, (-1, len(self.patterns), self._run))[:, :, share].flatten(1, 2)
 
     def _groups(self, x: Tensor, share: int) -> Tensor:
-        """The key or value heads that those query heads use, of x (B, G, ...)."""
+        """Select the key or value heads for the query heads of a share, from x (B, G, ...)."""
         size = self.num_heads // self.num_kv_heads
         return x if size % len(self.patterns) == 0 else x[:, share :: len(self.patterns)]
 
     def _together(self, shares: list[Tensor]) -> Tensor:
-        """All heads in order from those of each share: (B, H/shares, ...) -> (B, H, ...)."""
+        """Interleave the heads of all shares: (B, H/shares, ...) -> (B, H, ...)."""
         if len(shares) == 1:
             return shares[0]
         runs = [part.unflatten(1, (-1, self._run)) for part in shares]
@@ -188,12 +187,12 @@ class FactorizedKernel(BlockwiseKernel):
 
 
 def strided_set(number: int, i: Tensor, j: Tensor, stride: int) -> Tensor:
-    """Whether key j is in the near (0) or strided (1) set of query i, causality left out."""
+    """Return True where key j is in the near (0) or strided (1) set of query i, if not causal."""
     return (i - j) % stride == 0 if number else (i - j).abs() <= stride
 
 
 def strided_layouts(stride: int, causal: bool) -> list[Layout]:
-    """The layouts of the two sets."""
+    """Return the layouts of the two sets."""
     return [Band(stride, stride, 0 if causal else stride, compact=True), Columns(stride)]
 
 
@@ -205,16 +204,16 @@ class StridedKernel(FactorizedKernel):
     head sees both sets (the paper's merged head), or half of the heads each.
 
     Time n*(l + n/l)*D, which is n*sqrt(n)*D at l = sqrt(n), and memory n*(l + n/l) a head;
-    growing cache of 2*G*Dh numbers a token, of which the next token reads l + n/l. Bidirectional,
+    growing cache of 2*G*Dh numbers per token, of which the next token reads l + n/l. Bidirectional,
     causal and incremental; not for cross-attention.
 
     Args:
         stride: l, tokens; about the square root of the usual length.
-        split_heads: half of the heads, every other one, see A1 and the others A2, so that one
-            layer still combines both; False: every head sees the union. Needs an even number.
+        split_heads: every other head sees A1 and the others A2, so that one layer still combines
+            both; False: every head sees the union. Needs an even number of heads.
 
     Raises:
-        UserError: for heads that cannot be shared out.
+        UserError: an odd number of heads to be split.
     """
 
     def __init__(self, shape: HeadShape, stride: Count = 32, split_heads: bool = False) -> None:

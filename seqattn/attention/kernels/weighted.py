@@ -1,4 +1,4 @@
-"""Kernels that weight each key by its score, as the paper writes them down."""
+"""Kernels with materialized weights, as written in the papers."""
 
 from abc import abstractmethod
 
@@ -16,10 +16,10 @@ from seqattn.positions.base import Position
 
 
 class WeightedKernel(Kernel):
-    """normalise(Q K^T / sqrt(Dh)) V, its weights written out in every pass.
+    """normalise(Q K^T / sqrt(Dh)) V, with materialized weights.
 
-    A subclass gives `normalise`; training, decoding and `capture` all use it. Time T*S*D, memory
-    T*S per head, cache 2*G*Dh numbers a token. Bidirectional, causal, cross and incremental.
+    A subclass implements `normalise` for training, decoding and `capture`. Time T*S*D, memory T*S
+    per head, cache 2*G*Dh numbers per token. Bidirectional, causal, cross and incremental.
     """
 
     abilities = Abilities(
@@ -37,8 +37,8 @@ class WeightedKernel(Kernel):
     def normalise(self, scores: Tensor) -> Tensor:
         """Return the weights of scores (B, H, T, S), which are -inf on hidden keys.
 
-        Every row has a finite score: queries with nothing to see get weights of 0 afterwards. A
-        subclass whose weights sum to 1 says so in its `abilities` (`normalised=True`).
+        Every row has a finite score: queries without visible keys get weights of 0 afterwards. A
+        subclass whose weights sum to 1 declares it in its `abilities` (`normalised=True`).
         """
 
     def weights(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
@@ -47,7 +47,7 @@ class WeightedKernel(Kernel):
         Args:
             q: rotated queries (B, H, T, Dh).
             keys: rotated keys (B, G, S, Dh).
-            mask: which keys each query may look at.
+            mask: which keys each query may attend to.
             position: the layer's position scheme.
         """
         scores = self._products(q, keys, mask, position)
@@ -58,32 +58,34 @@ class WeightedKernel(Kernel):
         if visible is None:
             return self.normalise(scores)
         weights = self.normalise(scores.masked_fill(~visible.keys, -torch.inf))
-        return weights if visible.alone is None else weights.masked_fill(visible.alone, 0.0)
+        return (
+            weights if visible.empty_rows is None else weights.masked_fill(visible.empty_rows, 0.0)
+        )
 
     def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
-        """Scaled products of queries and keys: (B, H, T, S)."""
+        """Return scaled products of queries and keys: (B, H, T, S)."""
         q = ops.exact(q) * position.score_scale(self.head_dim)
         return per_group(q, keys.mT, ops.exact_product)
 
     def _score_term(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor | None:
-        """What the position scheme adds to them."""
+        """Return the position scheme's term added to the products, or None."""
         return position.score_term(q, keys, mask.query_positions, mask.key_positions)
 
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
-        """The sum of values (B, G, S, Dh) by weights (B, H, T, S): (B, H, T, Dh)."""
+        """Return the sum of values (B, G, S, Dh) weighted by (B, H, T, S): (B, H, T, Dh)."""
         dropped = ops.drop(weights, self.dropout) if self.training else weights
         context = per_group(dropped, values, ops.exact_product).to(values.dtype)
         term = self.value_term(dropped.to(values.dtype), mask, position)
         return context if term is None else context + term
 
     def value_term(self, weights: Tensor, mask: Mask, position: Position) -> Tensor | None:
-        """What positions add to the context (B, H, T, Dh), linear in the weights (B, H, T, S)."""
+        """Return the position term of the context (B, H, T, Dh), linear in the weights, or None."""
         return position.value_term(weights, mask.query_positions, mask.key_positions)
 
     def _context(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
     ) -> Tensor:
-        """The context (B, H, T, Dh) of rotated queries and keys, where nobody watches weights."""
+        """Return the context (B, H, T, Dh) of rotated queries and keys, for unobserved weights."""
         return self._weighted(self.weights(q, keys, mask, position), values, mask, position)
 
     def forward(
@@ -106,14 +108,14 @@ class WeightedKernel(Kernel):
     def _rotated(
         self, query: Tensor, keys: Tensor, mask: Mask, position: Position
     ) -> tuple[Tensor, Tensor]:
-        """Queries and keys turned by their positions; new keys are the last of the mask's."""
+        """Rotate queries and keys by their positions; new keys are the last of the mask's."""
         places = mask.last_keys(keys.shape[2])
         return position.rotate(query, mask.query_positions), position.rotate(keys, places)
 
     def _decoded(
         self, query: Tensor, new: KeysValues, mask: Mask, position: Position, cache: Cache
     ) -> Tensor:
-        """The context over all of the past, to which `new` is added."""
+        """Append `new` to the cache, and return the context over the complete past."""
         assert isinstance(cache, GrowingCache)
         q, keys = self._rotated(query, new.keys, mask, position)
         keys, values, slots = cache.append(KeysValues(keys, new.values))
@@ -129,7 +131,7 @@ class WeightedKernel(Kernel):
         need_weights: bool = False,
         slots: BeamSlots | None = None,
     ) -> Attended:
-        """As `forward` of rotated queries and keys, these (B, G, S, Dh), or as a cache has them."""
+        """Attend from rotated queries to rotated keys (B, G, S, Dh), or keys of a cache."""
         beams = q.shape[0] // keys.shape[0]
         if beams > 1:
             q = fold_beams(q, beams)
@@ -138,7 +140,7 @@ class WeightedKernel(Kernel):
         need_weights = need_weights and self.abilities.copies
         if self.watched or need_weights:
             weights = self.weights(q, keys, mask, position)
-            used = self.settled(weights, mask.dense)
+            used = self.watch(weights, mask.dense)
             used = weights if used is None and need_weights else used
         if used is not None:
             context = self._weighted(used, values, mask, position)
@@ -151,5 +153,5 @@ class WeightedKernel(Kernel):
         return Attended(unfold_beams(context, beams), shown)
 
     def _narrowed(self, mask: Mask) -> Mask:
-        """The mask with what the mechanism hides besides."""
+        """Return the mask without the keys that the mechanism hides."""
         return mask

@@ -1,4 +1,4 @@
-"""Sliding-window attention, and what it shares with streaming: a band, first keys, a ring."""
+"""Sliding-window attention, and the base it shares with streaming attention."""
 
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
@@ -17,27 +17,26 @@ from seqattn.attention.kernels.parts.blockwise import (
     real_rows,
 )
 from seqattn.attention.kernels.parts.layouts import Band, Layout
-from seqattn.attention.kernels.parts.rolling import Kept, RollingCache
+from seqattn.attention.kernels.parts.rolling import CachedTokens, RollingCache
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Count, CountOrNone
 from seqattn.positions.base import Position
 
 
 class LocalKernel(BlockwiseKernel):
-    """Softmax over the `first` tokens, `before` ones before a query, itself and `after` behind it.
+    """Softmax over the `first` tokens, and `before` ones before and `after` ones after a query.
 
-    A full pass cuts queries into blocks, each with its band of keys and the first keys; decoding
-    runs over a rolling cache. All of it in real positions.
+    A full pass splits queries into blocks, each with its band of keys and the first keys; decoding
+    uses a rolling cache. Positions count real tokens.
 
     Args:
-        first: tokens at the beginning that every query sees; where queries look ahead, they see
-            all tokens too.
-        before: tokens before a query that it sees.
-        after: tokens after a query that it sees unless the mask is causal.
+        first: initial tokens that every query sees; if not causal, they also see all tokens.
+            before: visible tokens before a query.
+        after: visible tokens after a query, unless the mask is causal.
 
     Attributes:
-        places_in_cache: whether positions count the tokens in the cache, which caps distances to
-            the first.
+        places_in_cache: positions count the tokens in the cache, which caps distances to the
+            first tokens.
     """
 
     abilities = replace(BlockwiseKernel.abilities, crop=False)
@@ -71,7 +70,7 @@ class LocalKernel(BlockwiseKernel):
 
     def _sees(self, piece: Piece, layout: Layout, causal: bool) -> Tensor:
         assert isinstance(layout, Band)
-        first, distance = layout.first, layout.distance(piece.i.device)  # the same in every block
+        first, distance = layout.first, layout.distance(piece.i.device)  # equal for all blocks
         near = (distance <= self.before) & (distance >= -(0 if causal else self.after))
         near = near & (piece.j >= first)[:, None, first:]
         if not first:
@@ -84,15 +83,15 @@ class LocalKernel(BlockwiseKernel):
     def _decoded(
         self, query: Tensor, new: KeysValues, mask: Mask, position: Position, cache: Cache
     ) -> Tensor:
-        """Over what the cache holds; a first call of several tokens is a full pass."""
+        """Attend over the cache; a first call with several tokens is a full pass."""
         assert isinstance(cache, RollingCache)
         assert mask.extra is None, "a mask of your own cannot be joined in decoding"
         rows, _, steps, _ = query.shape
         real, order = real_rows(mask.real, rows, steps)
         if cache.length == 0 and steps > 1 and (not self.watched or cache.beams == 1):
             q, keys = self._rotated(query, new.keys, mask, position)
-            kept = new.keys if self.places_in_cache else keys, new.values
-            cache.append(KeysValues(*(moved(x, order) for x in kept)), real)
+            cached = new.keys if self.places_in_cache else keys, new.values
+            cache.append(KeysValues(*(moved(x, order) for x in cached)), real)
             return self._attend(q, keys, new.values, mask, position).context
         q, new = moved(query, order), KeysValues(*(moved(x, order) for x in new))
         met, columns = self._meet(q, new, real, position, cache)
@@ -112,12 +111,12 @@ class LocalKernel(BlockwiseKernel):
         position: Position,
         cache: RollingCache,
     ) -> tuple["Met", Tensor]:
-        """What queries meet, and how many tokens stand before each key: (C,) or (B*K, C)."""
+        """Return queries with their keys, and the position of each key: (C,) or (B*K, C)."""
         at, (keys, values) = cache.places(q.shape[2], q.device), new
         if not self.places_in_cache:
             keys = position.rotate(keys, at)
-        kept = cache.append(KeysValues(keys, values), real)
-        keys, values, around = kept if q.shape[2] == 1 else self._first_ones_first(kept)
+        held = cache.append(KeysValues(keys, values), real)
+        keys, values, around = held if q.shape[2] == 1 else self._first_ones_first(held)
         columns, allowed = around.clamp(min=0), None
         if q.shape[2] > 1 or around.dim() == 2:
             distance = at[..., :, None] - around[..., None, :]
@@ -131,19 +130,19 @@ class LocalKernel(BlockwiseKernel):
         met = Met(position.rotate(q, at), keys, values, Mask(at, around, extra=allowed))
         return met, columns
 
-    def _first_ones_first(self, kept: Kept) -> Kept:
-        """The same, and first what every query sees: a row that was shorter has it elsewhere."""
-        if kept.places.dim() == 1 or not self.first:
-            return kept
-        later = (kept.places < 0) | (kept.places >= self.first)
+    def _first_ones_first(self, held: CachedTokens) -> CachedTokens:
+        """Move the tokens that every query sees to the front; their slots differ by row."""
+        if held.places.dim() == 1 or not self.first:
+            return held
+        later = (held.places < 0) | (held.places >= self.first)
         order = later.byte().argsort(dim=1, stable=True)
-        keys, values = moved(kept.keys, order), moved(kept.values, order)
-        return Kept(keys, values, kept.places.gather(1, order))
+        keys, values = moved(held.keys, order), moved(held.values, order)
+        return CachedTokens(keys, values, held.places.gather(1, order))
 
     def _observed(
         self, met: "Met", columns: Tensor, length: int, order: Tensor | None, position: Position
     ) -> Tensor:
-        """The context; its weights are shown over all `length` tokens so far, as they stand."""
+        """Return the context; show its weights over all `length` tokens so far, in order."""
         weights = self.weights(met.query, met.keys, met.mask, position)
         index = columns.view(-1, 1, 1, columns.shape[-1]).expand_as(weights)
         blank = weights.new_zeros(*weights.shape[:3], length)
@@ -155,7 +154,7 @@ class LocalKernel(BlockwiseKernel):
             seen = seen if allowed is None else seen * allowed
             return moved_back(blank.scatter_add(3, index, seen), order) > 0
 
-        used = self.settled(shown, visible)
+        used = self.watch(shown, visible)
         if used is None:
             return self._context(*met, position)
         weights = moved(used, order).gather(3, index)
@@ -165,7 +164,7 @@ class LocalKernel(BlockwiseKernel):
 
 
 class Met(NamedTuple):
-    """Queries that are decoded together, and the keys that they meet."""
+    """Queries that are decoded together, and the keys that they see."""
 
     query: Tensor
     keys: Tensor
@@ -176,18 +175,18 @@ class Met(NamedTuple):
 class SlidingWindowKernel(LocalKernel):
     """Softmax over the keys within a window (Beltagy et al. 2020, arXiv 2004.05150, section 3.1).
 
-    A query at i sees the keys at j with |i - j| <= window, 2 * window + 1 of them; under a causal
-    mask those from i - window to i. The first `global_tokens` of a sequence see all and are seen
-    by all, under a causal mask nothing ahead. They share the projections of the others, where
-    Longformer gives them their own.
+    A query at i sees the 2 * window + 1 keys at j with |i - j| <= window; under a causal mask those
+    from i - window to i. The first `global_tokens` of a sequence see all and are seen by all,
+    except ahead under a causal mask. They share the projections of the other tokens, while
+    Longformer has separate ones.
 
-    Time n*w*D and memory n*w, with nothing of n x n. The cache rolls: 2*G*Dh numbers for each of
-    the last window + 1 tokens and of the global ones, however long the sequence grows.
+    Time n*w*D and memory n*w, without n x n tensors. The rolling cache holds 2*G*Dh numbers for
+    each of the last window + 1 tokens and of the global ones, for any sequence length.
     Bidirectional, causal and incremental; not cross.
 
     Args:
-        window: keys that a query sees on each side, at least 1.
-        global_tokens: tokens at the beginning that see all and are seen by all.
+        window: visible keys on each side of a query, at least 1.
+        global_tokens: initial tokens that see all and are seen by all.
     """
 
     def __init__(

@@ -19,14 +19,14 @@ from seqattn.positions.base import Position
 class XCAKernel(EncoderKernel):
     """V softmax(K^T Q / tau), columns of Q and K of length 1 (El-Nouby 2021, arXiv 2106.09681).
 
-    Each channel of a head's output is a mean of the channels of its values, the same mean for
-    every token; tokens meet in the sums of K^T Q alone, and padding adds nothing to those. So it
-    has no weights over keys to show, takes no mask but padding, and knows positions only through
-    `embed`. Time T*D^2/H, memory T*D and Dh^2 a head, no cache: it cannot be causal, cross or
-    incremental, only an encoder's self-attention.
+    Each channel of a head's output is a weighted mean of the channels of its values, the same for
+    every token; tokens interact only through the sums K^T Q, to which padding adds nothing. So it
+    has no observable weights over keys, supports no mask but padding, and uses positions only
+    through `embed`. Time T*D^2/H, memory T*D and Dh^2 per head, no cache: only for an encoder's
+    self-attention, neither causal, cross nor incremental.
 
     Args:
-        tau: the temperature of every head at the start, above 0; learned.
+        tau: initial temperature of every head, above 0; learned.
     """
 
     abilities = Abilities(normalised=False)
@@ -34,7 +34,7 @@ class XCAKernel(EncoderKernel):
 
     def __init__(self, shape: HeadShape, tau: Positive = 1.0) -> None:
         super().__init__(shape)
-        log_tau = torch.full((shape.num_heads,), math.log(tau))  # so that tau stays above 0
+        log_tau = torch.full((shape.num_heads,), math.log(tau))  # keeps tau positive
         self.log_tau = nn.Parameter(log_tau)
 
     def context(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> Tensor:
@@ -52,5 +52,5 @@ class XCAKernel(EncoderKernel):
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Every channel (B, H, :, c) divided by its length over the tokens; 0 stays 0."""
+    """Return every channel (B, H, :, c) divided by its norm over the tokens; 0 stays 0."""
     return F.normalize(wide(x), dim=2).to(x.dtype)

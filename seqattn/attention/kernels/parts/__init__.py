@@ -1,1 +1,1 @@
-"""What kernels are made of, and share."""
+"""Components shared by kernels."""

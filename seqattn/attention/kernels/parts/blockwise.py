@@ -17,29 +17,29 @@ from seqattn.attention.masks import Mask, real_first
 from seqattn.ops.memory import block_numbers
 from seqattn.positions.base import Position
 
-# scores that a CPU makes at once; other devices, and compiled graphs, make all at once
+# scores computed at once on a CPU; other devices and compiled graphs compute all at once
 LARGEST = 2**20
 
 
 class Tokens(NamedTuple):
-    """Queries, keys and values of the same tokens; slot i holds real position i.
+    """Queries, keys and values of the same tokens, with real position i in slot i.
 
-    N is the length rounded up to whole blocks.
+    N is the length rounded up to full blocks.
     """
 
     query: Tensor  # (B, H, N, Dh)
     keys: Tensor  # (B, G, N, Dh)
     values: Tensor  # (B, G, N, Dh)
-    real: Tensor | None  # (B, N) bool; None where all are
+    real: Tensor | None  # (B, N) bool; None if all are
     causal: bool
 
     @classmethod
     def of(
         cls, query: Tensor, keys: Tensor, values: Tensor, mask: Mask, unit: int
     ) -> tuple["Tokens", Tensor | None]:
-        """The tokens of a pass without a past, and the order (B, T) that they were put in.
+        """Return the tokens of a pass without a past, and their order (B, T).
 
-        Of rotated queries (B, H, T, Dh) and keys (B, G, T, Dh), filled up to a multiple of `unit`.
+        From rotated queries (B, H, T, Dh) and keys (B, G, T, Dh), padded to a multiple of `unit`.
         """
         rows, _, steps, _ = query.shape
         real, order = real_rows(mask.real, rows, steps)
@@ -54,9 +54,9 @@ class Tokens(NamedTuple):
 
 
 def real_rows(real: Tensor | None, rows: int, steps: int) -> tuple[Tensor | None, Tensor | None]:
-    """Which of the last T = `steps` tokens are real once these stand first, and their order.
+    """Return which of the last T = `steps` tokens are real, with real ones first, and the order.
 
-    Of real (B, S), None where all are: (`rows`, T) bool and indices, None with nothing to tell.
+    From real (B, S), None if all are: (`rows`, T) bool and indices, None if not needed.
     """
     if real is None:
         return None, None
@@ -66,7 +66,7 @@ def real_rows(real: Tensor | None, rows: int, steps: int) -> tuple[Tensor | None
 
 
 def moved(x: Tensor, order: Tensor | None) -> Tensor:
-    """x (B, X, S, M) with its tokens in `order` (B, S), as they stand for None."""
+    """Return x (B, X, S, M) with its tokens in `order` (B, S); unchanged for None."""
     if order is None:
         return x
     index = order[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
@@ -74,22 +74,22 @@ def moved(x: Tensor, order: Tensor | None) -> Tensor:
 
 
 def moved_back(x: Tensor, order: Tensor | None) -> Tensor:
-    """Undoes `moved`."""
+    """Undo `moved`."""
     return x if order is None else moved(x, order.argsort(dim=1))
 
 
 class Piece(NamedTuple):
-    """Queries and the keys that they meet in a layout, R pieces side by side."""
+    """Queries and their keys in a layout, for R blocks."""
 
     query: Tensor  # (R, H, c, Dh)
     keys: Tensor  # (R, G, s, Dh)
     values: Tensor  # (R, G, s, Dh)
     i: Tensor  # (R, c), positions of the queries
-    j: Tensor  # (R, s), positions of the keys, -1 where there is none or padding
+    j: Tensor  # (R, s), positions of the keys, -1 for none or padding
 
     @classmethod
     def of(cls, tokens: Tokens, layout: Layout) -> "Piece":
-        """The whole sequence, cut as `layout` does."""
+        """Split the complete sequence by `layout`."""
         rows, _, length, _ = tokens.query.shape
         slots = torch.arange(1, length + 1, device=tokens.query.device)[None, None, :, None]
         slots = slots.expand(rows, -1, -1, -1)
@@ -101,7 +101,7 @@ class Piece(NamedTuple):
         return cls(layout.queries(tokens.query), keys, values, i, j)
 
     def cut(self) -> Iterator[list["Piece"]]:
-        """Chunks of pieces, each of them chunks of queries, of about `LARGEST` scores."""
+        """Yield chunks of blocks, each a list of chunks of queries, of about `LARGEST` scores."""
         rows, heads, queries, _ = self.query.shape
         if not torch.compiler.is_compiling():
             most = block_numbers(self.query, LARGEST) // (heads * self.keys.shape[2])
@@ -112,21 +112,20 @@ class Piece(NamedTuple):
 
 
 class BlockwiseKernel(SoftmaxKernel):
-    """Softmax over the keys of a pattern that is made of real positions only.
+    """Softmax over the keys of a pattern of real positions.
 
-    A full pass runs in blocks (`_blocks`), with nothing of T x T; so does a first call of several
-    tokens while decoding with one beam. Else decoding reads the growing cache under the pattern as
-    a mask, so a token costs time linear in the past. Observed weights are written out densely
-    beside either, and so is a pass under a mask of the user's own, which is as large, and one of at
-    most `dense_up_to` tokens.
+    A full pass runs in blocks (`_blocks`), without T x T tensors; so does a first call with several
+    tokens in decoding with one beam. Otherwise decoding reads the growing cache with the pattern as
+    a mask, in time linear in the past per token. Weights are materialized densely if observed,
+    under a user-defined mask, which is as large, and for at most `dense_up_to` tokens.
     """
 
     abilities = replace(SoftmaxKernel.abilities, cross=False)
-    dense_up_to: int = 0  # tokens, so few that a dense pass under the pattern is quicker
+    dense_up_to: int = 0  # tokens up to which a dense pass under the pattern is faster
 
     @abstractmethod
     def pattern(self, mask: Mask) -> Tensor:
-        """The keys that belong to each query by their positions, causality and padding left out.
+        """Return the keys of each query by their positions, ignoring causality and padding.
 
         Returns:
             Bool, broadcastable to (B, H, T, S).
@@ -134,11 +133,11 @@ class BlockwiseKernel(SoftmaxKernel):
 
     @abstractmethod
     def _unit(self, length: int, causal: bool) -> int:
-        """Tokens that blocks come in multiples of."""
+        """Return the number of tokens that lengths are padded to a multiple of."""
 
     @abstractmethod
     def _blocks(self, tokens: Tokens, position: Position) -> Tensor:
-        """The context (B, H, N, Dh) of a whole sequence, with no tensor of N x N."""
+        """Compute the context (B, H, N, Dh) of a complete sequence, without N x N tensors."""
 
     def _narrowed(self, mask: Mask) -> Mask:
         return mask.joined(self.pattern(mask))
@@ -158,14 +157,16 @@ class BlockwiseKernel(SoftmaxKernel):
             return super()._attend(q, keys, values, mask, position, slots=slots)
         short = steps <= self.dense_up_to
         if short or self.watched or mask.extra is not None:
-            if mask.real is not None:  # as blocks count, padding between tokens left out too
+            if (
+                mask.real is not None
+            ):  # positions as in blocks, which also skip padding between tokens
                 places = (mask.real.long().cumsum(dim=1) - 1).clamp(min=0)
                 mask = replace(mask, query_positions=places, key_positions=places)
             if short:
                 return super()._attend(q, keys, values, mask, position)
             dense = self._narrowed(mask)
             weights = self.weights(q, keys, dense, position)
-            used = self.settled(weights, dense.dense)
+            used = self.watch(weights, dense.dense)
             if used is not None or mask.extra is not None:
                 used = weights if used is None else used
                 return Attended(self._weighted(used, values, dense, position))
@@ -173,7 +174,7 @@ class BlockwiseKernel(SoftmaxKernel):
         return Attended(moved_back(self._blocks(tokens, position)[:, :, :steps], order))
 
     def _beside(self, tokens: Tokens, layout: Layout, first: int, position: Position) -> Tensor:
-        """The first queries over all tokens, the others each over the keys of its block alone."""
+        """Attend from the first queries to all tokens, from others to the keys of their block."""
         slots = torch.arange(tokens.query.shape[2], device=tokens.query.device)
         contexts = []
         if first:
@@ -189,5 +190,5 @@ class BlockwiseKernel(SoftmaxKernel):
         return contexts[0] if len(contexts) == 1 else torch.cat(contexts, dim=2)
 
     def _sees(self, piece: Piece, layout: Layout, causal: bool) -> Tensor:
-        """Which keys of its block each query sees, bool broadcastable to (R, c, s)."""
+        """Return which keys of its block each query sees, bool broadcastable to (R, c, s)."""
         return (piece.j >= 0)[:, None]

@@ -1,4 +1,4 @@
-"""The beams of a sentence as query positions, which share its keys."""
+"""Folding of a sentence's beams into query positions, which share its keys."""
 
 import torch
 from torch import Tensor
@@ -8,30 +8,30 @@ from seqattn.attention.masks import Mask
 
 
 def fold_beams(x: Tensor, beams: int) -> Tensor:
-    """The beams of a sentence become query positions: (B*K, H, T, Dh) -> (B, H, K*T, Dh)."""
+    """Fold beams into query positions: (B*K, H, T, Dh) -> (B, H, K*T, Dh)."""
     x = x.unflatten(0, (-1, beams))  # (B, K, H, T, Dh)
     return x.transpose(1, 2).flatten(2, 3)  # (B, H, K, T, Dh) -> (B, H, K*T, Dh)
 
 
 def unfold_beams(x: Tensor, beams: int) -> Tensor:
-    """Undoes `fold_beams`: (B, H, K*T, Dh) -> (B*K, H, T, Dh)."""
+    """Undo `fold_beams`: (B, H, K*T, Dh) -> (B*K, H, T, Dh)."""
     x = x.unflatten(2, (beams, -1))  # (B, H, K, T, Dh)
     return x.transpose(1, 2).flatten(0, 1)  # (B, K, H, T, Dh) -> (B*K, H, T, Dh)
 
 
 def fold_mask(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
-    """The mask of self-attention of folded queries: B rows of K*T queries over N slots.
+    """Return the self-attention mask of folded queries: B rows of K*T queries over N slots.
 
     Args:
         mask: of B*K rows of T queries; its `real` has B rows over L tokens.
         beams: K.
-        slots: of the cache.
+        slots: slots of the cache.
     """
     assert mask.extra is None, "a mask of your own cannot be joined in decoding with beams"
     queries, keys, steps = mask.query_positions, mask.key_positions, mask.queries
     (ancestry, tokens), length = slots, mask.keys
     queries = queries.repeat(beams) if queries.dim() == 1 else queries.reshape(-1, beams * steps)
-    keys = keys[::beams] if keys.dim() == 2 else keys  # a sentence's beams have the same
+    keys = keys[::beams] if keys.dim() == 2 else keys  # equal for the beams of a sentence
     seen = ancestry[:, :, None, :]  # (B, K, 1, N)
     if steps > 1:
         newest = torch.arange(length - steps, length, device=seen.device)
@@ -44,7 +44,7 @@ def fold_mask(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
 
 
 def _held(x: Tensor, tokens: Tensor) -> Tensor:
-    """x ([B,] L) of tokens, for the slots ([B,] N) that hold them."""
+    """Gather x ([B,] L) of tokens for the slots ([B,] N) that hold them."""
     if tokens.dim() == 1 or x.dim() == 1:
         return x[..., tokens]
     return x.gather(1, tokens)

@@ -10,14 +10,14 @@ from seqattn import ops
 def per_group(
     x: Tensor, shared: Tensor, multiply: Callable[[Tensor, Tensor], Tensor] = ops.product
 ) -> Tensor:
-    """Return x @ shared, where heads i*H/G to (i+1)*H/G - 1 of x share head i (arXiv 2305.13245).
+    """Return x @ shared, with heads i*H/G to (i+1)*H/G - 1 of x sharing head i (arXiv 2305.13245).
 
     Nothing is repeated: the queries of a group are rows of one product.
 
     Args:
         x: (B, H, T, M).
         shared: (B, G, M, N).
-        multiply: makes products of batches of matrices.
+        multiply: batched matrix product.
 
     Returns:
         (B, H, T, N).

@@ -1,4 +1,4 @@
-"""How a sequence is cut into blocks, so that queries meet the keys that they see."""
+"""Layouts that split a sequence into blocks of queries with the keys they see."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,30 +7,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-SMALLEST = 32  # smaller blocks cost more in calls than they save in keys
+SMALLEST = 32  # smaller blocks cost more in overhead than they save
 
 
 class Layout:
-    """Cuts a sequence (B, X, N, M) into P blocks so that queries and keys meet in one.
+    """Base of layouts, which split a sequence (B, X, N, M) into P blocks of queries and keys.
 
-    By default blocks of `size` tokens, each with its own keys alone.
+    By default blocks of `size` tokens, each with only its own keys.
     """
 
     size: int
 
     def queries(self, x: Tensor) -> Tensor:
-        """(B, X, N, M) -> (B*P, X, c, M), every token in one block."""
+        """Split into queries, (B, X, N, M) -> (B*P, X, c, M), each token in one block."""
         if x.shape[2] == self.size:
             return x
         blocks = x.unflatten(2, (-1, self.size))  # (B, X, N, M) -> (B, X, P, c, M)
         return blocks.transpose(1, 2).flatten(0, 1)  # -> (B*P, X, c, M)
 
     def keys(self, x: Tensor) -> Tensor:
-        """(B, X, N, M) -> (B*P, X, s, M), zeros where there is no token."""
+        """Split into keys, (B, X, N, M) -> (B*P, X, s, M), zeros where there is no token."""
         return self.queries(x)
 
     def back(self, x: Tensor, rows: int) -> Tensor:
-        """Undoes `queries` for a batch of `rows`: (B*P, X, c, M) -> (B, X, N, M)."""
+        """Undo `queries` for a batch of `rows`: (B*P, X, c, M) -> (B, X, N, M)."""
         if len(x) == rows:
             return x
         return x.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)
@@ -38,17 +38,17 @@ class Layout:
 
 @dataclass(frozen=True)
 class Band(Layout):
-    """Blocks of `size` queries; keys are the first ones, the same block and those around it."""
+    """Blocks of `size` queries; keys are the first tokens, the same block and those around it."""
 
     size: int  # tokens of a block c; divides the length
     before: int = 0  # keys before the block, a multiple of `size`
     after: int = 0  # keys after it, a multiple of `size`
-    first: int = 0  # keys of the beginning that every block has as well
-    compact: bool = False  # store overlapping keys apart, for products that are not fused
+    first: int = 0  # initial keys that every block has as well
+    compact: bool = False  # copy overlapping keys, for products that are not fused
 
     @classmethod
     def cover(cls, length: int, before: int, after: int, first: int) -> "Band":
-        """Blocks of half the reach, in which each query finds so many keys before and after it."""
+        """Return blocks of half the reach that contain `before` and `after` keys of each query."""
         size = max(SMALLEST, (max(before, after) + 1) // 2)
         ahead, behind = -(-before // size) * size, -(-after // size) * size
         if length <= size + ahead + behind:
@@ -56,7 +56,7 @@ class Band(Layout):
         return cls(size, ahead, behind, first)
 
     def distance(self, device: torch.device) -> Tensor:
-        """How far each query of a block stands behind each key of its band: (c, W)."""
+        """Return the distance from each query of a block to each key of its band: (c, W)."""
         width = self.before + self.size + self.after
         query = torch.arange(self.before, self.before + self.size, device=device)
         return query[:, None] - torch.arange(width, device=device)
@@ -77,14 +77,17 @@ class Band(Layout):
 
 
 class Overlapping(torch.autograd.Function):
-    """Windows of `width` every `step` keys, strided views where that can be.
+    """Windows of `width` every `step` keys, as strided views if possible.
 
-    PyTorch's own gradient of overlapping windows adds key by key; this one adds whole blocks.
+    PyTorch's gradient of overlapping windows adds key by key; this one adds complete blocks.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, width: int, step: int) -> Tensor:
-        """x (B, G, S, Dh) -> (B * blocks, G, width, Dh); `step` divides `width` and S."""
+        """Return windows of x (B, G, S, Dh): (B * blocks, G, width, Dh).
+
+        `step` divides `width` and S.
+        """
         ctx.shape, ctx.step = x.shape, step
         windows = x.unfold(2, width, step)  # (B, G, blocks, Dh, width)
         return windows.permute(0, 2, 1, 4, 3).flatten(0, 1)
@@ -103,7 +106,7 @@ class Overlapping(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Columns(Layout):
-    """Tokens that stand a multiple of `stride` apart, in order."""
+    """Blocks of the tokens at distances of multiples of `stride`, in order."""
 
     stride: int
 
@@ -117,7 +120,7 @@ class Columns(Layout):
 
 @dataclass(frozen=True)
 class Summaries(Layout):
-    """All queries in one block; keys are the last `count` tokens of every block of `size`."""
+    """One block of all queries; keys are the last `count` tokens of every block of `size`."""
 
     size: int
     count: int
@@ -134,15 +137,17 @@ class Summaries(Layout):
 
 @dataclass(frozen=True)
 class Table(Layout):
-    """Blocks of `size` queries; keys are the blocks that a table names."""
+    """Blocks of `size` queries; keys are the blocks listed in a table."""
 
     size: int
     blocks: Tensor  # (B, P, k) the key blocks of each query block; P for none
 
     def keys(self, x: Tensor) -> Tensor:
         rows, heads, _, width = x.shape
-        cut = F.pad(x.unflatten(2, (-1, self.size)), (0, 0, 0, 0, 0, 1))  # one of zeros for none
+        cut = F.pad(
+            x.unflatten(2, (-1, self.size)), (0, 0, 0, 0, 0, 1)
+        )  # a block of zeros for none
         starts = torch.arange(rows * heads, device=x.device).view(rows, 1, heads, 1)
         index = starts * cut.shape[2] + self.blocks[:, :, None]  # (B, P, X, k)
-        found = cut.flatten(3).flatten(0, 2).index_select(0, index.flatten())
-        return found.view(-1, heads, self.blocks.shape[2] * self.size, width)
+        selected = cut.flatten(3).flatten(0, 2).index_select(0, index.flatten())
+        return selected.view(-1, heads, self.blocks.shape[2] * self.size, width)

@@ -1,4 +1,4 @@
-"""Softmaxes over parts of the keys, and the softmax over all of them that they make."""
+"""Softmaxes over parts of the keys, and their combination to a softmax over all keys."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -9,14 +9,14 @@ from torch import Tensor
 
 
 class Partial(NamedTuple):
-    """A softmax over some of a query's keys, not yet divided by the sum over all."""
+    """An unnormalised softmax over some of a query's keys."""
 
     context: Tensor  # (..., N, Dh), values weighted by exp(score - peak)
     total: Tensor  # (..., N, 1), the sum of those exponentials
-    peak: Tensor  # (..., N, 1), the largest score, -inf with nothing to see; no gradient
+    peak: Tensor  # (..., N, 1), the largest score, -inf without visible keys; no gradient
 
     def joined(self, other: "Partial") -> "Partial":
-        """The same over the keys of both, which are disjoint."""
+        """Return the softmax over the union of both disjoint key sets."""
         peak = torch.maximum(self.peak, other.peak)
         base = peak.masked_fill(peak == -torch.inf, 0.0)
         one, two = (self.peak - base).exp(), (other.peak - base).exp()
@@ -25,22 +25,22 @@ class Partial(NamedTuple):
 
 
 def merged(parts: Iterable[Partial]) -> Tensor:
-    """The softmax over the union of disjoint key sets: (..., N, Dh), zeros with nothing to see."""
+    """Return the softmax over the union of disjoint key sets: (..., N, Dh), 0 without keys."""
     context, total, _ = reduce(Partial.joined, parts)
     return context / total.masked_fill(total == 0, 1.0)
 
 
 def end_to_end(parts: Iterable[Partial], dim: int) -> Partial:
-    """Partials of different queries, one after the other along `dim`."""
+    """Concatenate partials of different queries along `dim`."""
     return Partial(*(torch.cat(field, dim) for field in zip(*parts)))
 
 
 def powers_(scores: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
-    """exp(score - peak), 0 where hidden, and the peak, worked out in place of `scores`.
+    """Return exp(score - peak), 0 where hidden, and the peak, overwriting `scores`.
 
     Args:
         scores: (..., c, s).
-        allowed: bool, broadcastable to it.
+        allowed: bool, broadcastable to `scores`.
     """
     scores = scores.masked_fill_(~allowed, -torch.inf)
     peak = scores.detach().amax(dim=-1, keepdim=True)

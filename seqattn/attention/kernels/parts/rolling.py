@@ -1,4 +1,4 @@
-"""A cache of bounded size: the first tokens for good, and the last ones in a ring."""
+"""A cache of bounded size: the first tokens permanently, and the last ones in a ring."""
 
 from typing import NamedTuple
 
@@ -8,32 +8,32 @@ from torch import Tensor
 from seqattn.attention.cache import KeysValues, RowCache, bytes_of
 
 
-class Kept(NamedTuple):
-    """What a rolling cache holds, in no order."""
+class CachedTokens(NamedTuple):
+    """Contents of a rolling cache, in no order."""
 
     keys: Tensor
     values: Tensor
-    places: Tensor  # (C,) or (B*K, C), how many tokens of the row stand before; -1 for none
+    places: Tensor  # (C,) or (B*K, C), position of each token in its row; -1 for none
 
 
 class RollingCache(RowCache):
-    """The first tokens, and the last ones, of each row; a new token takes the oldest's slot.
+    """The first and the last tokens of each row; a new token replaces the oldest.
 
-    Padding is never kept, so rows may have seen different numbers of tokens. Each beam has a row
-    of its own, since a ring cannot be shared once beams part.
+    Padding is never stored, so rows may have seen different numbers of tokens. Each beam has its
+    own row, as a ring cannot be shared after beams diverge.
 
     Args:
-        first: tokens at the beginning that stay.
-        last: tokens that roll, the newest included.
+        first: initial tokens stored permanently.
+        last: recent tokens, the newest included.
         beams: K, hypotheses per sentence.
     """
 
     def __init__(self, first: int, last: int, beams: int = 1) -> None:
         super().__init__(beams)
         self.first, self.last = first, last
-        self.length = 0  # tokens and padding so far: no row has seen more
+        self.length = 0  # tokens and padding so far, the maximum over rows
         self._seen: int | Tensor = 0  # tokens so far; (B*K, 1) once the rows differ
-        self._keys: Tensor | None = None  # slots, and one more for what is not to be kept
+        self._keys: Tensor | None = None  # slots, and one more for discarded tokens
         self._values: Tensor | None = None
 
     @property
@@ -41,47 +41,49 @@ class RollingCache(RowCache):
         return min(self.length, self.first + self.last)
 
     def places(self, steps: int, device: torch.device) -> Tensor:
-        """Where the next tokens stand: (T,), or (B*K, T) where rows differ."""
+        """Return the positions of the next tokens: (T,), or (B*K, T) if rows differ."""
         return torch.arange(steps, device=device) + self._seen
 
-    def append(self, new: KeysValues, real: Tensor | None) -> Kept:
-        """Adds T tokens, and gives them beside all that the first of them sees.
+    def append(self, new: KeysValues, real: Tensor | None) -> CachedTokens:
+        """Append T tokens, and return them together with all tokens that the first of them sees.
 
         Args:
-            new: keys and values (B*K, G, T, Dh), in each row its tokens first, its padding last.
-            real: (B*K, T) bool, True where a token stands; None where all do.
+            new: keys and values (B*K, G, T, Dh), in each row tokens first, padding last.
+            real: (B*K, T) bool, True on tokens; None if all are.
         """
         steps = new.keys.shape[2]
         at = self.places(steps, new.keys.device)
-        if steps == 1 and real is None:  # takes the place of the one that is seen no longer
+        if steps == 1 and real is None:  # replaces the token that leaves the window
             self._write(new, at, real)
             return self._held()
-        kept = Kept(new.keys, new.values, at if real is None else at.where(real, -1))
+        visible = CachedTokens(new.keys, new.values, at if real is None else at.where(real, -1))
         if self.length:
             held = self._held()
-            places = held.places.expand(*kept.places.shape[:-1], -1)
-            kept = Kept(
+            places = held.places.expand(*visible.places.shape[:-1], -1)
+            visible = CachedTokens(
                 torch.cat((held.keys, new.keys), dim=2),
                 torch.cat((held.values, new.values), dim=2),
-                torch.cat((places, kept.places), dim=-1),
+                torch.cat((places, visible.places), dim=-1),
             )
         self._write(new, at, real)
-        return kept
+        return visible
 
-    def _held(self) -> Kept:
+    def _held(self) -> CachedTokens:
         assert self._keys is not None
         assert self._values is not None
         slots = torch.arange(self._used, device=self._keys.device)
         newest = self._seen - 1
-        # in the ring, a slot's token is the newest of those that stand a whole turn apart
+        # a ring slot holds the newest of the positions that are congruent to it
         places = newest - (newest - slots) % self.last
         places = torch.where(slots < self.first, slots, places)
         if isinstance(newest, Tensor):
             places = places.masked_fill(slots > newest, -1)
-        return Kept(self._keys[:, :, : self._used], self._values[:, :, : self._used], places)
+        return CachedTokens(
+            self._keys[:, :, : self._used], self._values[:, :, : self._used], places
+        )
 
     def _write(self, new: KeysValues, at: Tensor, real: Tensor | None) -> None:
-        """Keeps new tokens, which stand at places `at`; the rest of the arguments as `append`."""
+        """Store new tokens at positions `at`; other arguments as for `append`."""
         steps, seen = new.keys.shape[2], self._seen
         self.length += steps
         self._keys, self._values = self._room(self._keys, new[0]), self._room(self._values, new[1])

@@ -1,8 +1,8 @@
-"""Weights that factor into feature maps: sums over keys, in chunks and from token to token.
+"""Scans for weights that factor into feature maps: sums over keys, by chunk and by token.
 
-Where the weight of key j for query i is q_i . k_j, the context of a query needs the keys only as
-one matrix, the sum of k_j (outer) v_j (Katharopoulos et al. 2020, arXiv 2006.16236, eq. 5). A value
-has a last channel of ones throughout, so that the same matrix holds the normaliser's sum.
+If the weight of key j for query i is q_i . k_j, the context of a query needs the keys only as
+one matrix, the sum of k_j (outer) v_j (Katharopoulos et al. 2020, arXiv 2006.16236, eq. 5). All
+values have a last channel of ones, so that the same matrix holds the sum for the normaliser.
 """
 
 from typing import NamedTuple
@@ -15,19 +15,19 @@ from seqattn import ops
 from seqattn.attention.cache import KeysValues, RowCache
 from seqattn.attention.kernels.parts.groups import per_group
 
-LOWEST = -1e30  # the log scale of nothing: finite, so that the difference of two is 0 and not NaN
+LOWEST = -1e30  # log scale of no key: finite, so that the difference of two is 0 and not NaN
 
 
 class Keys(NamedTuple):
     """Mapped keys, and their values.
 
-    The weight of key j for query i is in proportion to exp(log_scale_j) * q_i . k_j.
+    The weight of key j for query i is proportional to exp(log_scale_j) * q_i . k_j.
 
     Args:
-        keys: (..., S, M), not negative, 0 where there is no key.
+        keys: (..., S, M), non-negative, 0 where there is no key.
         values: (..., S, Dh+1), the last channel 1.
-        log_scale: (..., S), constants without gradient, LOWEST where there is no key; None for all
-            0.
+        log_scale: (..., S), constants without gradient, LOWEST where there is no key; None if all
+            are 0.
     """
 
     keys: Tensor
@@ -36,40 +36,40 @@ class Keys(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What is left of keys once they are summed."""
+    """Sums over keys."""
 
     matrix: Tensor  # (..., M, Dh+1), the sum of exp(log_scale_j - maximum) k_j (outer) v_j
-    maximum: Tensor | None  # (...), the largest log scale; None where log scales are all 0
+    maximum: Tensor | None  # (...), the largest log scale; None if all are 0
 
 
 class SummedKeysValues(KeysValues):
-    """Keys and values with the sums (B, G, M, Dh+1) over them, which cross-attention reads."""
+    """Keys and values with their sums (B, G, M, Dh+1), for cross-attention."""
 
     sums: Tensor
 
     @classmethod
     def of(cls, pair: KeysValues, sums: Tensor) -> "SummedKeysValues":
-        """A pair with its sums."""
-        made = cls(*pair)
-        made.sums = sums
-        return made
+        """Attach sums to keys and values."""
+        summed = cls(*pair)
+        summed.sums = sums
+        return summed
 
     def keep(self, sentences: Tensor) -> "SummedKeysValues":
         return self.of(super().keep(sentences), self.sums.index_select(0, sentences))
 
 
 def summed(keys: Keys) -> Sums:
-    """Sums over all keys."""
+    """Return sums over all keys."""
     values, maximum = _scaled(keys)
     return Sums(ops.product(keys.keys.mT, values), maximum)
 
 
 def seen_by(queries: Tensor, keys: Keys) -> Tensor:
-    """`queries @ summed(keys).matrix`, by the weights, which are less work for few keys.
+    """Compute `queries @ summed(keys).matrix` through the weights, which is faster for few keys.
 
     Args:
         queries: mapped queries (B, H, T, M).
-        keys: theirs, (B, G, S, ...).
+        keys: mapped keys (B, G, S, ...).
 
     Returns:
         The context and its normaliser (B, H, T, Dh+1).
@@ -78,7 +78,7 @@ def seen_by(queries: Tensor, keys: Keys) -> Tensor:
 
 
 def _scaled(keys: Keys) -> tuple[Tensor, Tensor | None]:
-    """Values times exp(log_scale - maximum), and that maximum (...)."""
+    """Return values times exp(log_scale - maximum), and that maximum (...)."""
     if keys.log_scale is None:
         return keys.values, None
     maximum = keys.log_scale.amax(dim=-1)
@@ -86,7 +86,7 @@ def _scaled(keys: Keys) -> tuple[Tensor, Tensor | None]:
 
 
 def joined(one: Sums, other: Sums) -> Sums:
-    """Sums over the keys of both."""
+    """Return sums over the keys of both."""
     if one.maximum is None or other.maximum is None:
         return Sums(one.matrix + other.matrix, None)
     maximum = torch.maximum(one.maximum, other.maximum)
@@ -96,7 +96,7 @@ def joined(one: Sums, other: Sums) -> Sums:
 
 
 def _with_one_more(sums: Sums, key: Keys) -> Sums:
-    """Sums with one key (B, G, 1, ...) added, without gradients in the memory of the old ones."""
+    """Add one key (B, G, 1, ...) to the sums, in place if there are no gradients."""
     if torch.is_grad_enabled():
         return joined(sums, summed(key))
     matrix, values, maximum = sums.matrix, key.values, sums.maximum
@@ -109,22 +109,22 @@ def _with_one_more(sums: Sums, key: Keys) -> Sums:
 
 
 def normalised(out: Tensor) -> Tensor:
-    """Divides by the last channel: (..., Dh+1) -> (..., Dh); zeros where that is 0."""
+    """Divide by the last channel: (..., Dh+1) -> (..., Dh); 0 where that is 0."""
     total = out[..., -1:]
     return out[..., :-1] / total.masked_fill(total == 0, 1.0)
 
 
 def scan(queries: Tensor, keys: Keys, before: Sums | None, chunk: int) -> tuple[Tensor, Sums]:
-    """Lets each query see the keys up to its own and all those before the first.
+    """Attend causally: each query sees the keys up to its own and those in `before`.
 
-    Within a chunk the weights are written out; what stands before it comes as sums, which N chunks
-    get by a product with an N x N triangle. Scales are taken against a running maximum, so that no
-    later key moves an earlier query.
+    Within a chunk the weights are materialized; earlier chunks enter as sums, computed for N chunks
+    by a product with an N x N triangle. Scales are relative to a running maximum, so that no later
+    key affects an earlier query.
 
     Args:
         queries: mapped queries (B, H, T, M).
-        keys: theirs, (B, G, T, ...).
-        before: sums over earlier keys (B, G, ...), None for none.
+        keys: mapped keys (B, G, T, ...).
+        before: sums over earlier keys (B, G, ...), or None.
         chunk: tokens in a chunk.
 
     Returns:
@@ -155,7 +155,7 @@ def scan(queries: Tensor, keys: Keys, before: Sums | None, chunk: int) -> tuple[
 
 
 def first_chunk(queries: Tensor, keys: Keys) -> Tensor:
-    """What `scan` gives of one chunk before which there is nothing: (B, H, T, Dh+1)."""
+    """Compute `scan` of a single chunk without earlier keys: (B, H, T, Dh+1)."""
     weights, scale = per_group(queries, keys.keys.mT).tril(), keys.log_scale
     if scale is not None:
         groups = queries.shape[1] // scale.shape[1]
@@ -165,7 +165,7 @@ def first_chunk(queries: Tensor, keys: Keys) -> Tensor:
 
 
 def _in_chunks(x: Tensor, size: int, blank: float = 0.0) -> Tensor:
-    """(B, H, T, X) -> (B, H, N, C, X), the last chunk filled up."""
+    """Split into chunks, (B, H, T, X) -> (B, H, N, C, X), padding the last one."""
     missing = -x.shape[2] % size
     if missing:
         x = F.pad(x, (0, 0, 0, missing), value=blank)
@@ -173,14 +173,14 @@ def _in_chunks(x: Tensor, size: int, blank: float = 0.0) -> Tensor:
 
 
 def _decay(scale: Tensor, top: Tensor) -> Tensor:
-    """exp(scale_j - top_i) where j <= i, else 0: (..., n), (..., n) -> (..., n, n)."""
+    """Return exp(scale_j - top_i) where j <= i, else 0: (..., n), (..., n) -> (..., n, n)."""
     count = scale.shape[-1]
     later = torch.ones(count, count, dtype=torch.bool, device=scale.device).triu(1)
     return (scale[..., None, :] - top[..., None]).masked_fill(later, -torch.inf).exp()
 
 
 def _before_each(own: Sums, before: Sums | None) -> tuple[Sums, Sums]:
-    """The sums before each chunk (B, G, N, ...) and after the last (B, G, ...), from its own."""
+    """Return the sums before each chunk (B, G, N, ...) and after the last (B, G, ...)."""
     maximum = own.maximum
     if before is None:
         nothing = torch.zeros_like(own.matrix[:, :, 0])
@@ -201,19 +201,19 @@ def _before_each(own: Sums, before: Sums | None) -> tuple[Sums, Sums]:
 
 
 class RecurrentCache(RowCache):
-    """The sums of each row's past: as large after a million tokens as after one."""
+    """The sums over each row's past, of constant size."""
 
     def __init__(self, beams: int = 1) -> None:
         super().__init__(beams)
         self.length = 0
-        # over all tokens so far, (B*K, G, ...); None while there are none
+        # over all tokens so far, (B*K, G, ...); None at first
         self.sums: Sums | None = None
         self._seen: Keys | None = None
 
     def remember(self, new: Keys) -> Keys:
-        """Keeps the keys themselves, so that weights can be shown; gives all so far.
+        """Store the keys themselves, to show weights, and return all so far.
 
-        To be called before `advance` with their sums, from the first token on.
+        Must be called before `advance` with their sums, from the first token on.
         """
         assert self._seen is not None or not self.length, "capture from the first token on"
         if self._seen is not None:
@@ -226,7 +226,7 @@ class RecurrentCache(RowCache):
         return new
 
     def advance(self, sums: Sums, steps: int) -> None:
-        """Goes on by T = `steps` tokens, with `sums` over them and all before them."""
+        """Advance by T = `steps` tokens, to `sums` over all tokens so far."""
         self.sums = sums
         self.length += steps
         if self._seen is not None and self._seen.keys.shape[2] != self.length:
