@@ -1,1 +1,1 @@
-"""Layers: what stands between attention and a model."""
+"""Layers, which models are built from."""

@@ -1,19 +1,19 @@
-"""Words by their characters."""
+"""Word representations from characters."""
 
 from torch import Tensor, nn
 
 CODES = 512
-"""Numbers of characters, 0 for none among them."""
+"""Number of character codes, including 0 for padding."""
 
 
 class CharacterCNN(nn.Module):
-    """The largest features of a word's runs of characters (Kim et al. 2016, arXiv 1508.06615,
-    section 2.2), as BiDAF and QANet read words. Time L * D for each different word of L characters.
+    """Convolution and max-pooling over a word's characters (Kim et al. 2016, arXiv 1508.06615,
+    section 2.2), as in BiDAF and QANet. Time L * D for each distinct word of L characters.
 
     Args:
-        dim: width D of what comes out.
+        dim: width D of the output.
         character_dim: width of a character's embedding.
-        window: characters of a run; odd.
+        window: width of the convolution in characters; odd.
     """
 
     def __init__(self, dim: int, character_dim: int = 16, window: int = 5) -> None:
@@ -22,7 +22,7 @@ class CharacterCNN(nn.Module):
         self.convolution = nn.Conv1d(character_dim, dim, window, padding=window // 2)
 
     def forward(self, characters: Tensor) -> Tensor:
-        """Characters (B, W, L), 0 beyond a word's end -> (B, W, D), zeros where there are none."""
+        """Map characters (B, W, L), padded with 0, to (B, W, D), zeros for empty words."""
         different, places = characters.flatten(0, 1).unique(dim=0, return_inverse=True)  # (U, L)
         runs = self.convolution(self.embedding(different).transpose(1, 2))  # (U, D, L)
         largest = runs.masked_fill((different == 0)[:, None], 0.0).amax(dim=2).relu()
@@ -30,5 +30,5 @@ class CharacterCNN(nn.Module):
 
 
 def at_words(words: Tensor, numbers: Tensor) -> Tensor:
-    """Vectors of words (B, W, D) where each token's is asked for, (B, S) -> (B, S, D)."""
+    """Gather word vectors (B, W, D) for each token's word number (B, S): (B, S, D)."""
     return words.take_along_dim(numbers[..., None], dim=1)

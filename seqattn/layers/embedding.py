@@ -11,18 +11,18 @@ from seqattn.ops.layers import Dropout
 from seqattn.positions.base import Position
 
 Sharing = Literal["all", "target", "none"]
-"""Which of source, target and output are one table: all, target and output, or none."""
+"""Which of source, target and output share a table: all, target and output, or none."""
 
 
 class Embedding(nn.Module):
-    """Ids to vectors scaled by sqrt(D), plus positions, dropout (Vaswani et al. 2017, section 3.4).
+    """Embeddings scaled by sqrt(D), positions and dropout (Vaswani et al. 2017, section 3.4).
 
     Args:
-        table: the (V, D) table, which two embeddings and the output may share.
-        dropout: of the model.
-        position: the stack's scheme; None for recurrence, which itself says where a token stands.
-        word_dropout: share of tokens whose whole vector is 0 in training, the others scaled by
-            1/(1-p) (Sennrich et al. 2016, arXiv 1606.02891); where they stand is said of all.
+        table: the (V, D) table, which other embeddings and the output may share.
+        dropout: the model's dropout module.
+        position: the stack's scheme; None for recurrent models, which need none.
+        word_dropout: share of tokens whose complete vector is zeroed in training, the others scaled
+            by 1/(1-p) (Sennrich et al. 2016, arXiv 1606.02891); positions are added to all.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class Embedding(nn.Module):
     def forward(
         self, ids: Tensor, positions: Tensor | None = None, factors: Tensor | None = None
     ) -> Tensor:
-        """Ids (B, T) at positions (T,) or (B, T) -> (B, T, D).
+        """Embed ids (B, T) at positions (T,) or (B, T): (B, T, D).
 
-        `factors` (B, T, D) are what its dropout draws, where they are drawn already.
+        `factors` (B, T, D) are the dropout factors, if already drawn.
         """
         x = F.embedding(ids, self.table.weight) * self.scale
         if self.training and self.word_dropout.p:
@@ -55,7 +55,7 @@ class Embedding(nn.Module):
 
 
 def make_table(size: int, dim: int) -> nn.Embedding:
-    """A (size, dim) table drawn from N(0, 1/dim), so that scaled rows and tied logits are O(1)."""
+    """Create a (size, dim) table from N(0, 1/dim), so that scaled rows and tied logits are O(1)."""
     table = nn.Embedding(size, dim)
     nn.init.normal_(table.weight, std=dim**-0.5)
     return table
@@ -64,12 +64,12 @@ def make_table(size: int, dim: int) -> nn.Embedding:
 def make_tables(
     sharing: Sharing, source: tuple[int, int], target: tuple[int, int]
 ) -> tuple[nn.Embedding, nn.Embedding, Tensor | None]:
-    """The tables of a model's two sides, and the one that its output shares, None for none.
+    """Create the source and target tables, and the weight shared with the output, or None.
 
     Args:
-        sharing: which are one table.
-        source: (size, dim) of the source's table.
-        target: (size, dim) of the target's.
+        sharing: which of them share a table.
+        source: (size, dim) of the source table.
+        target: (size, dim) of the target table.
     """
     target_table = make_table(*target)
     source_table = target_table if sharing == "all" else make_table(*source)

@@ -1,4 +1,4 @@
-"""LSTM or GRU layers that read a padded sequence, from one end or from both."""
+"""Unidirectional or bidirectional LSTM or GRU layers over padded sequences."""
 
 from typing import NamedTuple
 
@@ -12,30 +12,30 @@ from seqattn.ops.precision import full_precision_on_cpu
 
 
 class Encoded(NamedTuple):
-    """Outputs (B, S, D), zeros on padding, and each layer's last ones (B, layers * D)."""
+    """Outputs (B, S, D), zeros on padding, and the final outputs of each layer (B, layers * D)."""
 
     outputs: Tensor
     last: Tensor
 
 
 class RecurrentEncoder(nn.Module):
-    """Layers of one direction or of two (Graves and Schmidhuber 2005, doi
-    10.1016/j.neunet.2005.06.042); padding, on any side, moves nothing.
+    """Unidirectional or bidirectional layers (Graves and Schmidhuber 2005, doi
+    10.1016/j.neunet.2005.06.042); padding on either side has no effect.
 
-    Each direction is one fused call over the padded rows, the backward one over rows turned round:
-    measured on one CPU thread, training on 80 rows of about 100 tokens takes 0.3 of the time of
-    packed sequences. Time S * D^2 a layer, padding included; S steps, one after the other.
+    Each direction is one fused call over the padded rows, the backward one over reversed rows: on
+    one CPU thread, training on 80 rows of about 100 tokens takes 0.3 of the time of packed
+    sequences. Time S * D^2 per layer, padding included; S sequential steps.
 
     Args:
         cell: lstm or gru.
-        input_dim: width I of what is read.
+        input_dim: width I of the inputs.
         dim: width D of the outputs, both directions together.
         layers: depth, at least 1.
         dropout: between layers.
-        bidirectional: half of the width reads backwards.
+        bidirectional: half of the width belongs to the backward direction.
 
     Raises:
-        UserError: for an odd width in two directions.
+        UserError: an odd width with two directions.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RecurrentEncoder(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Tensor, real: Tensor) -> Encoded:
-        """Reads (B, S, I), of which `real` (B, S) are tokens."""
+        """Encode x (B, S, I), with `real` (B, S) True on tokens."""
         order = real_first(real)
         if order is not None:
             x = _at(x, order)
@@ -85,7 +85,7 @@ class RecurrentEncoder(nn.Module):
 
 
 def _at(x: Tensor, places: Tensor) -> Tensor:
-    """Rows (B, S, D) at places (B, L): (B, L, D)."""
+    """Gather x (B, S, D) at places (B, L): (B, L, D)."""
     return x.take_along_dim(places[..., None], dim=1)
 
 

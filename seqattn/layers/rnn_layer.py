@@ -1,4 +1,4 @@
-"""One layer of an LSTM or GRU, over a whole sequence at once or step by step."""
+"""One layer of an LSTM or GRU, over a complete sequence at once or step by step."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -16,24 +16,24 @@ CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GR
 Layers = Annotated[int, Ge(1), Le(1_000)]
 """Depth of a recurrent stack."""
 Hidden = tuple[Tensor, ...]
-"""A layer's state, each part (B, D): of an LSTM the output and the cell, of a GRU the output."""
+"""A layer's state, parts of (B, D): output and cell for an LSTM, output for a GRU."""
 
 
 def parts_of(cell: Cell) -> int:
-    """Of a state: an LSTM has an output and a cell, a GRU an output."""
+    """Return the number of parts of a state: 2 for an LSTM (output and cell), 1 for a GRU."""
     return 2 if cell == "lstm" else 1
 
 
 class RecurrentLayer(nn.Module):
     """One LSTM layer (Hochreiter and Schmidhuber 1997) or GRU layer (Cho et al. 2014, 1406.1078).
 
-    `forward` and `Steps` are the same function of the same weights: one fused call, or a step at a
-    time where an input depends on the step before. Time T * D * (I + E + D).
+    `forward` and `Steps` compute the same function: in one fused call, or step by step if an input
+    depends on the previous step. Time T * D * (I + E + D).
 
     Args:
         cell: lstm or gru.
-        input_dim: width I of the inputs that are known beforehand.
-        extra_dim: width E of the inputs that only a step knows, such as a context; 0 for none.
+        input_dim: width I of the inputs known beforehand.
+        extra_dim: width E of the inputs known only at each step, such as a context; 0 for none.
         dim: width D of the state.
     """
 
@@ -44,7 +44,7 @@ class RecurrentLayer(nn.Module):
         self.rnn = CELLS[cell](input_dim + extra_dim, dim, batch_first=True)
 
     def forward(self, x: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
-        """Outputs (B, T, D) and the state after inputs x (B, T, I + E)."""
+        """Return outputs (B, T, D) and the state after inputs x (B, T, I + E)."""
         first = tuple(part[None] for part in hidden)
         with full_precision_on_cpu(x) as x:
             first = tuple(part.to(x.dtype) for part in first)
@@ -54,11 +54,11 @@ class RecurrentLayer(nn.Module):
 
 
 class Steps:
-    """A layer that goes step by step.
+    """Step-by-step evaluation of a layer.
 
     Args:
-        layer: whose weights are used.
-        x: (B, T, I) the inputs that are known beforehand; None where each step brings its own.
+        layer: the layer with the weights.
+        x: (B, T, I) the inputs known beforehand; None if each step brings its own.
         rows: B.
         count: T.
     """
@@ -76,12 +76,12 @@ class Steps:
         self.own_bias = None if layer.parts == 2 else own_bias
 
     def __call__(self, t: int, inputs: Sequence[Tensor], hidden: Hidden) -> Hidden:
-        """The state after step t.
+        """Return the state after step t.
 
         Args:
-            t: the step; each is taken once, in order.
-            inputs: (B, I) where it was not known beforehand, and (B, E) where E is not 0.
-            hidden: the state before, whose first part is the output.
+            t: the step; each is computed once, in order.
+            inputs: (B, I) if not known beforehand, and (B, E) if E is not 0.
+            hidden: the previous state, whose first part is the output.
         """
         gates = self.bases[t]
         for x, weight in zip(inputs, self.weights, strict=True):
@@ -105,14 +105,14 @@ def _gru(gates: Tensor, own: Tensor, hidden: Tensor) -> Tensor:
 
 
 class StepDropout(nn.Module):
-    """Dropout of a sequence: a mask for every step, or one mask for all steps of a sentence.
+    """Dropout on a sequence: a mask for every step, or one mask for all steps of a sentence.
 
     The second is variational dropout (Gal and Ghahramani 2016, arXiv 1512.05287) on the inputs and
-    outputs of layers; recurrent connections are not dropped, which a fused layer cannot do.
+    outputs of layers; recurrent connections are not dropped, as fused layers do not support it.
 
     Args:
         p: share dropped in training.
-        variational: one mask for all steps.
+        variational: use one mask for all steps.
     """
 
     def __init__(self, p: float, variational: bool) -> None:
@@ -121,14 +121,14 @@ class StepDropout(nn.Module):
         self.variational = variational
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
+        """Apply dropout, (B, T, D) -> (B, T, D)."""
         if not self.variational or not self.training:
             out: Tensor = self.drop(x)
             return out
         return x * self.drop(torch.ones_like(x[:, :1]))
 
     def factors(self, rows: int, steps: int, dim: int, like: Tensor) -> Tensor | None:
-        """What each step is to be multiplied by, (B, T, D); None for nothing."""
+        """Draw the dropout factors of each step, (B, T, D); None without dropout."""
         if not self.training or self.drop.p == 0:
             return None
         return self(like.new_ones(rows, steps, dim))

@@ -1,4 +1,4 @@
-"""What a Transformer's layers are made of beside attention: residual connection, feed-forward."""
+"""Sublayers of a Transformer besides attention: residual connection, feed-forward."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -13,21 +13,21 @@ Activation = Literal["relu", "gelu", "swiglu"]
 
 
 def make_norm(kind: Norm, dim: int) -> nn.Module:
-    """`layernorm` (Ba et al. 2016, arXiv 1607.06450) or `rmsnorm` (Zhang and Sennrich 2019,
+    """Create `layernorm` (Ba et al. 2016, arXiv 1607.06450) or `rmsnorm` (Zhang and Sennrich 2019,
     arXiv 1910.07467) over the last axis of width `dim`."""
     return nn.LayerNorm(dim) if kind == "layernorm" else nn.RMSNorm(dim, eps=1e-6)
 
 
 class Residual(nn.Module):
-    """x + dropout(f(norm(x))), or norm(x + dropout(f(x))) where `pre_norm` is false.
+    """x + dropout(f(norm(x))), or norm(x + dropout(f(x))) if `pre_norm` is false.
 
-    Before the sublayer as in Xiong et al. 2020 (arXiv 2002.04745), after it as in Vaswani et al.
-    2017 (arXiv 1706.03762).
+    Pre-norm as in Xiong et al. 2020 (arXiv 2002.04745), post-norm as in Vaswani et al. 2017
+    (arXiv 1706.03762).
 
     Args:
         dim: width of x.
         norm: layernorm or rmsnorm.
-        pre_norm: whether the norm stands before the sublayer.
+        pre_norm: normalise before the sublayer.
         dropout: share of the sublayer's output dropped in training.
     """
 
@@ -41,20 +41,20 @@ class Residual(nn.Module):
         return self.leave(x, sublayer(self.enter(x)))
 
     def enter(self, x: Tensor) -> Tensor:
-        """What the sublayer reads of x."""
+        """Return the input of the sublayer."""
         return self.norm(x) if self.pre_norm else x
 
     def leave(self, x: Tensor, branch: Tensor) -> Tensor:
-        """x joined with what the sublayer made."""
+        """Add the sublayer's output to x."""
         joined = x + self.dropout(branch)
         return joined if self.pre_norm else self.norm(joined)
 
 
 class FeedForward(nn.Module):
-    """Two matrices with a nonlinearity between them (Vaswani et al. 2017, eq. 2).
+    """Two linear layers with a nonlinearity between them (Vaswani et al. 2017, eq. 2).
 
-    `swiglu` gates one projection by the SiLU of another (Shazeer 2020, arXiv 2002.05202), which
-    takes a third matrix of the same size.
+    `swiglu` gates one projection by the SiLU of another (Shazeer 2020, arXiv 2002.05202), with a
+    third matrix of the same size.
 
     Args:
         dim: width of input and output.

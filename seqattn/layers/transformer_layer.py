@@ -1,4 +1,4 @@
-"""One layer of a Transformer's encoder, and one of its decoder."""
+"""Encoder and decoder layers of a Transformer."""
 
 from dataclasses import dataclass
 from typing import Annotated, Protocol
@@ -15,25 +15,25 @@ from seqattn.roles import Role
 
 
 class MixerFactory(Protocol):
-    """Makes a layer's own self-attention, or what stands in its place."""
+    """Factory of a layer's self-attention, or of a mixer that replaces it."""
 
     def __call__(self, query_dim: int, memory_dim: int) -> Mixer: ...
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What every layer of a stack has in common.
+    """Settings shared by all layers of a stack.
 
     Args:
         dim: width D.
-        ffn_dim: width between the two matrices of the feed-forward sublayer.
+        ffn_dim: hidden width of the feed-forward sublayer.
         activation: relu, gelu or swiglu.
         norm: layernorm or rmsnorm.
-        pre_norm: norms before the sublayers (and one at the end of each stack) or after them.
+        pre_norm: normalise before the sublayers (and at the end of each stack) rather than after.
         dropout: share dropped on embeddings and residual branches.
         checkpoint_activations: recompute layers in the backward pass to save memory.
         word_dropout: as `Embedding`.
-        drop_heads: as `Attention`; of every attention of a stack, cross-attention included.
+        drop_heads: as `Attention`, for every attention of a stack, including cross-attention.
         layer_drop: as `LayerStack`.
     """
 
@@ -49,11 +49,11 @@ class LayerShape:
     layer_drop: Dropout = 0.0
 
     def residual(self) -> Residual:
-        """A residual connection of this shape."""
+        """Create a residual connection."""
         return Residual(self.dim, self.norm, self.pre_norm, self.dropout)
 
     def feedforward(self) -> FeedForward:
-        """A feed-forward sublayer of this shape."""
+        """Create a feed-forward sublayer."""
         return FeedForward(self.dim, self.ffn_dim, self.activation)
 
 
@@ -61,8 +61,8 @@ class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each on a residual branch.
 
     Args:
-        shape: widths and choices of the stack.
-        self_attention: makes the self-attention.
+        shape: settings of the stack.
+        self_attention: factory of the self-attention.
     """
 
     def __init__(self, shape: LayerShape, self_attention: MixerFactory) -> None:
@@ -73,7 +73,7 @@ class EncoderLayer(nn.Module):
         self.feed = shape.residual()
 
     def forward(self, x: Tensor, mask: Mask, position: Position) -> Tensor:
-        """(B, S, D) -> (B, S, D)."""
+        """Encode x, (B, S, D) -> (B, S, D)."""
         x = self.attend(x, lambda h: self.self_attention.mix(h, mask, position))
         return self.feed(x, self.feedforward)
 
@@ -82,10 +82,10 @@ class DecoderLayer(nn.Module):
     """Causal self-attention, cross-attention to the memory, feed-forward, on residual branches.
 
     Args:
-        shape: widths and choices of the stack.
+        shape: settings of the stack.
         memory_dim: width of the encoder's output.
-        self_attention: makes the self-attention.
-        cross_attention: makes the cross-attention.
+        self_attention: factory of the self-attention.
+        cross_attention: factory of the cross-attention.
     """
 
     def __init__(
@@ -114,19 +114,19 @@ class DecoderLayer(nn.Module):
         cache: Cache | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, AttentionOutput]:
-        """Decodes tokens over the source.
+        """Decode tokens, attending to the source.
 
         Args:
             x: (B*K, T, D).
-            mask: of self-attention.
-            position: of self-attention.
-            source: the source's keys and values, as `cross_attention.project` makes them.
-            source_mask: of cross-attention.
-            cache: the past of self-attention; None for none.
-            need_weights: whether the weights of cross-attention are asked for.
+            mask: mask of self-attention.
+            position: position scheme of self-attention.
+            source: the source's keys and values, from `cross_attention.project`.
+            source_mask: mask of cross-attention.
+            cache: the past of self-attention, or None.
+            need_weights: also return the weights of cross-attention.
 
         Returns:
-            (B*K, T, D), and what cross-attention gave.
+            Outputs (B*K, T, D), and the output of cross-attention.
         """
         x = self.attend(x, lambda h: self.self_attention.mix(h, mask, position, cache))
         attended: AttentionOutput = self.cross_attention(

@@ -1,4 +1,4 @@
-"""How a context and a question meet in BiDAF and in QANet."""
+"""Attention between context and question, as in BiDAF and QANet."""
 
 from typing import Literal
 
@@ -12,12 +12,12 @@ Meeting = Literal["bidaf", "qanet"]
 
 
 class TrilinearMatch(nn.Module):
-    """Attention from a context to its question and back, by a trilinear similarity.
+    """Attention from a context to its question and back, with a trilinear similarity.
 
-    Both take a_t = sum_j softmax_j(s_tj) q_j with s_tj = w [c_t; q_j; c_t * q_j]. Back to the
-    context, BiDAF (Seo et al. 2017, arXiv 1611.01603, section 2.4) gives every token the same
+    Both use a_t = sum_j softmax_j(s_tj) q_j with s_tj = w [c_t; q_j; c_t * q_j]. Back to the
+    context, BiDAF (Seo et al. 2017, arXiv 1611.01603, section 2.4) uses for every token the same
     b = sum_t softmax_t(max_j s_tj) c_t; QANet (Yu et al. 2018, arXiv 1804.09541, section 2.2, after
-    Xiong et al. 2017) gives b_t = sum_j softmax_j(s_tj) sum_u softmax_u(s_uj) c_u. Time S*Q*D.
+    Xiong et al. 2017) uses b_t = sum_j softmax_j(s_tj) sum_u softmax_u(s_uj) c_u. Time S*Q*D.
 
     Args:
         dim: width D of both.
@@ -33,20 +33,20 @@ class TrilinearMatch(nn.Module):
         self.width = 4 * dim
 
     def forward(self, context: Tensor, question: Tensor, real: Tensor, asking: Tensor) -> Tensor:
-        """[c; a; c * a; c * b] of a context (B, S, D) and a question (B, Q, D): (B, S, 4*D).
+        """Return [c; a; c * a; c * b] for context (B, S, D) and question (B, Q, D): (B, S, 4*D).
 
-        `real` (B, S) and `asking` (B, Q) are True where a token stands.
+        `real` (B, S) and `asking` (B, Q) are True on tokens.
         """
         alike = (context * self.both) @ question.transpose(1, 2)
         alike = alike + self.context(context) + self.question(question).transpose(1, 2)  # (B, S, Q)
         weights = masked_softmax(alike, asking[:, None]).to(context.dtype)
-        asked = weights @ question
+        attended = weights @ question
         if self.kind == "bidaf":
             largest = alike.masked_fill(~asking[:, None], torch.finfo(alike.dtype).min).amax(dim=2)
-            # where nothing asks, all tokens of the context count alike, and padding does not
+            # without question tokens, all tokens of the context have equal weight, but not padding
             largest = largest.masked_fill(~asking.any(dim=1, keepdim=True), 0.0)
             back = masked_softmax(largest, real).to(context.dtype)[:, None] @ context  # (B, 1, D)
         else:
             columns = masked_softmax(alike.transpose(1, 2), real[:, None])  # (B, Q, S)
             back = weights @ (columns.to(context.dtype) @ context)
-        return torch.cat((context, asked, context * asked, context * back), dim=2)
+        return torch.cat((context, attended, context * attended, context * back), dim=2)

@@ -1,1 +1,1 @@
-"""Encoder-decoder models behind one contract."""
+"""Encoder-decoder models with one interface."""

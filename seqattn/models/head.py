@@ -1,4 +1,4 @@
-"""From a decoder's output to the vocabulary: a linear head, or one that also copies the source."""
+"""Output heads over the vocabulary: linear, or with copying from the source."""
 
 from typing import NamedTuple
 
@@ -15,50 +15,50 @@ from seqattn.tokens import RESERVED
 
 
 class DecoderOutput(NamedTuple):
-    """What the decoder makes of target tokens, and where in the source it looked for that."""
+    """Features of target tokens, and the cross-attention behind them."""
 
     features: Tensor
     """(B*K, T, D)."""
     weights: Tensor | None = None
-    """(B*K, T, S) of the last cross-attention, the mean of its heads, 0 on padding; None where
-    they were not asked for."""
+    """(B*K, T, S) weights of the last cross-attention, the mean over heads, 0 on padding; None if
+    not requested."""
     evidence: Tensor | None = None
-    """(B*K, T, E) the context that came of it, the decoder's state and the embedded input token;
-    None as `weights`."""
+    """(B*K, T, E) their context, the decoder's state and the embedded input token, concatenated;
+    None if not requested."""
 
 
 class SourceTokens(NamedTuple):
-    """What of B sources can be copied, prepared once for all steps."""
+    """Copyable tokens of B sources, prepared once for all steps."""
 
     ids: Tensor
     """(B, S)."""
     first: Tensor
-    """(B, S) the first place of each source that holds the same token."""
+    """(B, S) the first position in the source with the same token."""
     text: Tensor
     """(B, S) bool, True where a token is text."""
 
     @classmethod
     def of(cls, ids: Tensor) -> "SourceTokens":
-        """Args: ids: (B, S), padded on either side."""
+        """Prepare source ids. Args: ids: (B, S), padded on either side."""
         same = ids[:, :, None] == ids[:, None]
         return cls(ids, same.byte().argmax(dim=2), ids >= RESERVED)
 
     def keep(self, sentences: Tensor) -> "SourceTokens":
-        """Those of some sentences. Args: sentences: (B',) rows."""
+        """Select the tokens of some sentences. Args: sentences: (B',) rows."""
         return SourceTokens(*(part.index_select(0, sentences) for part in self))
 
 
 class Head(nn.Module):
-    """Softmax of a linear map: the distribution of the next token, and the loss of whole targets.
+    """Linear layer and softmax: the distribution of the next token, and the loss of targets.
 
     Args:
         dim: width D of the decoder's features.
         vocabulary_size: target vocabulary V.
-        tied: an embedding table (V, D) that is the output matrix too; None for a matrix of its own.
+        tied: an embedding table (V, D) to use as the output matrix; None for a separate matrix.
     """
 
     needs_weights: bool = False
-    """Whether it reads the weights and evidence of a `DecoderOutput`."""
+    """True if it reads the weights and evidence of a `DecoderOutput`."""
 
     def __init__(self, dim: int, vocabulary_size: int, tied: Tensor | None = None) -> None:
         super().__init__()
@@ -69,29 +69,29 @@ class Head(nn.Module):
             self.linear.weight = tied
 
     def source_tokens(self, ids: Tensor) -> SourceTokens | None:
-        """What it needs of sources (B, S) at every step; None for nothing."""
+        """Prepare what it needs of sources (B, S) at every step; None for nothing."""
         return None
 
     def mixture(self, output: DecoderOutput, source: SourceTokens | None) -> Mixture | None:
-        """How each target token is shared between generating and copying; None for no copying."""
+        """Return the mixture of generating and copying for each target token, or None."""
         return None
 
     def logits(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
-        """(B*K, T, V), whose softmax is the distribution of each next token.
+        """Return logits (B*K, T, V) of each next token.
 
         Args:
-            output: of the decoder.
-            source: as `source_tokens` gives it, of B sentences.
+            output: output of the decoder.
+            source: result of `source_tokens` for B sentences.
         """
         mixture, logits = self.mixture(output, source), self.linear(output.features)
         return logits if mixture is None else mixture.log_probabilities(logits)
 
     def log_probabilities(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
-        """(B*K, T, V) in nats, in float32 at least. Args: as `logits`."""
+        """Return log-probabilities (B*K, T, V) in nats, in at least float32. Args: as `logits`."""
         logits = wide(self.logits(output, source))
         if torch.is_grad_enabled():
             return logits.log_softmax(dim=-1)
-        # fresh memory costs as much as the sum
+        # in place, as allocating costs as much as the sum
         return torch.log_softmax(logits, dim=-1, out=logits)
 
     def loss(
@@ -102,36 +102,36 @@ class Head(nn.Module):
         terms: LossTerms,
         tokens: int | None = None,
     ) -> TokenLoss:
-        """Cross-entropy summed over real tokens; only its `smoothed` is differentiable.
+        """Compute cross-entropy summed over real tokens; only its `smoothed` is differentiable.
 
         Args:
-            output: of the decoder.
-            targets: (B, T) ids that follow, 0 where padded.
-            source: as `logits`.
-            terms: of the loss.
-            tokens: how many targets are real; None where it is not known.
+            output: output of the decoder.
+            targets: (B, T) ids of the next tokens, 0 where padded.
+            source: as in `logits`.
+            terms: terms of the loss.
+            tokens: number of real targets; None if unknown.
         """
         mixture, weight = self.mixture(output, source), self.linear.weight
         return blockwise_cross_entropy(output.features, weight, targets, terms, mixture, tokens)
 
 
-_ROUNDING = 1e-3  # what weights that sum to 1 may lack, in bfloat16
+_ROUNDING = 1e-3  # rounding error of weights that sum to 1, in bfloat16
 
 
 class PointerHead(Head):
     """The pointer-generator (See et al. 2017, arXiv 1704.04368, eq. 8 and 9).
 
-    P(w) = (p + (1 - p) u) P_vocab(w) + (1 - p) sum of a_i over the places i with x_i = w
+    P(w) = (p + (1 - p) u) P_vocab(w) + (1 - p) sum of a_i over the positions i with x_i = w
 
-    over one vocabulary of both sides. a are the weights of the last cross-attention, the mean of
-    its heads; p = sigmoid(W [context; state; input word] + b). u is the weight on what is no text,
-    such as the source's end: nothing is copied from there, and a model that looks there lets the
-    vocabulary decide (as the sentinel of Merity et al. 2017, arXiv 1609.07843). So the end's
-    probability is the vocabulary's alone; with u = 0 this is eq. 9.
+    over a joint vocabulary. a are the weights of the last cross-attention, the mean over its heads;
+    p = sigmoid(W [context; state; input word] + b). u is the weight on non-text tokens, such as the
+    source's end: nothing is copied from there, and attending there defers to the vocabulary (as the
+    sentinel of Merity et al. 2017, arXiv 1609.07843). So the end's probability is only the
+    vocabulary's; with u = 0 this is eq. 9.
 
-    Costs T * S numbers beside the logits, and S^2 bits a source.
+    Takes T * S numbers besides the logits, and S^2 bits per source.
 
-    Args: as `Head`, and the width `evidence_dim` of what the gate reads.
+    Args: as `Head`, and `evidence_dim`, the width of the gate's input.
     """
 
     needs_weights = True
@@ -151,7 +151,7 @@ class PointerHead(Head):
         return self.logits(output, source)  # normalised already
 
     def mixture(self, output: DecoderOutput, source: SourceTokens | None) -> Mixture:
-        """Of an output whose weights sum to 1, or to less after edits, 0 with nothing to see."""
+        """Return the mixture, for weights that sum to 1, or less after edits or without keys."""
         assert output.weights is not None
         assert output.evidence is not None
         assert source is not None
@@ -161,7 +161,7 @@ class PointerHead(Head):
             part.repeat_interleave(beams, dim=0)[:, None].expand_as(weights) for part in source
         )  # (B, S) -> (B*K, T, S)
         idle = weights.masked_fill(text, 0.0).sum(dim=-1)
-        missing = 1 - weights.sum(dim=-1)  # what edits took, or 1 with nothing to look at
+        missing = 1 - weights.sum(dim=-1)  # removed by edits, or 1 without visible keys
         idle = idle + missing.where(missing > _ROUNDING, 0.0)
         mass = torch.zeros_like(weights).scatter_add(2, first, weights.masked_fill(~text, 0.0))
         copies = F.logsigmoid(-gate)
@@ -170,20 +170,20 @@ class PointerHead(Head):
 
 
 def make_head(dim: int, size: int, tied: Tensor | None, evidence_dim: int | None) -> Head:
-    """A pointer head where there is evidence for its gate, else a linear one. Args: as theirs."""
+    """Create a pointer head if `evidence_dim` is not 0, else a linear one. Args: as theirs."""
     if evidence_dim is None:
         return Head(dim, size, tied)
     return PointerHead(dim, size, tied, evidence_dim)
 
 
 def _log(x: Tensor) -> Tensor:
-    """log x of probabilities, -inf without a gradient where x is 0 or hardly a number."""
+    """Return log x of probabilities, -inf without a gradient where x is 0 or subnormal."""
     least = torch.finfo(x.dtype).tiny
     return torch.where(x >= least, x.clamp(min=least).log(), -torch.inf)
 
 
 def check_joint(share_embeddings: str, copy: bool, joint: bool) -> None:
-    """Refuses shared tables and copying, which need one vocabulary of both sides, without it."""
+    """Raise UserError for shared tables or copying without the joint vocabulary they need."""
     if joint:
         return
     if share_embeddings == "all":

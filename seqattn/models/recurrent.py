@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder, with any alignment of the Bahdanau and Luong family."""
+"""Recurrent encoder-decoder with Bahdanau or Luong attention."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -22,25 +22,25 @@ from seqattn.tokens import PAD
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    """The shape of a recurrent encoder-decoder.
+    """Settings of a recurrent encoder-decoder.
 
     Args:
         cell: lstm or gru.
-        dim: width D of embeddings, and of the features that the head reads.
+        dim: width D of embeddings, and of the head's input features.
         encoder_dim: width of the encoder's outputs, both directions together; None for `dim`.
         decoder_dim: width of the decoder's states; None for `dim`.
         encoder_layers: depth of the encoder, at least 1.
         decoder_layers: depth of the decoder, at least 1.
-        bidirectional: half of the encoder's width reads backwards.
-        order: `before` (Bahdanau: the state before the step attends) or `after` (Luong: the state
-            after it); None for the attention's own.
-        input_feeding: Luong's order alone: the features of a step are an input of the next.
+        bidirectional: half of the encoder's width belongs to the backward direction.
+        order: `before` (Bahdanau: attend from the state before the step) or `after` (Luong: from
+            the state after it); None for the attention's default.
+        input_feeding: only in Luong's order: the features of a step are an input of the next.
         dropout: share dropped on embeddings, between layers and on the features.
-        variational: one dropout mask for all steps of a sentence.
-        share_embeddings: `all` (source, target and output are one table: a joint vocabulary),
+        variational: use one dropout mask for all steps of a sentence.
+        share_embeddings: `all` (source, target and output, which needs a joint vocabulary),
             `target` (target and output), or `none`.
-        copy: a target token may be copied from the source, as `PointerHead` says: a joint
-            vocabulary, and an attention whose weights sum to 1.
+        copy: copy target tokens from the source, see `PointerHead`; needs a joint vocabulary and
+            an attention whose weights sum to 1.
         word_dropout: as `Embedding`.
     """
 
@@ -66,22 +66,22 @@ class RecurrentConfig:
 
     @property
     def attentions(self) -> dict[str, int]:
-        """How many attentions each slot holds."""
+        """Number of attentions by slot."""
         return {"cross": 1}
 
     def build(
         self, source_size: int, target_size: int, joint: bool, attention: AlignmentFactory
     ) -> "Recurrent":
-        """A model over vocabularies of these sizes, one vocabulary where `joint`."""
+        """Build a model for vocabularies of these sizes, a shared one if `joint`."""
         check_joint(self.share_embeddings, self.copy, joint)
         return Recurrent(self, source_size, target_size, attention)
 
 
 class Bridge(nn.Module):
-    """The decoder's first states from the encoder's last outputs, of all layers: tanh(W h + b).
+    """Initial decoder states from the encoder's final outputs of all layers: tanh(W h + b).
 
-    As Bahdanau et al. 2015 (arXiv 1409.0473, appendix A.2.2), with both directions; an LSTM's
-    cells have a map of their own from the same outputs, without the tanh.
+    As in Bahdanau et al. 2015 (arXiv 1409.0473, appendix A.2.2), with both directions; an LSTM's
+    cells have a separate map from the same outputs, without the tanh.
     """
 
     def __init__(self, memory_dim: int, dim: int, layers: int, parts: int) -> None:
@@ -90,7 +90,7 @@ class Bridge(nn.Module):
         self.maps = nn.ModuleList(Linear(memory_dim, layers * dim) for _ in range(parts))
 
     def forward(self, last: Tensor) -> list[Hidden]:
-        """The last outputs (B, layers * D) of the encoder -> a state for each layer."""
+        """Map the encoder's final outputs (B, layers * D) to a state for each layer."""
         states = [part(last) for part in self.maps]
         states[0] = states[0].tanh()
         return list(zip(*(part.chunk(self.layers, dim=1) for part in states), strict=True))
@@ -98,13 +98,13 @@ class Bridge(nn.Module):
 
 class Recurrent(Seq2SeqModel):
     """The encoder-decoders of Bahdanau et al. 2015 (arXiv 1409.0473) and Luong et al. 2015
-    (arXiv 1508.04025), and without attention of Sutskever et al. 2014 (arXiv 1409.3215).
+    (arXiv 1508.04025), and, without attention, Sutskever et al. 2014 (arXiv 1409.3215).
 
     Args:
-        config: the shape.
-        source_size: source vocabulary.
-        target_size: target vocabulary V; the same table as the source's where all are shared.
-        attention: makes the decoder's alignment.
+        config: settings.
+        source_size: size of the source vocabulary.
+        target_size: size V of the target vocabulary; equal to the source's if all are shared.
+        attention: factory of the decoder's alignment.
     """
 
     feeds_itself = True
@@ -189,10 +189,10 @@ class Recurrent(Seq2SeqModel):
     def _sampled(
         self, x: Tensor, ratio: float, state: RecurrentState, factors: Tensor | None
     ) -> ChooseInput:
-        """Scheduled sampling (Bengio et al. 2015, arXiv 1506.03099): a coin for every token of x
-        (B, T, D) says whether it is read, with probability `ratio`, or the likeliest one, of which
-        `factors` (B, T, D) drop as much."""
-        given = torch.rand(*x.shape[:2], 1, device=x.device) < ratio
+        """Return scheduled sampling (Bengio et al. 2015, arXiv 1506.03099): a step reads the token
+        of x (B, T, D) with probability `ratio`, else the most probable one, with the same dropout
+        `factors` (B, T, D)."""
+        forced = torch.rand(*x.shape[:2], 1, device=x.device) < ratio
 
         def choose(t: int, done: DecodedSteps) -> Tensor:
             with torch.no_grad():
@@ -200,8 +200,8 @@ class Recurrent(Seq2SeqModel):
                 logits = self.head.logits(output, state.source_tokens)[:, 0]
                 logits[:, PAD] = -torch.inf
                 own = logits.argmax(dim=1)
-            kept = None if factors is None else factors[:, t, None]
-            word = self.target_embedding(own[:, None], factors=kept)[:, 0]
-            return torch.where(given[:, t], x[:, t], word)
+            step_factors = None if factors is None else factors[:, t, None]
+            word = self.target_embedding(own[:, None], factors=step_factors)[:, 0]
+            return torch.where(forced[:, t], x[:, t], word)
 
         return choose

@@ -1,4 +1,4 @@
-"""The recurrent decoder: Bahdanau's and Luong's orders, in one fused call or step by step."""
+"""Recurrent decoder in Bahdanau's or Luong's order, in one fused call or step by step."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -12,13 +12,13 @@ from seqattn.models.recurrent_state import DecodedSteps, RecurrentState, TargetR
 from seqattn.ops.layers import Linear
 
 ChooseInput = Callable[[int, DecodedSteps], Tensor]
-"""From a step and the steps before it to the embedded tokens (B*K, I) that it reads."""
+"""Function of a step and the previous steps that returns its input embeddings (B*K, I)."""
 
 
 class Readout(nn.Module):
-    """The features of a step from its state, its context and the word that it read.
+    """Features of a step from its state, its context and its input word.
 
-    With `maxout` it is max over pairs of W [s; y; c] + b (Bahdanau et al. 2015, arXiv 1409.0473,
+    With `maxout`, the maximum over pairs of W [s; y; c] + b (Bahdanau et al. 2015, arXiv 1409.0473,
     appendix A.2.2), else tanh(W [c; h] + b) (Luong et al. 2015, arXiv 1508.04025, eq. 5).
     """
 
@@ -29,33 +29,33 @@ class Readout(nn.Module):
         self.merge = Linear(width + dim, 2 * dim) if maxout else Linear(width, dim)
 
     def forward(self, hidden: Tensor, context: Tensor, word: Tensor) -> Tensor:
-        """(..., hidden), (..., context) and (..., I) -> (..., D)."""
+        """Map (..., hidden), (..., context) and (..., I) to (..., D)."""
         merged = self.merge(self.joined(hidden, context, word))
         if not self.maxout:
             return merged.tanh()
         return merged.unflatten(-1, (-1, 2)).amax(dim=-1)  # (..., 2*D) -> (..., D, 2) -> (..., D)
 
     def joined(self, hidden: Tensor, context: Tensor, word: Tensor) -> Tensor:
-        """What `merge` reads."""
+        """Return the input of `merge`."""
         parts = (hidden, word, context) if self.maxout else (context, hidden)
         return torch.cat(parts, dim=-1)
 
 
 class RecurrentDecoder(nn.Module):
-    """LSTM or GRU layers whose topmost state attends to the source.
+    """LSTM or GRU layers whose top state attends to the source.
 
-    In Bahdanau's order (`before`) the state before the step attends, and the context is an input
-    of the first layer. In Luong's (`after`) the state after the step attends, and with input
-    feeding the features of the step before are that input. `plain_decode` says what is computed;
-    this is quick: where no step depends on attention, a whole target is one fused call of each
-    layer and one of the attention.
+    In Bahdanau's order (`before`) the query is the state before the step, and the context is an
+    input of the first layer. In Luong's (`after`) it is the state after the step, and with input
+    feeding the previous features are that input. `plain_decode` is the reference; this version is
+    faster: if no step depends on attention, a complete target takes one fused call of each layer
+    and one of the attention.
 
     Args:
-        layers: the first has as further inputs what a step knows of the step before.
-        attention: to the source.
-        readout: makes the features; of words as wide as they are.
+        layers: the first has the context or the previous features as further inputs.
+        attention: attention to the source.
+        readout: computes the features, as wide as the embeddings.
         dropout: between layers and on the features.
-        before: whether the order is Bahdanau's.
+        before: use Bahdanau's order.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class RecurrentDecoder(nn.Module):
         self.cross_attention, self.readout, self.dropout = attention, readout, dropout
         self.before = before
         self.loops = layers[0].extra_dim > 0
-        """Whether a step needs what the step before attended to."""
+        """True if a step depends on the attention of the previous step."""
 
     def forward(
         self,
@@ -81,14 +81,14 @@ class RecurrentDecoder(nn.Module):
         choose_input: ChooseInput | None = None,
         need_weights: bool = False,
     ) -> DecoderOutput:
-        """Decodes target tokens.
+        """Decode target tokens.
 
         Args:
-            x: (B*K, T, I) embedded tokens as given.
-            rows: where they stand.
-            state: what came before; moved on in place.
-            choose_input: what is read from the second step on; None to read x.
-            need_weights: also weights and evidence.
+            x: (B*K, T, I) embedded target tokens.
+            rows: their ids and positions.
+            state: the state so far; advanced in place.
+            choose_input: chooses the inputs from the second step on; None to read x.
+            need_weights: also return weights and evidence.
         """
         if self.loops or choose_input is not None or rows.active is not None:
             done = _Loop(self, x, rows, state, choose_input).run()
@@ -107,18 +107,18 @@ class RecurrentDecoder(nn.Module):
     def read_out(
         self, x: Tensor, top: Tensor, rows: TargetRows, state: RecurrentState, done: DecodedSteps
     ) -> DecodedSteps:
-        """The features of all steps at once, whose contexts may be `done` already."""
+        """Compute the features of all steps at once; their contexts may be in `done` already."""
         if done.contexts:
             context, weights = torch.stack(done.contexts, dim=1), done.weights
         else:
-            context, found = self.cross_attention(top, state.source, rows.steps)
-            weights = [found]
+            context, attended = self.cross_attention(top, state.source, rows.steps)
+            weights = [attended]
         features = self.dropout(self.readout(top, context, x))
         return DecodedSteps([x], [top], [context], [features], weights)
 
 
 class _Loop:
-    """Decodes a target step by step. Args: as `RecurrentDecoder.forward`."""
+    """Step-by-step decoding of a target. Args: as `RecurrentDecoder.forward`."""
 
     def __init__(
         self,
@@ -139,13 +139,13 @@ class _Loop:
         factors, hidden_dim = decoder.dropout.factors, state.layers[-1][0].shape[1]
         self.between = [factors(count, length, hidden_dim, x) for _ in self.layers[1:]]
         self.each = choose_input is not None or state.fed is not None
-        """Whether a step reads the features of the step before."""
+        """True if a step reads the features of the previous step."""
         if self.each:
             self.after = factors(count, length, x.shape[2], x)
         self.done = DecodedSteps()
 
     def run(self) -> DecodedSteps:
-        """Decodes every step, and makes the features of all together where no step reads them."""
+        """Decode every step, and compute all features at once if no step reads them."""
         decoder, done = self.decoder, self.done
         for t in range(self.x.shape[1]):
             word = self.x[:, t]
@@ -154,7 +154,7 @@ class _Loop:
             inputs = [] if self.choose_input is None else [word]
             if decoder.before:
                 context = self.attend(t, self.state.layers[-1][0])
-                inputs += [context] if decoder.loops else []  # without attention it has no width
+                inputs += [context] if decoder.loops else []  # of width 0 without attention
             elif self.state.fed is not None:
                 inputs.append(self.state.fed)
             top = self.step(t, inputs)
@@ -168,7 +168,7 @@ class _Loop:
         return decoder.read_out(self.x, torch.stack(done.tops, dim=1), self.rows, self.state, done)
 
     def step(self, t: int, inputs: list[Tensor]) -> Tensor:
-        """One step of every layer; the topmost output (B*K, hidden)."""
+        """Run one step of every layer; return the top output (B*K, hidden)."""
         for number, layer in enumerate(self.layers):
             if number:
                 x, mask = self.state.layers[number - 1][0], self.between[number - 1]
@@ -178,7 +178,7 @@ class _Loop:
         return self.state.layers[-1][0]
 
     def attend(self, t: int, query: Tensor) -> Tensor:
-        """The context (B*K, M) of one step."""
+        """Return the context (B*K, M) of one step."""
         steps = self.rows.steps[:, t : t + 1]
         context, weights = self.decoder.cross_attention(query[:, None], self.state.source, steps)
         self.done.weights.append(weights)
@@ -186,7 +186,7 @@ class _Loop:
         return self.done.contexts[-1]
 
     def readout(self, t: int, top: Tensor, context: Tensor, word: Tensor) -> Tensor:
-        """The features (B*K, D) of one step."""
+        """Return the features (B*K, D) of one step."""
         out = self.decoder.readout(top, context, word)
         out = out if self.after is None else out * self.after[:, t]
         if self.state.fed is not None:
@@ -197,16 +197,16 @@ class _Loop:
 def plain_decode(
     decoder: RecurrentDecoder, x: Tensor, rows: TargetRows, state: RecurrentState
 ) -> DecoderOutput:
-    """What `RecurrentDecoder` computes in eval mode of given tokens, by its equations alone.
+    """Compute `RecurrentDecoder` in eval mode with target inputs, directly from its equations.
 
     Args: as `RecurrentDecoder.forward`.
     """
     attention, done = decoder.cross_attention, DecodedSteps()
     for t in range(x.shape[1]):
         steps, word = rows.steps[:, t : t + 1], x[:, t : t + 1]
-        asking = state.layers[-1][0][:, None]
+        query = state.layers[-1][0][:, None]
         if decoder.before:  # c_t = attend(s_{t-1}), s_t = f(s_{t-1}, [y_{t-1}; c_t])
-            context, weights = attention(asking, state.source, steps)
+            context, weights = attention(query, state.source, steps)
             top = torch.cat((word, context), dim=2)
         else:  # s_t = f(s_{t-1}, [y_{t-1}; features_{t-1}]), c_t = attend(s_t)
             top = word if state.fed is None else torch.cat((word, state.fed[:, None]), dim=2)
@@ -220,6 +220,6 @@ def plain_decode(
         if state.fed is not None:
             (state.fed,) = rows.advanced(t, (features[:, 0],), (state.fed,))
         pieces = [piece[:, 0] for piece in (word, top, context, features)]
-        for kept, piece in zip(vars(done).values(), [*pieces, weights], strict=True):
-            kept.append(piece)
+        for steps_done, piece in zip(vars(done).values(), [*pieces, weights], strict=True):
+            steps_done.append(piece)
     return done.output(state.beams, need_weights=True)

@@ -1,4 +1,4 @@
-"""What a recurrent decoder carries from one call to the next."""
+"""State of a recurrent decoder between calls."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,19 +16,19 @@ from seqattn.tokens import PAD
 
 
 class TargetRows(NamedTuple):
-    """Target tokens as the decoder reads them: each row's real ones first, in their order."""
+    """Target tokens in the decoder's order: each row's real tokens first."""
 
     ids: Tensor
     """(B*K, T)."""
     steps: Tensor
-    """(B*K, T) how many tokens stand before each."""
+    """(B*K, T) number of tokens before each."""
     active: Tensor | None
-    """(B*K, T) bool, False where a state must stay as it is; None where none must."""
+    """(B*K, T) bool, False where a state must not change; None if all may."""
     given_order: Tensor | None
-    """(B*K, T) where each given token went; None where it stayed."""
+    """(B*K, T) new position of each input token; None if unchanged."""
 
     def in_given_order(self, output: DecoderOutput) -> DecoderOutput:
-        """What the decoder made of the tokens, in the order in which they were given."""
+        """Return the decoder's output in the order of the input tokens."""
         if self.given_order is None:
             return output
         order = self.given_order[..., None]
@@ -37,7 +37,7 @@ class TargetRows(NamedTuple):
         )
 
     def advanced(self, t: int, new: Hidden, old: Hidden) -> Hidden:
-        """The new state, or the old one in rows that have no token at step t."""
+        """Return the new state, or the old one in rows without a token at step t."""
         if self.active is None:
             return new
         active = self.active[:, t, None]
@@ -46,15 +46,15 @@ class TargetRows(NamedTuple):
 
 @dataclass
 class RecurrentState(RowCache, State):
-    """The decoder's states, and the source's annotations, which the beams share."""
+    """The decoder's states, and the source annotations shared by the beams."""
 
     source: Annotations
     layers: list[Hidden]
     """A state (B*K, D) of each layer."""
     fed: Tensor | None
-    """(B*K, D) the features of the step before, where they are an input."""
+    """(B*K, D) the features of the previous step, if they are an input."""
     steps: Tensor
-    """(B*K,) how many target tokens were read."""
+    """(B*K,) number of target tokens read."""
     beams: int
     cached: bool = True
     begun: bool = False
@@ -82,9 +82,9 @@ class RecurrentState(RowCache, State):
         return sum(part.numel() * part.element_size() for part in parts)
 
     def advance(self, ids: Tensor) -> TargetRows:
-        """How ids (B*K, T) are read, which from now on are part of the past."""
+        """Add ids (B*K, T) to the past, and return them in the decoder's order."""
         assert self.cached or not self.begun, "cached=False serves one decode"
-        single = self.begun and ids.shape[1] == 1  # a search's own token, never padding
+        single = self.begun and ids.shape[1] == 1  # a token of a search, never padding
         self.begun = True
         order = active = None
         real = torch.ones_like(ids, dtype=torch.bool) if single else ids != PAD
@@ -92,7 +92,7 @@ class RecurrentState(RowCache, State):
             sorted_first = real_first(real)
             if sorted_first is not None:
                 ids, order = ids.gather(1, sorted_first), sorted_first.argsort(dim=1)
-            # the states after padding on the right matter to a later call alone
+            # states after padding on the right matter only to a later call
             active = real.sum(dim=1, keepdim=True) > torch.arange(ids.shape[1], device=ids.device)
         steps = self.steps[:, None] + torch.arange(ids.shape[1], device=ids.device)
         self.steps = self.steps + real.sum(dim=1)
@@ -101,22 +101,22 @@ class RecurrentState(RowCache, State):
 
 @dataclass
 class DecodedSteps:
-    """What a decoder computed: pieces (B*K, ...), one for each step, or one of all steps (B*K, T,
-    ...); weights are (B, K*T', S)."""
+    """Decoded steps: one piece (B*K, ...) for each step, or one (B*K, T, ...) for all; weights are
+    (B, K*T', S)."""
 
     inputs: list[Tensor] = field(default_factory=list)
     tops: list[Tensor] = field(default_factory=list)
-    """Outputs of the topmost layer."""
+    """Outputs of the top layer."""
     contexts: list[Tensor] = field(default_factory=list)
     features: list[Tensor] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)
 
     def last(self) -> "DecodedSteps":
-        """The last step alone, where each step has a piece."""
+        """Return only the last step, if each step has a piece."""
         return DecodedSteps(*(pieces[-1:] for pieces in vars(self).values()))
 
     def output(self, beams: int, need_weights: bool) -> DecoderOutput:
-        """All of it. Args: beams: K; need_weights: also weights and evidence."""
+        """Return all steps. Args: beams: K; need_weights: also return weights and evidence."""
         if not need_weights:
             return DecoderOutput(_whole(self.features))
         evidence = [_whole(part) for part in (self.contexts, self.tops, self.inputs)]

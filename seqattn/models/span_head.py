@@ -1,4 +1,4 @@
-"""Scores of places and spans, from features of a context and its question."""
+"""Scores of positions and spans, from features of a context and its question."""
 
 import torch
 import torch.nn.functional as F
@@ -9,18 +9,17 @@ from seqattn.models.span_base import SpanScores
 from seqattn.ops.layers import Linear
 
 LONGEST = 32
-"""Tokens of a span that is scored as a whole, at most."""
+"""Maximum tokens of a span with a joint score."""
 
 
 class SpanHead(nn.Module):
-    """Scores places by a bilinear form with the question (Chen et al. 2017, arXiv 1704.00051,
-    section 3.2.2), and "no answer" from the question and the largest features of the window.
+    """Bilinear scores of positions given the question (Chen et al. 2017, arXiv 1704.00051, section
+    3.2.2), and of "no answer" from the question and the max-pooled features of the window.
 
     Args:
         dim: width D.
-        joint: whether spans of up to `LONGEST` tokens are normalised together, as by Lee et al.
-            (2016, arXiv 1611.01436), by a bilinear form of their ends beside a number for each
-            length.
+        joint: normalise spans of up to `LONGEST` tokens jointly (Lee et al. 2016, arXiv
+            1611.01436), with a bilinear form of their ends and a bias for each length.
     """
 
     def __init__(self, dim: int, joint: bool = False) -> None:
@@ -34,9 +33,9 @@ class SpanHead(nn.Module):
     def forward(
         self, features: Tensor, real: Tensor, question: Tensor, asking: Tensor
     ) -> SpanScores:
-        """Scores from the features of a window (B, S, D) and of its question (B, Q, D).
+        """Return scores from the features of a window (B, S, D) and of its question (B, Q, D).
 
-        `real` (B, S) and `asking` (B, Q) are True where a token stands.
+        `real` (B, S) and `asking` (B, Q) are True on tokens.
         """
         weights = masked_softmax(self.asked(question).transpose(1, 2), asking[:, None])  # (B, 1, Q)
         summary = weights.to(question.dtype) @ question  # (B, 1, D)
@@ -54,7 +53,7 @@ class SpanHead(nn.Module):
 
 
 class SpanPairs(nn.Module):
-    """Scores spans of up to `LONGEST` tokens by both their ends, and by their length.
+    """Scores of spans of up to `LONGEST` tokens from both ends and the length.
 
     Args:
         dim: width D of features.
@@ -67,10 +66,10 @@ class SpanPairs(nn.Module):
         self.length = nn.Parameter(torch.zeros(LONGEST))
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, S, D) -> (B, S, A) of the span of a+1 tokens from token s, at [s, a]."""
+        """Return scores (B, S, A) from features (B, S, D): at [s, a] of a+1 tokens from token s."""
         _, tokens, dim = features.shape
         last = F.pad(self.last(features), (0, 0, 0, LONGEST))  # (B, S+A, D)
         scores = self.first(features) @ last.transpose(1, 2) * dim**-0.5  # (B, S, S+A)
-        # a row longer by one than it is wide begins each row one token later
+        # rows that are longer by one shift each row by one token
         band = F.pad(scores.flatten(1), (0, tokens)).unflatten(1, (tokens, tokens + LONGEST + 1))
         return band[..., :LONGEST] + self.length

@@ -1,4 +1,4 @@
-"""What span models share: how words are read, and how a context meets its question."""
+"""Base of span models: word features, and attention from context to question."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
@@ -22,20 +22,19 @@ from seqattn.positions.base import Position, Stack
 from seqattn.tokens import PAD, UNK
 
 MATCHES, CLUES = 4, 17
-"""Numbers that a batch says of each token: first whether its word, the word in lower case and the
-word's stem stand in the question, and how frequent the word is in the context; then what else the
-data knows."""
+"""Numbers of features per token: first, whether its word, lowercased word and stem occur in the
+question, and the word's frequency in the context; then further clues from the data."""
 
 
 class WordMatch(nn.Module):
-    """The features of DrQA's document reader (Chen et al. 2017, arXiv 1704.00051, section 3.2.1).
+    """Features of DrQA's document reader (Chen et al. 2017, arXiv 1704.00051, section 3.2.1).
 
-    Beside each token's embedding stand how its word meets the question's words, and the question's
-    embeddings averaged by how alike they are to its own. Time S*Q*D.
+    Each token's embedding is concatenated with its word's match features and with the question's
+    embeddings averaged by similarity. Time S*Q*D.
 
     Args:
         dim: width D of the embeddings.
-        clues: whether the words' shapes and surroundings count, too.
+        clues: also use features of word shapes and surrounding words.
     """
 
     def __init__(self, dim: int, clues: bool = False) -> None:
@@ -45,9 +44,9 @@ class WordMatch(nn.Module):
         self.width = 2 * dim + self.features
 
     def forward(self, context: Tensor, question: Tensor, asking: Tensor, match: Tensor) -> Tensor:
-        """Embeddings of a window (B, S, D) and its question (B, Q, D) -> (B, S, `width`).
+        """Map embeddings of a window (B, S, D) and its question (B, Q, D) to (B, S, `width`).
 
-        `asking` (B, Q) is True where a token stands, `match` (B, S, 21) is the batch's.
+        `asking` (B, Q) is True on tokens, `match` (B, S, 21) is that of the batch.
         """
         mine, theirs = self.alike(context).relu(), self.alike(question).relu()
         weights = masked_softmax(mine @ theirs.transpose(1, 2), asking[:, None])  # (B, S, Q)
@@ -57,17 +56,17 @@ class WordMatch(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingShape:
-    """How words are read and spans scored, whatever reads on.
+    """Settings of word features and span scores, for any encoder.
 
     Args:
-        word_match: whether tokens know whether their words stand in the question; see `WordMatch`.
-        word_clues: whether they know their words' shapes, and how well the words around them meet
-            the question, too.
-        characters: whether words are known by their characters, too; see `CharacterCNN`.
-        hidden_words: share of a question's and its context's different words that are unknown in
-            training, each wherever it stands (Iyyer et al. 2015); what `word_match` says stays.
-        matching: how context and question meet: by `attention`, or as in `bidaf` or `qanet`.
-        joint_spans: whether spans are scored as wholes; see `SpanPairs`.
+        word_match: use features of exact matches with the question; see `WordMatch`.
+        word_clues: also use features of word shapes, and of matches of surrounding words.
+            characters: also represent words by their characters; see `CharacterCNN`.
+        hidden_words: share of the distinct words of a question and its context that are replaced
+        by the unknown word in training, at all positions (Iyyer et al. 2015); features of
+            `word_match` are unaffected.
+        matching: interaction of context and question: `attention`, `bidaf` or `qanet`.
+        joint_spans: score spans jointly; see `SpanPairs`.
     """
 
     word_match: bool = True
@@ -83,15 +82,15 @@ class ReadingShape:
 
 
 class MatchingModel(SpanModel):
-    """Reads question and context apart, lets the context ask the question, and reads on from there.
+    """Base of span models that attend from the encoded context to the encoded question.
 
-    Each token of the context stands beside what it attends to in the question, and their product,
+    Each context token is concatenated with what it attends to in the question, and their product,
     as in BiDAF (Seo et al. 2017, arXiv 1611.01603, eq. 4).
 
     Args:
-        shape: how words are read and spans scored.
+        shape: settings of word features and span scores.
         dim: width D.
-        attention: makes that by which the context asks the question.
+        attention: factory of the attention from context to question.
     """
 
     embedding: Embedding
@@ -113,11 +112,11 @@ class MatchingModel(SpanModel):
 
     @abstractmethod
     def read_apart(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
-        """Features of questions (B, Q, D), under the mask `own`, and of contexts (B, S, D)."""
+        """Return features of questions (B, Q, D), with mask `own`, and of contexts (B, S, D)."""
 
     @abstractmethod
     def read_again(self, joined: Tensor, mask: Mask) -> Tensor:
-        """Features of contexts (B, S, D) that know the question -> those that are scored."""
+        """Map question-aware context features (B, S, D) to the features that are scored."""
 
     def forward(self, batch: SpanInput) -> SpanScores:
         asking, real = batch.question != PAD, batch.context != PAD
@@ -126,19 +125,19 @@ class MatchingModel(SpanModel):
         if self.trilinear is not None:
             met = self.trilinear(context, question, real, asking)
         else:
-            met = self._asked(question, context, own, mask)
+            met = self._attended(question, context, own, mask)
         return self.head(self.read_again(self.join(met), mask), real, question, asking)
 
-    def _asked(self, question: Tensor, context: Tensor, own: Mask, mask: Mask) -> Tensor:
-        """Contexts (B, S, D) beside what they attend to, and the product: (B, S, 3*D)."""
+    def _attended(self, question: Tensor, context: Tensor, own: Mask, mask: Mask) -> Tensor:
+        """Concatenate contexts (B, S, D), what they attend to, and their product: (B, S, 3*D)."""
         assert self.question_attention is not None
         across = replace(own, query_positions=mask.query_positions, real_queries=mask.real)
-        asked, no_position = self.question_attention.project(question), Position(Stack(1, 1))
-        heard = self.question_attention(context, asked, across, no_position).output
-        return torch.cat((context, heard, context * heard), dim=2)
+        projected, no_position = self.question_attention.project(question), Position(Stack(1, 1))
+        attended = self.question_attention(context, projected, across, no_position).output
+        return torch.cat((context, attended, context * attended), dim=2)
 
     def embedded(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
-        """The words of questions (B, Q, D) and contexts (B, S, D)."""
+        """Return the embeddings of questions (B, Q, D) and contexts (B, S, D)."""
         ids, letters = [batch.question, batch.context], batch.characters
         words = batch.question_words, batch.context_words
         if self.training and self.hidden_words:

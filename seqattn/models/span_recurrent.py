@@ -1,4 +1,4 @@
-"""A recurrent reader: the context asks the question by multi-head attention."""
+"""Recurrent span model, with multi-head attention from context to question."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -19,13 +19,13 @@ from seqattn.models.stack import Slots
 
 @dataclass(frozen=True)
 class SpanRecurrentConfig(ReadingShape):
-    """The shape of a recurrent span model.
+    """Settings of a recurrent span model.
 
     Args:
         cell: lstm or gru.
-        dim: width D of embeddings and of all that is read, both directions together; even.
-        encoder_layers: depth of the readers of question and context.
-        model_layers: depth of what reads the context again with the question in mind.
+        dim: width D of embeddings and all features, both directions together; even.
+        encoder_layers: depth of the encoders of question and context.
+        model_layers: depth of the second encoder, over question-aware context features.
         dropout: share dropped on embeddings and between layers.
         word_match, word_clues, characters, hidden_words, matching, joint_spans: as `ReadingShape`.
         word_dropout: as `Embedding`.
@@ -45,27 +45,27 @@ class SpanRecurrentConfig(ReadingShape):
 
     @property
     def attentions(self) -> dict[str, int]:
-        """How many attentions each slot holds."""
+        """Number of attentions by slot."""
         return {"cross": 1}
 
     def build(self, vocabulary_size: int, slots: Slots) -> "SpanRecurrent":
-        """A model over a vocabulary of this size.
+        """Build a model for a vocabulary of this size.
 
         Args:
-            vocabulary_size: of questions and contexts together.
-            slots: one cross-attention, by which the context asks the question.
+            vocabulary_size: joint vocabulary of questions and contexts.
+            slots: one cross-attention, from context to question.
         """
         return SpanRecurrent(self, vocabulary_size, slots.cross[0])
 
 
 class SpanRecurrent(MatchingModel):
-    """A bidirectional reader, as DrQA's (Chen et al. 2017, arXiv 1704.00051) and BiDAF's (Seo et
-    al. 2017, arXiv 1611.01603).
+    """A bidirectional reader, as in DrQA (Chen et al. 2017, arXiv 1704.00051) and BiDAF (Seo et al.
+    2017, arXiv 1611.01603).
 
     Args:
-        config: the shape.
-        vocabulary_size: of questions and contexts together.
-        attention: makes that by which the context asks the question.
+        config: settings.
+        vocabulary_size: joint vocabulary of questions and contexts.
+        attention: factory of the attention from context to question.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class SpanRecurrent(MatchingModel):
         question, context = self.embedded(batch, own, mask)
         if self.word_match is not None:
             context = self.word_match(context, question, own.real, batch.match)
-        asked = self.question_reader(question, own.real).outputs
-        return self.dropout(asked), self.dropout(self.context_reader(context, mask.real).outputs)
+        encoded = self.question_reader(question, own.real).outputs
+        return self.dropout(encoded), self.dropout(self.context_reader(context, mask.real).outputs)
 
     def read_again(self, joined: Tensor, mask: Mask) -> Tensor:
         features = self.model_reader(self.dropout(joined.relu()), mask.real).outputs

@@ -1,4 +1,4 @@
-"""A Transformer that answers by spans, with any encoder attention and position scheme."""
+"""Transformer span model, with any encoder attention and position scheme."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,14 +18,14 @@ from seqattn.ops.layers import Dropout, Linear
 
 @dataclass(frozen=True)
 class SpanTransformerConfig(LayerShape, ReadingShape):
-    """The shape of a span model of Transformer layers.
+    """Settings of a Transformer span model.
 
     Args:
         dim: width D.
         ffn_dim, activation, norm, pre_norm, dropout, checkpoint_activations, word_dropout,
         drop_heads, layer_drop: as `LayerShape`.
-        encoder_layers: layers that read question and context, the same for both.
-        model_layers: layers that read the context again with the question in mind.
+        encoder_layers: layers that encode question and context, shared by both.
+        model_layers: layers over the question-aware context features.
         word_match, word_clues, characters, hidden_words, matching, joint_spans: as `ReadingShape`.
     """
 
@@ -41,30 +41,30 @@ class SpanTransformerConfig(LayerShape, ReadingShape):
 
     @property
     def attentions(self) -> dict[str, int]:
-        """How many attentions each slot holds."""
+        """Number of attentions by slot."""
         return {"encoder": self.encoder_layers + self.model_layers, "cross": 1}
 
     def build(self, vocabulary_size: int, slots: Slots) -> "SpanTransformer":
-        """A model over a vocabulary of this size.
+        """Build a model for a vocabulary of this size.
 
         Args:
-            vocabulary_size: of questions and contexts together.
+            vocabulary_size: joint vocabulary of questions and contexts.
             slots: encoder attentions of both stacks, one cross-attention, and the position scheme.
         """
         return SpanTransformer(self, vocabulary_size, slots)
 
 
 class SpanTransformer(MatchingModel):
-    """Layers that read question and context alike, and more that read on, as in QANet (Yu et al.
+    """Shared layers for question and context, and further layers over both, as in QANet (Yu et al.
     2018, arXiv 1804.09541).
 
-    Read apart, every token of the context meets every token of the question whatever the layers'
-    attention sees (a window, a bucket), in S*Q rather than (S+Q)^2 time; and what is to be matched
-    need not be learnt from a few thousand questions, as in one joint sequence it must.
+    With separate encoding, every context token attends to every question token, whatever the
+    layers' attention sees (a window, a bucket), in S*Q rather than (S+Q)^2 time; and matching need
+    not be learnt from a few thousand questions, as in a joint sequence.
 
     Args:
-        config: the shape.
-        vocabulary_size: of questions and contexts together.
+        config: settings.
+        vocabulary_size: joint vocabulary of questions and contexts.
         slots: encoder attentions of both stacks, one cross-attention, and the position scheme.
     """
 
@@ -87,8 +87,8 @@ class SpanTransformer(MatchingModel):
         question, context = self.embedded(batch, own, mask)
         question, context = question + self.segments.weight[0], context + self.segments.weight[1]
         if self.word_match is not None and self.matched is not None:
-            found = self.word_match(context, question, own.real, batch.match)
-            context = context + self.dropout(self.matched(found))
+            matches = self.word_match(context, question, own.real, batch.match)
+            context = context + self.dropout(self.matched(matches))
         return self.encoder(question, own), self.encoder(context, mask)
 
     def read_again(self, joined: Tensor, mask: Mask) -> Tensor:

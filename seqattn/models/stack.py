@@ -1,4 +1,4 @@
-"""The Transformer's stacks of layers."""
+"""Layer stacks of a Transformer."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -19,11 +19,11 @@ from seqattn.models.transformer_state import TransformerState
 from seqattn.positions.base import Position, Stack
 
 PositionFactory = Callable[[Stack], Position]
-"""Makes a stack's own position scheme."""
+"""Factory of a stack's position scheme."""
 
 
 class Slots(NamedTuple):
-    """The attentions of a Transformer, one factory per layer and slot, and its positions."""
+    """Attention factories of a Transformer, one per layer and slot, and its position scheme."""
 
     encoder: Sequence[MixerFactory]
     decoder: Sequence[MixerFactory]
@@ -32,20 +32,20 @@ class Slots(NamedTuple):
 
 
 class LayerStack(nn.Module):
-    """Layers one after the other, a norm at their end where norms stand before sublayers.
+    """Consecutive layers, with a final norm for pre-norm layers.
 
     Args:
-        shape: of the layers.
-        layers: each with its `self_attention`.
-        position: makes the scheme of the stack.
-        bidirectional: whether tokens see what comes after them.
+        shape: settings of the layers.
+        layers: layers with a `self_attention`.
+        position: factory of the position scheme.
+        bidirectional: tokens also see later tokens.
 
-    With the shape's `layer_drop` each layer is left out with this probability in training
-    (LayerDrop, Fan et al. 2020, arXiv 1909.11556), for each sentence others. What it would make is
-    computed all the same, so that every weight has a gradient on every rank.
+    With the shape's `layer_drop` each layer is skipped with this probability in training
+    (LayerDrop, Fan et al. 2020, arXiv 1909.11556), independently for each sentence. Its output is
+    computed anyway, so that every weight has a gradient on every rank.
 
     Raises:
-        UserError: where a layer cannot take the position scheme.
+        UserError: a layer does not support the position scheme.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class LayerStack(nn.Module):
         mixers: list[Mixer] = [layer.self_attention for layer in layers]
         heads = [mixer.position_heads for mixer in mixers if isinstance(mixer, Attention)]
         stack = Stack(shape.dim, heads[0] if heads else 1, len(layers), bidirectional)
-        kept = [getattr(mixer, "kept_heads", None) for mixer in mixers]
-        if any(kept):
-            whole = stack.heads(0)
-            stack = replace(stack, kept_heads=[one or whole for one in kept])
+        retained = [getattr(mixer, "kept_heads", None) for mixer in mixers]
+        if any(retained):
+            every = stack.heads(0)
+            stack = replace(stack, kept_heads=[heads or every for heads in retained])
         self.position = position(stack)
         check_position(self.position, mixers)
         limits = [self.position.max_length, *(mixer.max_length for mixer in mixers)]
         self.max_length = min((limit for limit in limits if limit is not None), default=None)
-        """The longest sequence in tokens, None where there is no limit."""
+        """Longest sequence in tokens, None for no limit."""
         self.checkpointing = shape.checkpoint_activations
         self.layer_drop = shape.layer_drop
         for part in self.modules():
@@ -78,35 +78,35 @@ class LayerStack(nn.Module):
         self.compiled: dict[nn.Module, Callable[..., Any]] = {}  # see `compile_layers`
 
     def positions(self) -> list[Position]:
-        """Each layer's part of the position scheme."""
+        """Return each layer's part of the position scheme."""
         return [self.position.at_layer(number) for number in range(len(self.layers))]
 
-    def kept(self, x: Tensor, output: Tensor) -> Tensor:
-        """A layer's output (B, T, D), in training for some sentences what it read, x."""
+    def drop_layer(self, x: Tensor, output: Tensor) -> Tensor:
+        """Return a layer's output (B, T, D), replaced by its input x for skipped sentences."""
         if not self.training or self.layer_drop == 0:
             return output
         left_out = torch.rand(len(x), 1, 1, device=x.device) < self.layer_drop
         return torch.where(left_out, x, output)
 
     def run(self, layer: nn.Module, *args: Any, cached: bool = False) -> Any:
-        """Calls a layer; a cached call is never recomputed, which would write its cache twice."""
+        """Call a layer; never recompute a cached call, which would write its cache twice."""
         if not self.training or not torch.is_grad_enabled() or cached:
             return layer(*args)
         call = self.compiled.get(layer, layer)
         if not self.checkpointing:
             return call(*args)
-        both = (nullcontext(), padded_as_now())  # in the forward pass, and when computed again
+        both = (nullcontext(), padded_as_now())  # for the forward pass and for recomputation
         return checkpoint(call, *args, use_reentrant=False, context_fn=lambda: both)
 
 
 def compile_layers(model: nn.Module, **options: Any) -> None:
-    """Compiles the layers of a model's stacks for training; evaluation runs them as they are.
+    """Compile the layers of a model's stacks for training; evaluation stays uncompiled.
 
-    All layers of a kind share their code, for any length; a search, whose past grows, would not.
+    All layers of a kind share their code, for any length; a search, with a growing past, could not.
 
     Args:
         model: the model.
-        options: of `torch.compile`.
+        options: options of `torch.compile`.
     """
     for stack in model.modules():
         if isinstance(stack, LayerStack):
@@ -114,7 +114,7 @@ def compile_layers(model: nn.Module, **options: Any) -> None:
 
 
 class Encoder(LayerStack):
-    """A stack of encoder layers. Args: as `LayerStack`, with the layers' self-attentions."""
+    """A stack of encoder layers. Args: as `LayerStack`, with self-attention factories."""
 
     def __init__(
         self, shape: LayerShape, attentions: Sequence[MixerFactory], position: PositionFactory
@@ -123,9 +123,9 @@ class Encoder(LayerStack):
         super().__init__(shape, layers, position, bidirectional=True)
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
-        """(B, S, D) -> (B, S, D)."""
+        """Encode x, (B, S, D) -> (B, S, D)."""
         for number, layer in enumerate(self.layers):
-            x = self.kept(x, self.run(layer, x, mask, self.position.at_layer(number)))
+            x = self.drop_layer(x, self.run(layer, x, mask, self.position.at_layer(number)))
         return self.norm(x)
 
 
@@ -144,7 +144,7 @@ class Decoder(LayerStack):
     def forward(
         self, x: Tensor, mask: Mask, state: TransformerState, need_weights: bool = False
     ) -> tuple[Tensor, AttentionOutput | None]:
-        """(B*K, T, D) -> (B*K, T, D), and what the last cross-attention gave, if there is one."""
+        """Decode x, (B*K, T, D) -> (B*K, T, D); also return the last cross-attention's output."""
         source_mask = replace(
             state.source_mask, query_positions=mask.query_positions, real_queries=mask.real_queries
         )
@@ -152,17 +152,17 @@ class Decoder(LayerStack):
         positions = state.positions or self.positions()
         attended = None
         for n, (layer, source, cache) in enumerate(zip(self.layers, state.source, caches)):
-            asked = need_weights and n == len(self.layers) - 1
+            last = need_weights and n == len(self.layers) - 1
             output, attended = self.run(
-                layer, x, mask, positions[n], source, source_mask, cache, asked,
+                layer, x, mask, positions[n], source, source_mask, cache, last,
                 cached=cache is not None,
             )  # fmt: skip
-            x = self.kept(x, output)
+            x = self.drop_layer(x, output)
         return self.norm(x), attended
 
 
 class PositionRefused(UserError):
-    """A mixer does not take what a position scheme acts through."""
+    """Raised if a mixer does not support the hooks of a position scheme."""
 
     def __init__(self, mixer: Mixer, position: Position) -> None:
         self.mixer, self.position = mixer, position
@@ -175,7 +175,7 @@ class PositionRefused(UserError):
 
 
 def check_position(position: Position, mixers: Sequence[Mixer]) -> None:
-    """Refuses a position scheme that some layer's self-attention cannot take."""
+    """Raise UserError if some layer's self-attention does not support a position scheme."""
     heads = {mixer.position_heads for mixer in mixers if isinstance(mixer, Attention)}
     if len(heads) > 1 and position.hooks - {"embed"}:
         counts = " and ".join(map(str, sorted(heads)))

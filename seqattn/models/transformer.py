@@ -1,4 +1,4 @@
-"""The Transformer encoder-decoder, assembled from attentions and a position scheme."""
+"""Transformer encoder-decoder, assembled from attentions and a position scheme."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -24,7 +24,7 @@ __all__ = ["PositionFactory", "Slots", "Transformer", "TransformerConfig"]
 
 @dataclass(frozen=True)
 class TransformerConfig(LayerShape):
-    """The shape of a Transformer.
+    """Settings of a Transformer.
 
     Args:
         dim: width D of encoder and decoder.
@@ -33,10 +33,9 @@ class TransformerConfig(LayerShape):
         encoder_dim: the encoder's own width; None for `dim`.
         encoder_layers: depth of the encoder.
         decoder_layers: depth of the decoder.
-        share_embeddings: `all` (source, target and output are one table: a joint vocabulary and
+        share_embeddings: `all` (source, target and output, which needs a joint vocabulary and
             equal widths), `target` (target and output), or `none`.
-        copy: a target token may be copied from the source, as `PointerHead` says: a joint
-            vocabulary.
+        copy: copy target tokens from the source, see `PointerHead`; needs a joint vocabulary.
     """
 
     encoder_dim: Width | None = None
@@ -52,12 +51,12 @@ class TransformerConfig(LayerShape):
 
     @property
     def attentions(self) -> dict[str, int]:
-        """How many attentions each slot holds."""
+        """Number of attentions by slot."""
         decoder = self.decoder_layers
         return {"encoder": self.encoder_layers, "decoder": decoder, "cross": decoder}
 
     def build(self, source_size: int, target_size: int, joint: bool, slots: Slots) -> "Transformer":
-        """A Transformer over vocabularies of these sizes, one vocabulary where `joint`."""
+        """Build a Transformer for vocabularies of these sizes, a shared one if `joint`."""
         check_joint(self.share_embeddings, self.copy, joint)
         return Transformer(self, source_size, target_size, slots)
 
@@ -66,9 +65,9 @@ class Transformer(Seq2SeqModel):
     """Encoder-decoder of Vaswani et al. 2017 (arXiv 1706.03762) with swappable attention.
 
     Args:
-        config: the shape.
-        source_size: source vocabulary.
-        target_size: target vocabulary V; the same table as the source's where all are shared.
+        config: settings.
+        source_size: size of the source vocabulary.
+        target_size: size V of the target vocabulary; equal to the source's if all are shared.
         slots: attention factories for every layer, and the position scheme.
     """
 
@@ -111,7 +110,7 @@ class Transformer(Seq2SeqModel):
     def start(self, memory: Memory, beams: int = 1, cached: bool = True) -> TransformerState:
         layers, mask = self.decoder.layers, Mask.full(memory.real)
         source = [layer.cross_attention.project(memory.outputs) for layer in layers]
-        if cached:  # read at every step
+        if cached:  # they are read at every step
             source = [
                 layer.cross_attention.prepared(pair, mask, layer.no_position)
                 for layer, pair in zip(layers, source)
@@ -129,7 +128,7 @@ class Transformer(Seq2SeqModel):
     def features(
         self, ids: Tensor, state: State, teacher_forcing: float = 1.0, need_weights: bool = False
     ) -> DecoderOutput:
-        """As `Seq2SeqModel.features`; the decoder's state in the evidence is the features."""
+        """Decode, see `Seq2SeqModel.features`; in the evidence, the state is the features."""
         assert isinstance(state, TransformerState)
         if teacher_forcing < 1:
             raise UserError("a Transformer reads whole targets; set teacher_forcing=1")

@@ -1,4 +1,4 @@
-"""What a Transformer's decoder carries from one call to the next."""
+"""State of a Transformer decoder between calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ class TransformerState(State):
     beams: int
     length: int = 0
     real: Tensor | None = None
-    """(B, L) True where a past token is no padding; None while none was padded."""
+    """(B, L) True where a past token is not padding; None if there was no padding."""
     source_tokens: SourceTokens | None = None
     can_crop: bool = False
     positions: Sequence[Position] | None = None
-    """The layers' positions, prepared; None for one call."""
+    """The layers' prepared position schemes; None for a single call."""
 
     def reorder(self, index: Tensor) -> None:
         for cache in self.caches or ():
@@ -59,14 +59,14 @@ class TransformerState(State):
         return sum(cache.nbytes for cache in self.caches or ())
 
     def advance(self, ids: Tensor) -> Mask:
-        """The mask of self-attention for ids (B*K, T), which from now on are part of the past."""
+        """Add ids (B*K, T) to the past, and return their self-attention mask."""
         assert self.caches is not None or not self.length, "cached=False serves one decode"
         assert split_group() is None, "a decoder reads whole sequences"
         steps = ids.shape[1]
         real = asking = None if steps == 1 and self.length else ids != PAD
         end = self.length + steps
         if real is not None and not torch.compiler.is_compiling():
-            # causality hides padding on the right, unless more tokens are to follow it
+            # causality hides padding on the right, unless more tokens follow it
             if self.caches is None or steps == 1:
                 real = None if tokens_begin(real) else real
             else:
@@ -80,8 +80,8 @@ class TransformerState(State):
         return Mask(queries, keys, self.real, causal=True, real_queries=asking)
 
     def _padded(self, new: Tensor) -> Tensor:
-        """Positions (B*K, L) of all tokens by the real ones before them; `new` joins `real`."""
-        new = new[:: self.beams].bool()  # the beams of a sentence share their padding
+        """Add `new` to `real`, and return positions (B*K, L) that count only real tokens."""
+        new = new[:: self.beams].bool()  # equal for the beams of a sentence
         past = self.real
         if past is None:
             past = torch.ones(new.shape[0], self.length, dtype=torch.bool, device=new.device)
