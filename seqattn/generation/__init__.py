@@ -1,4 +1,4 @@
-"""Generation: from sources to scored hypotheses, knowing a model only by its contract."""
+"""Generation: from sources to scored hypotheses, through the model interface."""
 
 from seqattn.generation.base import Hypothesis, LengthLimit
 from seqattn.generation.beam import BeamSearch

@@ -1,4 +1,4 @@
-"""What searches have in common: what they ask of a model, limits, and batches of sources."""
+"""Base of searches: the model interface they need, length limits, and hypotheses."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,44 +23,44 @@ if TYPE_CHECKING:
     from seqattn.generation.generator import Generator
 
 Processors = Sequence[Processor] | Mapping[str, Processor]
-"""Applied in their order; of a mapping, its values."""
+"""Processors, applied in order; for a mapping, its values."""
 Tokens = Annotated[int, Ge(0), Le(10_000)]
 WorkersOrNone = Annotated[int, Ge(1), Le(1_000)] | None
 Progress = Callable[[int, int], object]
-"""Told after each batch how many sources are done, and how many there are."""
+"""Callback `(done, total)` in sources, after each batch."""
 
 
 def listed(processors: Processors) -> list[Processor]:
-    """Processors in their order, without their names."""
+    """Return processors in order, without their names."""
     return list(processors.values() if isinstance(processors, Mapping) else processors)
 
 
 class SearchModel(Protocol):
-    """A module that says what follows: a `Seq2SeqModel`, or several of them together."""
+    """Interface of a model for search: a `Seq2SeqModel` or an ensemble."""
 
     has_weights: bool
     max_source_length: int | None
     max_target_length: int | None
 
     def encode(self, ids: Tensor) -> Any:
-        """A memory of sources (B, S), with the `ids` and `real` of a `Memory`."""
+        """Return a memory of sources (B, S), with `ids` and `real` as in `Memory`."""
 
     def start(self, memory: Any, beams: int = 1) -> Any:
-        """What goes on token by token, with the `reorder` and `keep` of a `State`."""
+        """Return the initial decoding state, with `reorder` and `keep` as in `State`."""
 
     def log_probabilities(self, ids: Tensor, state: Any, need_weights: bool = False) -> Prediction:
-        """What follows ids (B*K, 1), the beams of a sentence next to each other."""
+        """Predict the token after ids (B*K, 1), the beams of a sentence adjacent."""
 
 
 @dataclass(frozen=True)
 class LengthLimit:
-    """How long a hypothesis may be, from its own source's length: ratio * source + extra.
+    """Maximum length of a hypothesis, by the length of its source: ratio * source + extra.
 
     Args:
         ratio: target tokens allowed for each source token, end included.
-        extra: target tokens allowed beside them.
-        minimum: the end is forbidden before this many tokens stand; no more than the positions of
-            the model, see `check`.
+        extra: additional target tokens allowed.
+        minimum: the end is forbidden before this many tokens; at most the positions of the model,
+            see `check`.
     """
 
     ratio: Annotated[float, Ge(0), Le(100)] = 1.5
@@ -68,16 +68,16 @@ class LengthLimit:
     minimum: Tokens = 0
 
     def of(self, sizes: Tensor, longest: int | None) -> Tensor:
-        """The most tokens (B,) for sources of these sizes; `longest` caps them for positions."""
+        """Return the maximum tokens (B,) for sources of these sizes, at most `longest`."""
         limit = (sizes * self.ratio).long() + self.extra
         limit = limit.clamp(min=max(1, self.minimum))
         return limit if longest is None else limit.clamp(max=longest)
 
     def check(self, model: SearchModel) -> None:
-        """Refuses a minimum that no output of a model can reach.
+        """Check that outputs of a model can reach the minimum.
 
         Raises:
-            UserError: naming the key and what is possible.
+            UserError: with the key and the possible values.
         """
         longest = model.max_target_length
         if longest is not None and self.minimum > longest:
@@ -91,9 +91,9 @@ class LengthLimit:
 class Hypothesis(NamedTuple):
     """One output.
 
-    `ids` leave out begin and end; `log_probability` is the model's, in nats, the end included where
-    it was reached; `score` is that over the length penalty, with what a search adds to it, by which
-    hypotheses are ranked.
+    `ids` exclude begin and end; `log_probability` is the model's, in nats, including the end if it
+    was reached; hypotheses are ranked by `score`: that over the length penalty, plus terms of the
+    search.
     """
 
     ids: tuple[int, ...]
@@ -102,13 +102,13 @@ class Hypothesis(NamedTuple):
 
 
 class AnySearch:
-    """Settings of a search for outputs of any kind; `Search` is for texts."""
+    """Settings of a search for any kind of output; `Search` is for texts."""
 
     output: ClassVar[str]
-    """What it finds, as a model and a task say: text or spans."""
+    """Kind of output, as in models and tasks: text or spans."""
 
     def giving(self, count: int) -> Any:
-        """Return the same search for the best `count` different outputs of each input.
+        """Return the same search for the best `count` distinct outputs of each input.
 
         Raises:
             UserError: it finds fewer.
@@ -116,20 +116,20 @@ class AnySearch:
         raise NotImplementedError
 
     def check(self, model: Any) -> None:
-        """Refuse settings that a model cannot meet."""
+        """Raise UserError for settings that do not fit a model."""
 
     def check_scorer(self, scorer: Any) -> None:
-        """Refuse a scorer that does not fit this search."""
+        """Raise UserError for a scorer that does not fit this search."""
 
 
 @dataclass(frozen=True)
 class Search(AnySearch, ABC):
-    """Turns one batch of memories into ranked hypotheses.
+    """Base of searches, from a batch of memories to ranked hypotheses.
 
     Args:
-        limit: how long a hypothesis may be.
-        processors: of what a hypothesis may say next.
-        batch_size, batch_tokens, workers: of `over`, as `Generator`.
+        limit: maximum length of a hypothesis.
+        processors: constraints on the next token of a hypothesis.
+        batch_size, batch_tokens, workers: for `over`, as in `Generator`.
     """
 
     limit: LengthLimit = field(default_factory=LengthLimit)
@@ -142,11 +142,11 @@ class Search(AnySearch, ABC):
 
     @property
     def beams(self) -> int:
-        """Hypotheses of a source that are extended at once."""
+        """Number of hypotheses per source that are extended in parallel."""
         return 1
 
     def __post_init__(self) -> None:
-        named = self.processors  # a bundle has each by a name
+        named = self.processors  # a bundle names each of them
         if not isinstance(named, Mapping):
             named = {str(number): one for number, one in enumerate(named)}
             object.__setattr__(self, "processors", named)
@@ -161,17 +161,17 @@ class Search(AnySearch, ABC):
             raise UserError(
                 "this search gives one hypothesis; n_best needs generation=beam or sampling"
             )
-        # hypotheses that differ in tokens may read the same: the whole beam is asked for
-        whole = max(count, getattr(self, "beam_size", 1)) if count > 1 else 1
-        changes: Any = {"n_best": whole}
+        # request the full beam, as hypotheses with different tokens may have the same text
+        n_best = max(count, getattr(self, "beam_size", 1)) if count > 1 else 1
+        changes: Any = {"n_best": n_best}
         return replace(self, **changes)
 
     def check(self, model: SearchModel) -> None:
         self.limit.check(model)
 
     def over(self, model: SearchModel) -> "Generator":
-        """The search over any number of sources."""
-        from seqattn.generation.generator import Generator  # which knows what a search is
+        """Return a generator that runs this search over any number of sources."""
+        from seqattn.generation.generator import Generator  # avoids an import cycle
 
         return Generator(model, self, self.batch_size, self.batch_tokens, self.workers)
 
@@ -179,18 +179,18 @@ class Search(AnySearch, ABC):
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        """Hypotheses for each sentence of `memory`, best first, distinct.
+        """Return distinct hypotheses for each sentence of `memory`, best first.
 
         Args:
             model: in eval mode.
-            memory: of B sources, as the model gives it.
-            numbers: (B) each source's place in the user's input, which seeds what is random.
+            memory: memory of B sources.
+            numbers: (B) each source's index in the user's input, which seeds sampling.
         """
 
 
 @contextmanager
 def inference(model: nn.Module) -> Iterator[torch.device]:
-    """Runs a block on ids padded on the right, in eval mode without gradients.
+    """Run a block in eval mode, without gradients, with ids padded on the right.
 
     Yields:
         The model's device.

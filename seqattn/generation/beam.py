@@ -1,4 +1,4 @@
-"""Beam search: the K likeliest beginnings at every step."""
+"""Beam search."""
 
 import math
 from collections.abc import Sequence
@@ -20,25 +20,25 @@ from seqattn.tokens import BOS, EOS
 
 @dataclass(frozen=True)
 class BeamSearch(Search):
-    """Keeps the K likeliest unfinished beginnings and the best finished hypotheses.
+    """Search that keeps the K most probable unfinished and the best finished hypotheses.
 
-    A hypothesis of n tokens, end included, scores log p / n^alpha (as fairseq; alpha 1 is the
-    mean log-probability). Live beams never hold finished ones, so all K go on looking.
+    A hypothesis of n tokens, end included, scores log p / n^alpha (as fairseq; alpha 1 is the mean
+    log-probability). Live beams exclude finished hypotheses, so that all K continue.
 
     Args:
         limit, processors: as `Search`.
         beam_size: K.
-        n_best: hypotheses given for each source, at most K; they are distinct.
+        n_best: distinct hypotheses returned for each source, at most K.
         length_penalty: alpha, on true lengths.
-        early_stopping: stop a sentence at its K-th finished hypothesis; False goes on until no
-            live beam can still beat the n_best finished ones.
+        early_stopping: stop a sentence at its K-th finished hypothesis; False continues until no
+            live beam can beat the n_best finished ones.
         coverage_penalty: beta of Wu et al. 2016 (arXiv 1609.08144, eq. 14): a finished hypothesis
-            scores beta * sum_i log(min(sum_j a_ij, 1)) more, which is the lower the less of the
-            source it has looked at. a are the weights of the last cross-attention, the mean of its
-            heads, i every token of the source, its end included, j every token that was said.
+            scores an additional beta * sum_i log(min(sum_j a_ij, 1)), which penalizes unattended
+            source tokens. a are the weights of the last cross-attention, the mean over heads, i
+            all source tokens, the end included, and j all generated tokens.
 
     Raises:
-        UserError: where n_best is above beam_size.
+        UserError: n_best is above beam_size.
     """
 
     beam_size: Annotated[int, Ge(1), Le(1_000)] = 5
@@ -60,7 +60,7 @@ class BeamSearch(Search):
         return self.beam_size
 
     def begin(self, most: int) -> "BeamSentence":
-        """The search of one sentence. Args: most: tokens of a hypothesis, end included."""
+        """Return a search for one sentence. Args: most: maximum tokens, end included."""
         return BeamSentence(self, most)
 
     def search(
@@ -68,40 +68,40 @@ class BeamSearch(Search):
     ) -> list[list[Hypothesis]]:
         most = self.limit.of(memory.real.sum(dim=1), model.max_target_length).tolist()
         sentences = [self.begin(length) for length in most]
-        held = list(range(len(sentences)))  # sentences whose rows are still in the state
+        held = list(range(len(sentences)))  # sentences still in the state
         beams, device = self.beam_size, memory.ids.device
         stepper = Stepper(self, model, memory, beams, need_weights=self.coverage_penalty > 0)
         ids = torch.full((len(held), beams), BOS, device=device)
         scores = torch.full((len(held), beams), -torch.inf, device=device)
-        scores[:, 0] = 0.0  # all beams are the same at first
+        scores[:, 0] = 0.0  # all beams are equal at first
         for step in range(max(most)):
-            found = candidates(stepper.step(ids), scores)
+            proposals = candidates(stepper.step(ids), scores)
             covered = stepper.coverage()
             extras = (
                 torch.zeros_like(scores) if covered is None else covered * self.coverage_penalty
             )
-            rows = zip(*(part.tolist() for part in (extras, *found)))
+            steps = zip(*(part.tolist() for part in (extras, *proposals)))
             chosen = [
                 sentences[number].advance(step + 1, *row)
-                for number, row in zip(held, rows, strict=True)
+                for number, row in zip(held, steps, strict=True)
             ]
             live = torch.tensor(chosen, dtype=torch.float64)  # (B, K, 3)
             scores = live[..., 0].float().to(device)
             parents, ids = live[..., 1:].long().to(device).unbind(dim=2)
-            going = [row for row, number in enumerate(held) if not sentences[number].done]
-            if not going:
+            remaining = [row for row, number in enumerate(held) if not sentences[number].done]
+            if not remaining:
                 break
             stepper.reorder(parents)
-            if worth_shrinking(len(going), len(held)):
-                kept = torch.tensor(going, device=device)
-                stepper.keep(kept)
-                held = [held[row] for row in going]
-                scores, ids = scores[kept], ids[kept]
+            if worth_shrinking(len(remaining), len(held)):
+                rows = torch.tensor(remaining, device=device)
+                stepper.keep(rows)
+                held = [held[row] for row in remaining]
+                scores, ids = scores[rows], ids[rows]
         return [sentence.best() for sentence in sentences]
 
 
 def candidates(following: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The 2K best continuations of each sentence: enough for K live ones if K of them end.
+    """Return the 2K best continuations of each sentence, enough for K live ones if K of them end.
 
     Args:
         following: (B, K, V) log-probability of each token after each beam.
@@ -116,7 +116,7 @@ def candidates(following: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 class BeamSentence:
-    """The search of one sentence: its live beams' tokens and its finished hypotheses."""
+    """Search state of one sentence: its live beams and its finished hypotheses."""
 
     def __init__(self, search: BeamSearch, most: int) -> None:
         self.search = search
@@ -126,34 +126,34 @@ class BeamSentence:
         self.done = False
 
     def advance(
-        self, length: int, extras: list[float], *found: list[Any]
+        self, length: int, extras: list[float], *proposals: list[Any]
     ) -> list[tuple[float, int, int]]:
-        """Takes the best candidates of a step; gives the score, parent and token of K live beams.
+        """Select the best candidates of a step; return score, parent and token of K live beams.
 
         Args:
             length: tokens of each candidate, end included.
-            extras: what a hypothesis that ends now scores beside its probability, by its parent.
-            found: as `candidates` gives them, best first.
+            extras: additional score of a hypothesis that ends now, by its parent.
+            proposals: the result of `candidates`, best first.
         """
         beams = self.search.beam_size
-        kept: list[tuple[float, int, int]] = []
+        live: list[tuple[float, int, int]] = []
         if not self.done:
-            for rank, candidate in enumerate(zip(*found, strict=True)):
+            for rank, candidate in enumerate(zip(*proposals, strict=True)):
                 score, parent, token = candidate
                 if score == -math.inf:
                     continue
                 if token == EOS:
                     if rank < beams:
                         self._finish(self.live[parent], score, length, extras[parent])
-                elif len(kept) < beams:
-                    kept.append(candidate)
+                elif len(live) < beams:
+                    live.append(candidate)
             if length >= self.most:
-                for score, parent, token in kept:
+                for score, parent, token in live:
                     self._finish((*self.live[parent], token), score, length, extras[parent])
-            self.live = [(*self.live[parent], token) for _, parent, token in kept]
-            self.done = length >= self.most or not kept or self._settled(kept[0][0], length)
+            self.live = [(*self.live[parent], token) for _, parent, token in live]
+            self.done = length >= self.most or not live or self._is_final(live[0][0], length)
         self.live += [()] * (beams - len(self.live))
-        return kept + [(-math.inf, 0, EOS)] * (beams - len(kept))
+        return live + [(-math.inf, 0, EOS)] * (beams - len(live))
 
     def _finish(
         self, ids: tuple[int, ...], log_probability: float, length: int, extra: float
@@ -161,16 +161,16 @@ class BeamSentence:
         score = log_probability / length**self.search.length_penalty + extra
         self.finished.append(Hypothesis(ids, score, log_probability))
 
-    def _settled(self, best_live: float, length: int) -> bool:
+    def _is_final(self, best_live: float, length: int) -> bool:
         if self.search.early_stopping:
             return len(self.finished) >= self.search.beam_size
         if len(self.finished) < self.search.n_best:
             return False
-        # log-probabilities only fall, a longer hypothesis divides them by more, no extra is above 0
+        # an upper bound: log-probabilities only fall, lengths are at most this, extras are <= 0
         reachable = best_live / self.most**self.search.length_penalty
         return self.best()[-1].score >= reachable
 
     def best(self) -> list[Hypothesis]:
-        """The n_best finished hypotheses, best first."""
+        """Return the n_best finished hypotheses, best first."""
         ranked = sorted(self.finished, key=lambda hypothesis: -hypothesis.score)
         return ranked[: self.search.n_best]

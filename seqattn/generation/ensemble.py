@@ -1,4 +1,4 @@
-"""Several models that answer together."""
+"""Ensembles of models."""
 
 import math
 from collections.abc import Sequence
@@ -11,31 +11,31 @@ from seqattn.models.base import Memory, Prediction, Seq2SeqModel, State
 
 
 class Memories(NamedTuple):
-    """What each model makes of the same sources."""
+    """Encoder outputs of each model for the same sources."""
 
     ids: Tensor
     """(B, S)."""
     real: Tensor
-    """(B, S) bool, True where a token stands."""
+    """(B, S) bool, True on tokens."""
     each: list[Memory]
 
 
 class States(list[State]):
-    """What each model's decoder carries from one call to the next."""
+    """Decoder state of each model."""
 
     def reorder(self, index: Tensor) -> None:
-        """As `State.reorder`."""
+        """Reorder the beams of all models; see `State.reorder`."""
         for state in self:
             state.reorder(index)
 
     def keep(self, sentences: Tensor) -> None:
-        """As `State.keep`."""
+        """Select sentences in all models; see `State.keep`."""
         for state in self:
             state.keep(sentences)
 
 
 class Ensemble(nn.Module):
-    """The mean probability of several models at every step (as Sutskever et al. 2014,
+    """Average of the probabilities of several models at every step (Sutskever et al. 2014,
     arXiv 1409.3215).
 
     Args:
@@ -50,24 +50,24 @@ class Ensemble(nn.Module):
         self.max_target_length = _least([member.max_target_length for member in members])
 
     def encode(self, ids: Tensor) -> Memories:
-        """Reads the sources (B, S), padded with 0 on either side."""
+        """Encode sources (B, S), padded with 0 on either side."""
         each = [member.encode(ids) for member in self.members]
         return Memories(ids, each[0].real, each)
 
     def start(self, memory: Memories, beams: int = 1, cached: bool = True) -> States:
-        """The states before the first target token. Args: as `Seq2SeqModel.start`."""
+        """Return the states before the first target token. Args: as `Seq2SeqModel.start`."""
         pairs = zip(self.members, memory.each, strict=True)
         return States(member.start(own, beams, cached) for member, own in pairs)
 
     def log_probabilities(
         self, ids: Tensor, state: States, need_weights: bool = False
     ) -> Prediction:
-        """What follows each token, as `Seq2SeqModel.log_probabilities`; weights are the mean."""
+        """Return the mean distribution and weights; see `Seq2SeqModel.log_probabilities`."""
         pairs = zip(self.members, state, strict=True)
-        found = [member.log_probabilities(ids, own, need_weights) for member, own in pairs]
-        mean = torch.stack([one.log_probabilities for one in found]).logsumexp(dim=0)
-        mean -= math.log(len(found))
-        weights = [one.weights for one in found if one.weights is not None]
+        predictions = [member.log_probabilities(ids, own, need_weights) for member, own in pairs]
+        mean = torch.stack([one.log_probabilities for one in predictions]).logsumexp(dim=0)
+        mean -= math.log(len(predictions))
+        weights = [one.weights for one in predictions if one.weights is not None]
         return Prediction(mean, torch.stack(weights).mean(dim=0) if weights else None)
 
 

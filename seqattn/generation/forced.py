@@ -1,4 +1,4 @@
-"""Forced decoding: how likely given targets are."""
+"""Forced decoding: probabilities of given targets."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,16 +12,16 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import BOS, PAD
 
 _AT_ONCE = 4096
-"""Padded tokens of a side; those of a target each with probabilities over the vocabulary."""
+"""Maximum padded tokens per side of a batch; each target token needs a row of logits."""
 Sides = tuple[Sequence[int], Sequence[int]]
-"""Ids of a source and of its target, each with its end."""
+"""Ids of a source and its target, each with its end."""
 
 
 def forced_log_probabilities(model: Seq2SeqModel | Ensemble, pairs: Sequence[Sides]) -> list[float]:
-    """log p(target | source) in nats of N pairs, the end included.
+    """Return log p(target | source) in nats for N pairs, the end included.
 
     Raises:
-        UserError: where a source or a target is longer than the model's positions.
+        UserError: a source or target is longer than the model's positions.
     """
     return [float(each.sum()) for each in target_log_probabilities(model, pairs)]
 
@@ -29,14 +29,14 @@ def forced_log_probabilities(model: Seq2SeqModel | Ensemble, pairs: Sequence[Sid
 def target_log_probabilities(
     model: Seq2SeqModel | Ensemble, pairs: Sequence[Sides], progress: Progress | None = None
 ) -> list[Tensor]:
-    """For each pair (T,) of each target token after those before it, in nats, float64.
+    """Return for each pair the log-probability of each target token (T,), in nats, float64.
 
     Args:
-        model: of both sides' vocabularies.
-        pairs: N.
-        progress: told how many pairs are done, and of how many.
+        model: a model with the vocabularies of both sides.
+        pairs: N pairs.
+        progress: callback `(done, total)` in pairs.
     """
-    found: list[Tensor] = [torch.empty(0)] * len(pairs)
+    results: list[Tensor] = [torch.empty(0)] * len(pairs)
     done = 0
     with inference(model) as device:
         for batch in batches(pairs, _AT_ONCE):
@@ -44,15 +44,15 @@ def target_log_probabilities(
             source, target = (padded(side).to(device) for side in sides)
             likely = _likely(model, source, target).cpu().double()
             for row, each in zip(batch, likely, strict=True):
-                found[row] = each[: len(pairs[row][1])]
+                results[row] = each[: len(pairs[row][1])]
             done += len(batch)
             if progress is not None:
                 progress(done, len(pairs))
-    return found
+    return results
 
 
 def batches(pairs: Sequence[Sides], tokens: int) -> Iterator[list[int]]:
-    """Rows of similar lengths, the longest first, so many padded tokens of a side together."""
+    """Yield batches of rows of similar lengths, longest first, up to `tokens` padded per side."""
     lengths = [tuple(map(len, pair)) for pair in pairs]
     order = sorted(range(len(pairs)), key=lambda row: (max(lengths[row]), lengths[row]))[::-1]
     while order:
@@ -62,12 +62,12 @@ def batches(pairs: Sequence[Sides], tokens: int) -> Iterator[list[int]]:
 
 
 def padded(rows: Sequence[Sequence[int]], filling: int = PAD) -> Tensor:
-    """Numbers of several lengths as one tensor, padded on the right."""
+    """Return rows of different lengths as one tensor, padded on the right."""
     return pad_sequence([torch.tensor(row) for row in rows], True, filling)
 
 
 def _likely(model: Seq2SeqModel | Ensemble, source: Tensor, target: Tensor) -> Tensor:
-    """Of each token of targets (B, T), padded on the right, without their begin."""
+    """Return log-probabilities of targets (B, T), padded on the right, without their begin."""
     said = torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
     memory: object = model.encode(source)
     state: object = model.start(memory, cached=False)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A search over any number of sources: batches, in this process or shared out to several."""
+"""Generation for any number of sources, in batches, by one or several processes."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -28,40 +28,40 @@ from seqattn.ops.memory import ran_out
 from seqattn.tokens import PAD
 
 _SHARED = 128
-"""Sources in a batch that processes share out however few there are."""
+"""Batch size up to which batches are not reduced for sharing between processes."""
 _HYPOTHESES = 4_096
-"""Hypotheses that are extended at once, each with scores of a whole vocabulary and a cache."""
+"""Maximum hypotheses extended in parallel, each with vocabulary scores and a cache."""
 
 
 class Batch(NamedTuple):
-    """Sources that are searched together, and each one's place in the user's input."""
+    """Sources that are searched together, and their indices in the user's input."""
 
     sources: list[Sequence[int]]
     places: list[int]
 
 
-Found = list[list[Hypothesis]]
+Hypotheses = list[list[Hypothesis]]
 """Hypotheses of each source, best first."""
 
 
 @dataclass(frozen=True)
 class Generator:
-    """Runs a search over any number of sources: sorted by length, batched, in their own order.
+    """A model with a search for any number of sources, batched by length; keeps their order.
 
     Args:
         model: the model, a module.
         search: greedy, beam, sampling or minimum Bayes risk.
-        batch_size: sources in a batch at most; 0 for no such limit. On a CPU a batch of more than
-            128 is no more than a sixteenth of all sources, so that processes can share them. The
-            hypotheses of a batch are 4,096 at most, whatever it is.
-        batch_tokens: padded source tokens in a batch at most; 0 for no such limit.
-        workers: processes of one thread each that share out the batches on a CPU, as many as there
-            are batches at most; None for as many as torch has threads. They search the batches that
-            one process would, and so find the same. With a single batch none is started.
-        open_workers: those of `open`.
+        batch_size: maximum sources in a batch; 0 for no limit. On a CPU a batch above 128 is at
+            most a sixteenth of all sources, so that processes can share them. A batch never has
+            more than 4,096 hypotheses.
+        batch_tokens: maximum padded source tokens in a batch; 0 for no limit.
+        workers: single-threaded processes that share the batches on a CPU, at most one per batch;
+            None for torch's number of threads. Batches, and so results, are those of one process.
+            With a single batch none is started.
+        open_workers: workers started by `open`.
 
     Raises:
-        UserError: for a minimum length that no output of the model can reach.
+        UserError: no output of the model can reach the minimum length.
     """
 
     model: SearchModel
@@ -69,7 +69,7 @@ class Generator:
     batch_size: CountOrNone = 128
     batch_tokens: CountOrNone = 16_384
     workers: WorkersOrNone = None
-    open_workers: Workers[Batch, Found] | None = field(default=None, repr=False)
+    open_workers: Workers[Batch, Hypotheses] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.search.limit.check(self.model)
@@ -80,16 +80,16 @@ class Generator:
         places: Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> list[list[Hypothesis]]:
-        """Hypotheses for each source, best first.
+        """Return hypotheses for each source, best first.
 
         Args:
             sources: ids of each source, end included; an empty one gets one empty hypothesis.
-            places: each source's place in the user's input; None where these are all of it.
+            places: each source's index in the user's input; None if `sources` is all of it.
             progress: called after each batch.
 
         Raises:
-            UserError: where a source is longer than the model's positions, where memory runs out,
-                or where workers cannot be used.
+            UserError: a source is longer than the model's positions, memory runs out, or workers
+                cannot be used.
         """
         limit = self.model.max_source_length
         for number, source in enumerate(sources, start=1):
@@ -104,23 +104,23 @@ class Generator:
         rows = [*self._batches(sources)]
         batches = [Batch([sources[n] for n in part], [places[n] for n in part]) for part in rows]
         with self._searched(batches) as searched:
-            for at, found in searched:
-                for number, hypotheses in zip(rows[at], found, strict=True):
+            for at, outputs in searched:
+                for number, hypotheses in zip(rows[at], outputs, strict=True):
                     results[number] = hypotheses
-                done += len(found)
+                done += len(outputs)
                 if progress is not None:
                     progress(done, total)
         return results
 
     @contextmanager
     def open(self) -> Iterator["Generator"]:
-        """The same with workers that stay from one call to the next, while the block runs."""
+        """Return the same generator with workers that persist between calls within the block."""
         with self._workers(self._count()) as workers:
             yield replace(self, open_workers=workers)
 
     @contextmanager
-    def _searched(self, batches: Sequence[Batch]) -> Iterator[Iterator[tuple[int, Found]]]:
-        """Each batch's number and hypotheses, as they come."""
+    def _searched(self, batches: Sequence[Batch]) -> Iterator[Iterator[tuple[int, Hypotheses]]]:
+        """Yield an iterator of each batch's number and hypotheses, in order of completion."""
         count = min(self._count(), len(batches))
         if count <= 1:
             with self.ready() as search:
@@ -130,11 +130,11 @@ class Generator:
         with pool as workers:
             yield workers.results(batches)
 
-    def _workers(self, count: int) -> Workers[Batch, Found]:
+    def _workers(self, count: int) -> Workers[Batch, Hypotheses]:
         return Workers(count, replace(self, open_workers=None).ready)
 
     def _count(self) -> int:
-        """How many processes may search; one while weights are watched, to show them here."""
+        """Return the number of processes; 1 if weights are observed, to do so in this process."""
         if any(isinstance(part, Watched) and part.watched for part in self._model.modules()):
             return 1
         device = self._device
@@ -154,18 +154,18 @@ class Generator:
         return next(self._model.parameters()).device
 
     def _largest(self, sources: int) -> int:
-        """How many of so many sources a batch holds at most."""
+        """Return the maximum batch size for a number of sources."""
         largest = self.batch_size or sources
         if self.batch_size and self._device.type == "cpu":
             largest = min(largest, max(_SHARED, math.ceil(sources / 16)))
         return min(largest, max(1, _HYPOTHESES // self.search.beams))
 
     @contextmanager
-    def ready(self) -> Iterator[Callable[[Batch], Found]]:
-        """The search of one batch, in this process, with a model that is ready for it."""
+    def ready(self) -> Iterator[Callable[[Batch], Hypotheses]]:
+        """Prepare the model for inference, and yield a function that searches one batch."""
         with inference(self._model) as device, packed(self._model):
 
-            def search(batch: Batch) -> Found:
+            def search(batch: Batch) -> Hypotheses:
                 rows = [torch.tensor(source, dtype=torch.long) for source in batch.sources]
                 ids = pad_sequence(rows, batch_first=True, padding_value=PAD).to(device)
                 try:
@@ -178,7 +178,7 @@ class Generator:
             yield search
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Numbers of the non-empty sources, longest first, so that memory runs out at once."""
+        """Yield batches of non-empty source indices, longest first, to run out of memory early."""
         largest = self._largest(len(sources))
         order = sorted((n for n, s in enumerate(sources) if len(s)), key=lambda n: -len(sources[n]))
         batch: list[int] = []
@@ -194,7 +194,7 @@ class Generator:
 
 
 def _too_large(batch: Batch) -> str:
-    """What to do where a batch does not fit into the memory."""
+    """Return advice for a batch that does not fit into memory."""
     count, longest = len(batch.sources), max(map(len, batch.sources))
     if count == 1:
         return f"a source of {longest} tokens is too large for the memory; shorten it"

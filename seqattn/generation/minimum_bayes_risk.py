@@ -1,4 +1,4 @@
-"""Minimum Bayes risk: of samples the one that is most like all of them."""
+"""Minimum Bayes risk decoding: the sample most similar to all others."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,18 +18,18 @@ from seqattn.roles import Role
 
 @dataclass(frozen=True)
 class MinimumBayesRisk(Sampling):
-    """Draws samples and says what is most like them (Eikema and Aziz 2020, arXiv 2005.10283).
+    """Sampling that ranks samples by similarity to all (Eikema and Aziz 2020, arXiv 2005.10283).
 
-    The likeliest output of a model is often short or odd; the one that shares most with what the
-    model says at all is safer. A hypothesis scores its mean likeness to all samples: that of two is
-    the F1 of their n-grams of tokens, the mean over n. It is 1 where both are the same.
+    A model's most probable output is often short or odd; the output that shares most with others is
+    safer. A hypothesis scores its mean similarity to all samples, where the similarity of two is
+    the F1 of their token n-grams, averaged over n; it is 1 if they are equal.
 
     Args:
         limit, processors, temperature, top_k, top_p, seed: as `Sampling`.
-        batch_size: of sentences, each of them `samples` rows.
-        n_best: hypotheses given for each source; they are distinct, so there may be fewer.
-        samples: drawn of each source.
-        order: the longest n.
+        batch_size: sentences in a batch, with `samples` rows each.
+        n_best: maximum distinct hypotheses returned for each source.
+        samples: number of samples for each source.
+        order: the largest n.
     """
 
     batch_size: Annotated[CountOrNone, Role.NOTE] = field(default=16, kw_only=True)
@@ -44,7 +44,7 @@ class MinimumBayesRisk(Sampling):
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         drawn = self.draw(model, memory, numbers, self.samples)
-        return [self._ranked(found)[: self.n_best] for found in drawn]
+        return [self._ranked(samples)[: self.n_best] for samples in drawn]
 
     def _ranked(self, drawn: Sequence[Hypothesis]) -> list[Hypothesis]:
         times = Counter(hypothesis.ids for hypothesis in drawn)
@@ -58,12 +58,12 @@ class MinimumBayesRisk(Sampling):
 
 
 def _ngrams(ids: Sequence[int], n: int) -> Iterator[tuple[int, ...]]:
-    """Those of a text, and of one that is shorter the whole."""
+    """Yield the n-grams of a text, or the complete text if it is shorter."""
     return (tuple(ids[start : start + n]) for start in range(max(1, len(ids) - n + 1)))
 
 
 def _likeness(counted: Sequence[Counter[tuple[int, ...]]]) -> NDArray[np.float64]:
-    """F1 (K, K) of what each has in common with each."""
+    """Return the F1 (K, K) of the n-gram counts of each pair."""
     places = {gram: place for place, gram in enumerate(set().union(*counted))}
     counts = np.zeros((len(counted), len(places)))
     for row, counter in zip(counts, counted, strict=True):

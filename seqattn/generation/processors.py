@@ -1,4 +1,4 @@
-"""What a hypothesis may not say next."""
+"""Constraints on the next token of a hypothesis."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,21 +12,21 @@ from seqattn.tokens import EOS
 
 
 class Processor(ABC):
-    """Forbids tokens by what a hypothesis has said; the others keep the model's probability."""
+    """Constraint that forbids next tokens; others keep the model's probability."""
 
     @abstractmethod
     def __call__(self, scores: Tensor, said: Tensor) -> None:
-        """Sets forbidden tokens to -inf in place.
+        """Set forbidden tokens to -inf in place.
 
         Args:
-            scores: (R, V) log-probabilities of what follows each of R hypotheses.
-            said: (R, L) their tokens so far, begin left out.
+            scores: (R, V) log-probabilities of the next token of R hypotheses.
+            said: (R, L) their tokens so far, without begin.
         """
 
 
 @dataclass(frozen=True)
 class MinimumLength(Processor):
-    """No end before so many tokens stand."""
+    """Constraint against the end before a minimum number of tokens."""
 
     minimum: CountOrNone
 
@@ -37,10 +37,10 @@ class MinimumLength(Processor):
 
 @dataclass(frozen=True)
 class NoRepeatNgram(Processor):
-    """No n tokens that stand in a row already (Paulus et al. 2018, arXiv 1705.04304, section 2.5).
+    """Constraint against repeated n-grams (Paulus et al. 2018, arXiv 1705.04304, section 2.5).
 
     Args:
-        size: n, at least 1; 1 says no token twice.
+        size: n, at least 1; 1 forbids any repeated token.
     """
 
     size: Count
@@ -52,20 +52,20 @@ class NoRepeatNgram(Processor):
         ngrams = said.unfold(1, self.size, 1)  # (R, L) -> (R, L-n+1, n)
         begun = said[:, None, length - self.size + 1 :]  # the last n-1 tokens
         again = (ngrams[..., :-1] == begun).all(dim=2)
-        # without a list of them, for which a GPU would have to be waited for
+        # without `nonzero`, which would synchronize a GPU
         bans = torch.where(again, -torch.inf, torch.inf).to(scores.dtype)
         scores.scatter_reduce_(1, ngrams[..., -1], bans, "amin")
 
 
 @dataclass(frozen=True)
 class ForcedPrefix(Processor):
-    """Begins every hypothesis with the same tokens, which count at the model's own probability.
+    """Constraint to begin every hypothesis with the same tokens, at the model's probability.
 
-    A search so finds what it would if no other beginning were there.
+    The search finds the same as if no other prefix existed.
 
     Args:
-        ids: the tokens, begin and end left out.
-        then: processors of what follows; they do not see what is forced before it stands.
+        ids: the tokens, without begin and end.
+        then: processors for later tokens; they are not applied to the prefix.
     """
 
     ids: Sequence[int]

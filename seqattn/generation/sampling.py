@@ -1,4 +1,4 @@
-"""Searches whose hypotheses go on each for itself: the likeliest token, or one drawn at random."""
+"""Greedy search and sampling, which extend each hypothesis independently."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ from seqattn.ops.topk import largest
 from seqattn.roles import Role
 from seqattn.tokens import BOS, EOS
 
-_COLDEST = 1e-30  # of temperatures: below it all logits may become infinite
-_FEW = 128  # tokens, among which most nuclei end
+_COLDEST = 1e-30  # minimum temperature: below it all logits may overflow
+_FEW = 128  # number of tokens that most nuclei fit in
 Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class GreedySearch(Search):
-    """Takes the likeliest token until the end, or until the limit. Args: as `Search`."""
+    """Search that takes the most probable token at each step. Args: as `Search`."""
 
     batch_size: Annotated[CountOrNone, Role.NOTE] = field(default=256, kw_only=True)
 
@@ -40,19 +40,19 @@ class GreedySearch(Search):
 
 @dataclass(frozen=True)
 class Sampling(Search):
-    """Draws each token at random, reproducibly, whatever else stands in the batch.
+    """Reproducible random sampling, independent of the rest of the batch.
 
-    Every source draws its own random numbers from the seed and its place in the input. With
-    several samples a source's equal ones are given once, so there may be fewer than asked for.
+    Every source gets its own random numbers from the seed and its index in the input. Equal samples
+    of a source are returned once, so that there may be fewer than requested.
 
     Args:
         limit, processors: as `Search`.
-        temperature: logits are divided by it; above 0.
-        top_k: only the k likeliest tokens (Fan et al. 2018, arXiv 1805.04833); 0 for all.
-        top_p: only the likeliest tokens that together reach this probability (Holtzman et al.
-            2020, arXiv 1904.09751); 1 for all.
-        n_best: samples of each source.
-        seed: whole number.
+        temperature: divisor of the logits, above 0.
+        top_k: draw from the k most probable tokens (Fan et al. 2018, arXiv 1805.04833); 0 for all.
+        top_p: draw from the most probable tokens that together reach this probability (Holtzman et
+            al. 2020, arXiv 1904.09751); 1 for all.
+        n_best: samples for each source.
+        seed: random seed.
     """
 
     temperature: Positive = 1.0
@@ -68,12 +68,12 @@ class Sampling(Search):
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        return [_distinct(found) for found in self.draw(model, memory, numbers, self.n_best)]
+        return [_distinct(samples) for samples in self.draw(model, memory, numbers, self.n_best)]
 
     def draw(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int], count: int
     ) -> list[list[Hypothesis]]:
-        """So many samples of each sentence, of which some may be equal. Args: as `search`."""
+        """Draw `count` samples of each sentence, possibly with duplicates. Args: as `search`."""
         most = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
         uniform = self._uniform(numbers, int(most.max()), count).to(most.device)  # (B, K, longest)
 
@@ -85,7 +85,7 @@ class Sampling(Search):
         return extend(stepper, most, count, choose)
 
     def _uniform(self, numbers: Sequence[int], steps: int, count: int) -> Tensor:
-        """Uniform numbers (B, K, steps) in [0, 1); more steps leave the first ones as they are."""
+        """Return uniform numbers (B, K, steps) in [0, 1); prefixes do not depend on `steps`."""
         drawn = []
         for number in numbers:
             source = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
@@ -93,7 +93,7 @@ class Sampling(Search):
         return torch.stack(drawn)
 
     def _draw(self, scores: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """One token a row (R,) by inversion, after its log-probability under the whole model."""
+        """Draw one token per row (R,) by inversion; return log-probabilities and tokens."""
         order = None
         logits = scores / max(self.temperature, _COLDEST)
         if self.top_k:
@@ -104,7 +104,7 @@ class Sampling(Search):
             order = places if order is None else order.gather(1, places)
         reached = running_sums(probabilities)
         most = reached[:, -1:]
-        below = torch.nextafter(most, torch.zeros_like(most))  # rounding may reach the most itself
+        below = torch.nextafter(most, torch.zeros_like(most))  # rounding could reach `most`
         threshold = (uniform[:, None] * most).minimum(below)
         place = torch.searchsorted(reached, threshold, right=True)
         drawn = place if order is None else order.gather(1, place)
@@ -112,9 +112,9 @@ class Sampling(Search):
 
 
 def _nucleus(probabilities: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """The likeliest tokens of each row (R, V) that reach a share together; 0 for the others.
+    """Return the most probable tokens of each row (R, V) that reach a share; 0 for the others.
 
-    Rows whose likeliest few reach it are not sorted.
+    Rows whose first few tokens reach it are not sorted.
 
     Returns:
         Probabilities (R, N), the largest first, and their tokens.
@@ -136,22 +136,22 @@ def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
 
 
 def extend(stepper: Stepper, most: Tensor, beams: int, choose: Choose) -> list[list[Hypothesis]]:
-    """Extends each hypothesis by a chosen token until its end or its limit, each for itself.
+    """Extend each hypothesis independently by chosen tokens until its end or its limit.
 
     Args:
         stepper: before its first step.
-        most: (B,) the most tokens of each sentence.
+        most: (B,) the maximum tokens of each sentence.
         beams: K.
-        choose: from scores (B', K, V), the sentences (B',) that they are of and the number of the
-            step, to log-probabilities and tokens, each (B', K).
+        choose: function of scores (B', K, V), their sentences (B',) and the number of the step,
+            that returns log-probabilities and tokens, each (B', K).
 
     Returns:
-        K of each sentence, scored by the mean log-probability over their length.
+        K hypotheses for each sentence, scored by their mean log-probability.
     """
     count, longest, device = len(most), int(most.max()), most.device
     tokens = torch.full((count, beams, longest), EOS, device=device)
     totals = torch.zeros(count, beams, device=device)
-    held = torch.arange(count, device=device)  # the sentence of each row still held
+    held = torch.arange(count, device=device)  # the sentence of each remaining row
     done = torch.zeros(count, beams, dtype=torch.bool, device=device)
     ids = torch.full((count, beams), BOS, device=device)
     for step in range(longest):

@@ -1,4 +1,4 @@
-"""From the scores of places to answers."""
+"""Search for answers from span scores."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,34 +17,34 @@ from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch, Progress, inference
 from seqattn.models.span_base import SpanInput, SpanModel, SpanScores, reaching
 
-_CANDIDATES = 60  # spans among which the one of the best expected F1 is looked for
+_CANDIDATES = 60  # number of spans compared by expected F1
 
 
 class SpanWindows(SpanInput, Protocol):
-    """Windows of contexts that know where their tokens come from."""
+    """Windows of contexts, with the positions of their tokens."""
 
     @property
     def begins(self) -> Tensor:
-        """(B, S) the character of the context where each token begins."""
+        """Character of the context (B, S) where each token begins."""
 
     @property
     def ends(self) -> Tensor:
-        """(B, S) the character after its last; its beginning where it stands for none."""
+        """Character (B, S) after each token's last; equal to `begins` for empty tokens."""
 
     @property
     def offset(self) -> Tensor:
-        """(B,) each window's first token in its context."""
+        """Index (B,) of each window's first token in its context."""
 
     @property
     def index(self) -> Tensor:
-        """(B,) the questions' numbers; a question's windows follow each other."""
+        """Question numbers (B,); the windows of a question are consecutive."""
 
     def to(self, device: torch.device) -> "SpanWindows":
-        """The same on another device."""
+        """Return the windows on another device."""
 
 
 class Answer(NamedTuple):
-    """A part of a context: its text, its characters from `start` up to `end`, its probability."""
+    """A span of a context: its text, its characters from `start` to `end`, and its probability."""
 
     text: str
     start: int
@@ -53,18 +53,18 @@ class Answer(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """Answers to one question, the likeliest first, and the probability that there is none."""
+    """Answers to one question, most probable first, and the probability of no answer."""
 
     answers: list[Answer]
     no_answer: float
 
     @property
     def best(self) -> str:
-        """The likeliest answer, "" for none."""
+        """The most probable answer, "" for none."""
         return self.answers[0].text if self.answers else ""
 
     def plain(self) -> dict[str, Any]:
-        """Return the best answer and the others by name; "" with no characters for none."""
+        """Return the best answer and the alternatives as a dict; "" without offsets for none."""
         each: list[dict[str, Any]] = [
             {"answer": a.text, "start": a.start, "end": a.end, "probability": a.probability}
             for a in self.answers
@@ -74,22 +74,21 @@ class Answered(NamedTuple):
         return {**(each[0] if each else none), "no_answer": self.no_answer, **others}
 
     def within(self, threshold: float) -> "Answered":
-        """The same, without answers where the probability of none lies above `threshold`."""
+        """Return the result without answers if the probability of none is above `threshold`."""
         return self if self.no_answer <= threshold else Answered([], self.no_answer)
 
 
 @dataclass(frozen=True)
 class SpanSearch(AnySearch):
-    """Which spans may be answers.
+    """Settings of the search for answers among spans.
 
     Args:
-        max_answer: tokens of an answer at most.
-        answers: how many to give, of different texts.
-        threshold: a question whose probability of no answer lies above it gets none, 0 to 1; at 1
-            every question with a readable context is answered.
-        expected_f1: whether the likeliest spans are ranked by the F1, in tokens, that they are
-            expected to have, in place of their probability (minimum Bayes risk, Kumar and Byrne
-            2004, N04-1022).
+        max_answer: maximum tokens of an answer.
+        answers: number of distinct answers to return.
+        threshold: return no answer if its probability is above this, 0 to 1; at 1 every question
+            with a non-empty context is answered.
+        expected_f1: rank the most probable spans by expected token F1 instead of probability
+            (minimum Bayes risk, Kumar and Byrne 2004, N04-1022).
     """
 
     output: ClassVar[str] = "spans"
@@ -103,7 +102,7 @@ class SpanSearch(AnySearch):
         return replace(self, answers=count)
 
     def check_scorer(self, scorer: Any) -> None:
-        """Refuse a threshold of the scorer, which no answer would meet."""
+        """Raise UserError for a scorer with a threshold, which would not be applied."""
         threshold = getattr(scorer, "threshold", 1.0)
         if threshold != 1.0:
             raise UserError(
@@ -112,9 +111,9 @@ class SpanSearch(AnySearch):
             )
 
     def read(self, windows: SpanWindows, scores: SpanScores) -> list["ReadWindow"]:
-        """The log-probabilities of every span of each window, in the window alone."""
+        """Return the log-probabilities of all spans within each window."""
         begins, ends, offset = (x.cpu() for x in (windows.begins, windows.ends, windows.offset))
-        blank = ends <= begins  # what stands for no character neither starts nor ends an answer
+        blank = ends <= begins  # tokens without characters cannot start or end an answer
         pair = None if scores.pair is None else scores.pair.double()
         scores = SpanScores(scores.start.double(), scores.end.double(), pair)
         spans, none = (x.cpu() for x in scores.spans(self.max_answer))
@@ -126,10 +125,10 @@ class SpanSearch(AnySearch):
         ]
 
     def choose(self, windows: Sequence["ReadWindow"], context: str) -> Answered:
-        """The answers to a question, from all of its windows.
+        """Return the answers to a question, from all of its windows.
 
-        A span that several windows hold has its largest probability of them, and "no answer" that
-        of the window that believes it least; then all spans and "no answer" are normalised to 1.
+        A span in several windows gets its largest probability, and "no answer" its smallest over
+        the windows; then all spans and "no answer" are normalised to 1.
         """
         spans, begins, ends = joined(windows)
         none = no_answer_score(windows)
@@ -138,27 +137,27 @@ class SpanSearch(AnySearch):
         no_answer = math.exp(none - total)
         if no_answer > self.threshold:
             return Answered([], no_answer)
-        found: dict[str, Answer] = {}
+        answers: dict[str, Answer] = {}
         ranked = _descending(scores, 8 * self.answers)
         if self.expected_f1:
             ranked = chain(_by_expected_f1(spans), ranked)
         for value, place in ranked:
-            if value == -math.inf or len(found) == self.answers:
+            if value == -math.inf or len(answers) == self.answers:
                 break
             first, more = divmod(place, self.max_answer)
             start, end = int(begins[first]), int(ends[first + more])
             text = context[start:end]
-            found.setdefault(text, Answer(text, start, end, math.exp(value - total)))
-        return Answered(list(found.values()), no_answer)
+            answers.setdefault(text, Answer(text, start, end, math.exp(value - total)))
+        return Answered(list(answers.values()), no_answer)
 
 
 def no_answer_score(windows: Sequence["ReadWindow"]) -> Tensor:
-    """The score of "no answer" in all windows: of the one that believes it least."""
+    """Return the score of "no answer": the minimum over all windows."""
     return torch.stack([window.none for window in windows]).amin()
 
 
 def _descending(numbers: Tensor, count: int) -> Iterator[tuple[float, int]]:
-    """Numbers with their places, largest first: `count` of them, and then ever more."""
+    """Yield numbers with their indices, largest first, sorting `count` at first and then more."""
     seen = 0
     while seen < len(numbers):
         count = min(count, len(numbers))
@@ -168,8 +167,8 @@ def _descending(numbers: Tensor, count: int) -> Iterator[tuple[float, int]]:
 
 
 def _by_expected_f1(spans: Tensor) -> Iterator[tuple[float, int]]:
-    """Log-probabilities of the likeliest spans (S, A) with their places, as `_descending`, but
-    first those that share most tokens with what may be right."""
+    """Yield log-probabilities of the most probable spans (S, A) with their indices, by expected
+    token F1, highest first."""
     scores = spans[spans > -torch.inf]
     places = (spans > -torch.inf).flatten().nonzero()[:, 0]
     best = scores.topk(min(_CANDIDATES, len(scores)))
@@ -183,10 +182,10 @@ def _by_expected_f1(spans: Tensor) -> Iterator[tuple[float, int]]:
 
 
 class ReadWindow(NamedTuple):
-    """One window's log-probabilities.
+    """Log-probabilities of one window.
 
     `spans` (S, A) holds that of the span of a+1 tokens from token s at [s, a], `none` that of no
-    answer; `begins` and `ends` (S,) say where tokens stand, `offset` which is the first.
+    answer; `begins` and `ends` (S,) are the characters of tokens, `offset` the first token's index.
     """
 
     offset: int
@@ -197,7 +196,7 @@ class ReadWindow(NamedTuple):
 
 
 def joined(windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor, Tensor]:
-    """Spans, beginnings and ends of all windows, by the tokens of the whole context."""
+    """Return spans, begins and ends of all windows, indexed by the tokens of the context."""
     if len(windows) == 1:
         return windows[0].spans, windows[0].begins, windows[0].ends
     length = max(window.offset + len(window.spans) for window in windows)
@@ -206,19 +205,19 @@ def joined(windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor, Tensor]:
     for window in windows:
         part = slice(window.offset, window.offset + len(window.spans))
         spans[part] = spans[part].maximum(window.spans)
-        begins[part] = begins[part].maximum(window.begins)  # padding says 0
+        begins[part] = begins[part].maximum(window.begins)  # 0 on padding
         ends[part] = ends[part].maximum(window.ends)
     return spans, begins, ends
 
 
 @dataclass(frozen=True)
 class Answerer:
-    """Answers questions by spans of their contexts.
+    """A model and search that answer questions with spans of their contexts.
 
     Args:
         model: the model.
-        encode: questions and contexts, line by line, to batches of windows.
-        search: which spans may be answers.
+        encode: function of line-aligned questions and contexts that returns batches of windows.
+        search: settings of the search.
     """
 
     model: SpanModel
@@ -228,15 +227,15 @@ class Answerer:
     def answer(
         self, questions: Sequence[str], contexts: Sequence[str], progress: Progress | None = None
     ) -> list[Answered]:
-        """Answers each question; one on an empty context has no answer for certain.
+        """Answer each question; with an empty context, no answer has probability 1.
 
         Args:
-            questions: N.
-            contexts: the context of each.
+            questions: N questions.
+            contexts: N contexts.
             progress: called after each question.
 
         Raises:
-            UserError: where a window or question is longer than the model reads.
+            UserError: a window or question is longer than the model's maximum.
         """
         results = [Answered([], 1.0) for _ in questions]
         with inference(self.model) as device:
@@ -252,7 +251,7 @@ class Answerer:
     def _read(
         self, questions: Sequence[str], contexts: Sequence[str], device: torch.device
     ) -> Iterator[tuple[int, ReadWindow]]:
-        """Each window after its question's number."""
+        """Yield each window's question number and log-probabilities."""
         limit = self.model.max_source_length
         for windows in self.encode(questions, contexts):
             longest = max(windows.context.shape[1], windows.question.shape[1])

@@ -1,4 +1,4 @@
-"""Decoding steps: what follows each hypothesis of a batch, asked of a model token by token."""
+"""Decoding steps of a batch of hypotheses."""
 
 import sys
 
@@ -12,21 +12,21 @@ from seqattn.models.base import Memory
 from seqattn.tokens import EOS, PAD
 
 _TELL = 1_000
-"""Tokens of an output after which a person is told that it goes on, and again."""
+"""Number of output tokens between notices about long outputs."""
 
 
 class Stepper:
-    """Extends every hypothesis of a batch by a token at a time.
+    """Decoding of a batch of hypotheses by a model, one token at a time.
 
     Args:
-        search: whose minimum length and processors every hypothesis keeps to.
+        search: the search, with its minimum length and processors.
         model: in eval mode.
-        memory: of B sources.
-        beams: K hypotheses of each.
-        need_weights: keep where in the source each hypothesis has looked, for `coverage`.
+        memory: memory of B sources.
+        beams: K hypotheses per source.
+        need_weights: accumulate the attention weights of each hypothesis, for `coverage`.
 
     Raises:
-        UserError: where the weights of a model are needed that has none.
+        UserError: weights are needed but the model has none.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class Stepper:
         self.real = memory.real
         rows, length = memory.ids.shape
         self.said: Tensor | None = None
-        """(B, K, L) tokens of each hypothesis, begin left out, where a processor reads them."""
+        """(B, K, L) tokens of each hypothesis, without begin, if a processor reads them."""
         self.looked: Tensor | None = None
-        """(B, K, S) the sum of each hypothesis's weights on each source token, where it is kept."""
+        """(B, K, S) accumulated weights of each hypothesis on each source token, if requested."""
         if need_weights:
             if not model.has_weights:
                 raise UserError(
@@ -57,17 +57,17 @@ class Stepper:
             self.looked = torch.zeros(rows, beams, length, device=memory.ids.device)
 
     def step(self, ids: Tensor) -> Tensor:
-        """The model's log-probabilities (B, K, V) after one more token each, in float32.
+        """Return the model's log-probabilities (B, K, V) after one more token each, in float32.
 
-        Padding is at -inf, and so is what processors forbid; the others stay the model's own.
+        Padding and tokens forbidden by processors are -inf; the others are unchanged.
 
         Args:
-            ids: (B, K), the begin at first.
+            ids: (B, K), begin in the first step.
         """
         self.steps += 1
         if self.steps % _TELL == 0:
-            told = "a batch has outputs of {:,} tokens and goes on; generation.limit says how long"
-            print(told.format(self.steps), file=sys.stderr, flush=True)
+            line = "a batch has outputs of {:,} tokens and goes on; generation.limit says how long"
+            print(line.format(self.steps), file=sys.stderr, flush=True)
         tokens = ids.flatten()[:, None]
         following = self.model.log_probabilities(tokens, self.state, self.looked is not None)
         if self.looked is not None:
@@ -80,8 +80,8 @@ class Stepper:
         return scores.unflatten(0, ids.shape)
 
     def _process(self, scores: Tensor, ids: Tensor) -> None:
-        """Forbids what processors do; a hypothesis that may say nothing else may end."""
-        if self.said is None:  # the begin was given
+        """Apply the processors; a hypothesis without any allowed token may end."""
+        if self.said is None:  # first step: `ids` are begin
             self.said = ids.new_empty(*ids.shape, 0)
         else:
             self.said = torch.cat((self.said, ids[..., None]), dim=2)
@@ -92,11 +92,11 @@ class Stepper:
         scores[:, EOS] = torch.where(silent, end, scores[:, EOS])
 
     def coverage(self) -> Tensor | None:
-        """How much of its source each hypothesis (B, K) has looked at; None where it is not kept.
+        """Return the source coverage of each hypothesis (B, K); None if not requested.
 
         The sum over source tokens of log(min(weight on it so far, 1)), at most 0 (Wu et al. 2016,
-        arXiv 1609.08144, eq. 14, without its factor beta). A token at which no weight ever fell
-        counts as if a tiny one had, so that the sum stays finite.
+        arXiv 1609.08144, eq. 14, without its factor beta). A token without any weight counts as
+        if it had a tiny one, so that the sum stays finite.
         """
         if self.looked is None:
             return None
@@ -105,7 +105,7 @@ class Stepper:
         return logs.masked_fill(~self.real[:, None], 0.0).sum(dim=2)
 
     def reorder(self, index: Tensor) -> None:
-        """Beam k of sentence b goes on from its beam index[b, k]. Args: index: (B, K)."""
+        """Continue beam k of sentence b from its beam index[b, k]. Args: index: (B, K)."""
         self.state.reorder(index)
         for name in ("said", "looked"):
             part = getattr(self, name)
@@ -114,7 +114,7 @@ class Stepper:
                 setattr(self, name, part.gather(1, rows))
 
     def keep(self, sentences: Tensor) -> None:
-        """Only these sentences go on. Args: sentences: (B',) rows, in the order they keep."""
+        """Drop all but these sentences. Args: sentences: (B',) rows, in their new order."""
         self.state.keep(sentences)
         for name in ("real", "said", "looked"):
             part = getattr(self, name)
@@ -123,9 +123,9 @@ class Stepper:
 
 
 def worth_shrinking(live: int, held: int) -> bool:
-    """Whether so many rows are done that dropping them pays for the copy.
+    """Return True if enough rows are done for dropping them to pay for the copy.
 
-    A tenth of the rows is the least that leaves, so a batch copies its caches a bounded number of
-    times however long it runs.
+    At least a tenth of the rows is dropped at a time, so that a batch copies its caches a bounded
+    number of times.
     """
     return live <= 0.9 * held

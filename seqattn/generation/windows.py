@@ -1,4 +1,4 @@
-"""A search over sources of which some are read in windows."""
+"""Generation for sources that may be split into windows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,12 +7,12 @@ from seqattn.generation.base import Hypothesis, Progress
 from seqattn.generation.generator import Generator
 
 _WINDOW = 0x9E3779B1
-"""From one window's place to the next, so that each draws random numbers of its own: a generator
-on a CPU knows the last 32 bits of a seed alone, over which multiples of this odd number scatter."""
+"""Increment of the index of consecutive windows, so that each gets its own random numbers: a CPU
+generator uses only the last 32 bits of a seed, which multiples of this odd number cover."""
 
 
 class InWindow(NamedTuple):
-    """A hypothesis, and the number of the source's window in which it was found."""
+    """A hypothesis, and the number of its window in the source."""
 
     hypothesis: Hypothesis
     window: int
@@ -24,19 +24,19 @@ def generate_from_windows(
     places: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> list[list[Hypothesis]]:
-    """Hypotheses for each source from all of its windows, those with the best scores first.
+    """Return hypotheses for each source from all of its windows, best scores first.
 
     Args:
         generator: the model with its search.
-        sources: the ids of each source's windows; one of a source that is read as a whole.
-        places: each source's place in the user's input; None where these are all of it.
-        progress: called after each batch; it is told the share of windows done, in sources.
+        sources: ids of each source's windows; a single one for an unsplit source.
+        places: each source's index in the user's input; None if `sources` is all of it.
+        progress: called after each batch, with the share of windows done in units of sources.
 
     Returns:
-        As `Generator.generate`; as many for each source as a window alone would give at most.
+        As `Generator.generate`; at most as many per source as for a single window.
     """
-    found = search_windows(generator, sources, places, progress)
-    return [[one.hypothesis for one in several] for several in found]
+    searched = search_windows(generator, sources, places, progress)
+    return [[one.hypothesis for one in several] for several in searched]
 
 
 def search_windows(
@@ -45,7 +45,7 @@ def search_windows(
     places: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> list[list[InWindow]]:
-    """As `generate_from_windows`, each hypothesis with the window in which it was found."""
+    """Return hypotheses with their windows. Args: as `generate_from_windows`."""
     each = [
         (window, place + number * _WINDOW)
         for place, windows in zip(range(len(sources)) if places is None else places, sources)
@@ -57,13 +57,13 @@ def search_windows(
         if progress is not None:
             progress(done * len(sources) // total, len(sources))
 
-    found = iter(generator.generate(windows, [place for _, place in each], tell))
+    outputs = iter(generator.generate(windows, [place for _, place in each], tell))
     results = []
     for source in sources:
-        parts = [next(found) for _ in source]
+        parts = [next(outputs) for _ in source]
         best: dict[tuple[int, ...], InWindow] = {}
-        said = [InWindow(h, number) for number, part in enumerate(parts) for h in part]
-        for one in sorted(said, key=lambda one: -one.hypothesis.score):
+        candidates = [InWindow(h, number) for number, part in enumerate(parts) for h in part]
+        for one in sorted(candidates, key=lambda one: -one.hypothesis.score):
             best.setdefault(one.hypothesis.ids, one)
         results.append(list(best.values())[: max(map(len, parts))])
     return results

@@ -1,7 +1,7 @@
-"""Processes of one thread each that share out the batches of a search.
+"""Single-threaded processes that share the batches of a search.
 
-A search multiplies small matrices, at each of which the threads of one process wait for each
-other; processes never do.
+A search multiplies small matrices, where the threads of one process wait for each other at each
+product; processes do not.
 """
 
 import multiprocessing
@@ -20,15 +20,14 @@ from seqattn.processes import worker_deaths, worker_pool
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 START = "fork" if sys.platform == "linux" else "spawn"
-"""How they begin: forked they share all memory with this process and are there at once, spawned
-they import all anew, and get what they need pickled, the weights in shared memory."""
+"""Start method: forked processes share memory with this one and start at once; spawned ones import
+everything again and receive pickled objects, with weights in shared memory."""
 
 
 def usual_workers() -> int:
-    """As many as torch has threads; 1 where processes had better not be started unasked.
+    """Return torch's number of threads, or 1 where processes should not be started by default.
 
-    That is where they would not be forked, in a process that may have none, and beside a thread
-    that works.
+    That is where they would not be forked, in a daemonic process, and in a secondary thread.
     """
     process, thread = multiprocessing.current_process(), threading.current_thread()
     if START != "fork" or process.daemon or thread is not threading.main_thread():
@@ -37,13 +36,13 @@ def usual_workers() -> int:
 
 
 class Workers(Generic[Job, Result]):
-    """Processes that start with the first jobs and then wait for more, until they are closed.
+    """Processes that start with the first jobs and wait for more until they are closed.
 
-    What they work with, the weights for one, must not change meanwhile.
+    Their data, such as the weights, must not change meanwhile.
 
     Args:
-        count: how many.
-        ready: gives what turns a job into its result.
+        count: number of processes.
+        ready: context manager that yields the function from a job to its result.
     """
 
     def __init__(
@@ -53,10 +52,10 @@ class Workers(Generic[Job, Result]):
         self._pool: ProcessPoolExecutor | None = None
 
     def results(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Result]]:
-        """Each job's number and result, as they come.
+        """Yield each job's number and result, in order of completion.
 
         Raises:
-            UserError: one of the processes was killed.
+            UserError: a process was killed.
         """
         pool = self._pool = self._pool or self._started()
         with worker_deaths("set generation.workers=1, or a lower generation.batch_size"):
@@ -67,13 +66,13 @@ class Workers(Generic[Job, Result]):
     def _started(self) -> ProcessPoolExecutor:
         if START != "fork":
             return worker_pool(self._count, START, _make_ready, self._ready)
-        with self._ready() as work:  # here, so that they share packed weights, too
+        with self._ready() as work:  # in this process, so that forks share packed weights, too
             pool = worker_pool(self._count, START, _begin, work)
             pool.submit(int)
         return pool
 
     def close(self, now: bool = False) -> None:
-        """Ends them. Args: now: in the midst of their work."""
+        """End the processes. Args: now: without waiting for their jobs."""
         if self._pool is None:
             return
         if now:
@@ -93,7 +92,7 @@ class Workers(Generic[Job, Result]):
         self.close(now=error is not None)
 
 
-_held = ExitStack()  # in a worker, as long as it lives
+_held = ExitStack()  # in a worker, for its lifetime
 _works: list[Callable[[Any], Any]] = []
 
 
