@@ -1,4 +1,4 @@
-"""Observing a model from outside: attention weights, alignments, figures."""
+"""Analysis of models: attention weights, alignments, figures."""
 
 from seqattn.analysis.capture import Maps, capture
 from seqattn.analysis.intervene import intervene

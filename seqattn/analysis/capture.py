@@ -1,4 +1,4 @@
-"""Attention weights, observed around any call."""
+"""Capture of attention weights in any call."""
 
 import re
 from collections.abc import Iterator
@@ -13,17 +13,16 @@ from seqattn.errors import UserError
 
 
 class Maps(dict[str, list[Tensor]]):
-    """Weights by the name of their attention, such as `decoder.layers.0.cross_attention`.
+    """Attention weights by module name, such as `decoder.layers.0.cross_attention`.
 
     Each value lists the calls in order, each (B, H, T, S): rows are queries, columns keys, exactly
-    0 where a query may not look. Decoding with several beams folds them into T, and keys are then
-    the slots of the cache. A recurrent decoder that goes step by step gives a whole target in one
-    call, save where gradients are asked for or weights are edited: then a call a step, each
-    (B, 1, K, S).
+    0 on hidden keys. Decoding with several beams folds them into T, and keys are then the slots of
+    the cache. A recurrent decoder that runs step by step adds one call for a complete target, or,
+    with gradients or edits, one call for each step, each (B, 1, K, S).
     """
 
     without: list[str]
-    """Names of attentions that have no weights over keys."""
+    """Names of attentions without weights over keys."""
 
     def __missing__(self, name: str) -> list[Tensor]:
         if name in self.without:
@@ -33,15 +32,15 @@ class Maps(dict[str, list[Tensor]]):
 
 @contextmanager
 def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
-    """Observes the weights of every attention in `model` for as long as the block runs.
+    """Record the weights of every attention in `model` within the block.
 
-    The fast path still makes the output; the weights are made once more beside it. So capturing
-    changes no output, and costs the memory and time of writing them out.
+    Outputs are still computed by the fast path, and weights separately. So capturing changes no
+    output, and costs the time and memory of materializing the weights.
 
     Args:
-        model: any module that holds attentions.
-        gradients: make the context from the observed weights, so that `torch.autograd.grad` with
-            respect to them works; outputs then differ by rounding.
+        model: any module that contains attentions.
+        gradients: compute the context from the recorded weights, so that `torch.autograd.grad`
+            with respect to them works; outputs then differ by rounding.
 
     Yields:
         The maps, filled call by call.
@@ -53,7 +52,7 @@ def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
     before = {name: (part.observers, part.edits) for name, part in observed.items()}
     for name, part in observed.items():
         part.observers = (*part.observers, maps[name].append)
-        if gradients:  # an edit, of which the context is made, that changes nothing
+        if gradients:  # a no-op edit, so that the context is computed from the weights
             part.edits = (*part.edits, lambda weights, visible: weights)
     try:
         yield maps
@@ -63,7 +62,7 @@ def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
 
 
 def makers(model: nn.Module) -> Iterator[tuple[str, Kernel | Alignment]]:
-    """What makes the weights of each attention, by the attention's name."""
+    """Yield the kernel or alignment of each attention, with the attention's name."""
     for name, module in model.named_modules():
         if isinstance(module, Alignment):
             yield name, module
@@ -72,12 +71,12 @@ def makers(model: nn.Module) -> Iterator[tuple[str, Kernel | Alignment]]:
 
 
 def place_of(name: str) -> tuple[str, int | None]:
-    """The slot of an attention (encoder, decoder, cross or question) and its layer from 0."""
+    """Return the slot of an attention (encoder, decoder, cross or question) and its layer."""
     other = re.search(r"(cross|question)_attention$", name)
     layer = re.search(r"layers\.(\d+)\.", name)
     return other[1] if other else name.partition(".")[0], int(layer[1]) if layer else None
 
 
 def has_weights(part: Kernel | Alignment) -> bool:
-    """Whether it has weights over keys to show."""
+    """Return True if it has observable weights over keys."""
     return part.has_weights if isinstance(part, Alignment) else part.abilities.weights

@@ -1,4 +1,4 @@
-"""What is summed over the queries of a batch, head by head."""
+"""Sums of attention statistics over the queries of a batch, for each head."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,12 +16,12 @@ from seqattn.attention.experts import MixtureOfAttention
 from seqattn.tokens import BOS, EOS
 
 PLACES = range(-3, 4)
-"""Places relative to the query's that a positional head may look at."""
+"""Relative positions that a positional head may attend to."""
 
 
 @dataclass
 class Calls:
-    """What one attention showed in a pass: weights, and where a query may look."""
+    """Recorded calls of one attention: weights and visible keys."""
 
     heads: int
     weights: list[Tensor] = field(default_factory=list)
@@ -29,20 +29,20 @@ class Calls:
     chosen: list[Tensor] = field(default_factory=list)
 
     def note(self, weights: Tensor, visible: Tensor | None) -> Tensor:
-        """An edit that changes nothing."""
+        """Record weights, as an edit without effect."""
         seen = torch.ones_like(weights) if visible is None else visible.expand_as(weights)
         self.weights.append(weights)
         self.visible.append(seen.bool())
         return weights
 
     def note_routes(self, attention: MixtureOfAttention, args: tuple[Tensor, ...]) -> None:
-        """A hook that sees which experts were chosen."""
+        """Record the chosen experts, as a forward hook."""
         self.chosen.append(attention.route(args[0]).chosen)
 
     def of_heads(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Weights and visible (B, H, T, S) of each call, for all of its heads.
+        """Yield weights and visible (B, H, T, S) of each call, for all heads.
 
-        The heads of a mixture are its experts; what did not choose one sees nothing by it.
+        The heads of a mixture are its experts; queries that did not choose one see nothing there.
         """
         for number, (weights, visible) in enumerate(zip(self.weights, self.visible, strict=True)):
             if self.chosen:
@@ -53,14 +53,14 @@ class Calls:
                 yield weights, visible
 
     def joined(self) -> tuple[Tensor, Tensor]:
-        """The steps of one pass together, weights in float64."""
+        """Return the concatenated steps of one pass, weights in float64."""
         weights, visible = zip(*self.of_heads(), strict=True)
         return torch.cat(weights, dim=2).double(), torch.cat(visible, dim=2)
 
 
 @contextmanager
 def watching(model: nn.Module) -> Iterator[dict[str, Calls]]:
-    """Notes all that attentions with weights do in one pass over whole targets, by their names."""
+    """Record the weights of attentions by name, in one pass over complete targets."""
     seen: dict[str, Calls] = {}
     with ExitStack() as stack:
         for name, part in makers(model):
@@ -75,10 +75,10 @@ def watching(model: nn.Module) -> Iterator[dict[str, Calls]]:
 
 
 class Sums:
-    """Sums over queries, and how many they are, for each head.
+    """Sums and counts over queries, for each head.
 
     Args:
-        heads: how many there are.
+        heads: number of heads.
     """
 
     def __init__(self, heads: int) -> None:
@@ -86,14 +86,14 @@ class Sums:
         self.totals: dict[str, Tensor] = {}
 
     def mean(self, name: str, head: int) -> float | None:
-        """Of one head; None of no query."""
+        """Return the mean for one head, or None without queries."""
         if name not in self.totals:
             return None
         total, count = self.totals[name][:, head].tolist()
         return total / count if count else None
 
     def commonest_place(self, head: int) -> tuple[int | None, float | None]:
-        """The relative place of most largest weights, and their share; None where none is seen."""
+        """Return the relative position most often attended to, and its share; None without any."""
         shares = {place: self.mean(f"{place}", head) for place in PLACES}
         known = {place: share for place, share in shares.items() if share is not None}
         place = max(known, key=lambda one: known[one], default=None)
@@ -108,15 +108,15 @@ class Sums:
         rare: Tensor,
         decides: Tensor | None,
     ) -> None:
-        """Adds a batch.
+        """Add a batch.
 
         Args:
             weights: (B, H, T, S) in float64.
-            visible: the same shape, where a query may look.
+            visible: the same shape, True where a query may attend.
             keys: (B, S) ids.
-            real: (B, T) which queries are tokens.
-            rare: (B, S) which keys are rare.
-            decides: (B, T) the key that decides each target token, -1 for none; None of
+            real: (B, T) True where a query is a token.
+            rare: (B, S) True where a key is rare.
+            decides: (B, T) the key that determines each target token, -1 for none; None for
                 self-attention.
         """
         counts = visible.sum(dim=-1)
@@ -139,7 +139,7 @@ class Sums:
             self._sum("alignment", hits, several & (decides >= 0)[:, None])
 
     def _add_places(self, weights: Tensor, visible: Tensor, rows: Tensor, several: Tensor) -> None:
-        """What of self-attention is at places relative to the query's own."""
+        """Add the mass of self-attention at relative positions."""
         largest = weights.argmax(dim=-1)
         own = torch.arange(weights.shape[2], device=weights.device)
         for place in PLACES:
@@ -153,7 +153,7 @@ class Sums:
                 self._sum(name, weights.gather(3, index)[..., 0], rows & seen)
 
     def _sum(self, name: str, values: Tensor, rows: Tensor) -> None:
-        """Adds values (B, H, T) of the rows that count."""
+        """Add values (B, H, T) of the rows that count."""
         counted = values.double().masked_fill(~rows, 0.0)
         counts = rows.expand_as(counted).double()
         added = torch.stack([counted.sum(dim=(0, 2)), counts.sum(dim=(0, 2))])

@@ -1,4 +1,4 @@
-"""How a model's attentions are while it trains: broad, resting on the end mark, dead."""
+"""Attention health during training: entropy, mass on the end token, dead heads."""
 
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -19,7 +19,7 @@ from seqattn.tokens import EOS, PAD
 
 
 class Sides(NamedTuple):
-    """What asks in a call of an attention, and what is asked: ids, padded with 0."""
+    """Ids of the queries and keys in a call of an attention, padded with 0."""
 
     queries: Tensor
     """(B, T)."""
@@ -28,12 +28,12 @@ class Sides(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A fixed batch, and how a model reads it.
+    """A fixed batch and the call that runs a model on it.
 
     Args:
-        call: reads it once.
-        sides: of each attention, by a pattern of its name: one `Sides` for each call of it, in
-            order, where a call may come in several steps of some queries each.
+        call: runs the model once.
+        sides: by a pattern of attention names, one `Sides` for each call, in order; a call may
+            consist of several steps with some of the queries each.
     """
 
     call: Callable[[], object]
@@ -41,7 +41,7 @@ class Reading(NamedTuple):
 
 
 def reading_of_texts(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Reading:
-    """An encoder-decoder reads sources (B, S) and whole targets (B, T), begin first."""
+    """Return a reading of sources (B, S) and complete targets (B, T), begin first."""
 
     def call() -> object:
         return model.features(target, model.start(model.encode(source), cached=False))
@@ -55,7 +55,7 @@ def reading_of_texts(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Rea
 
 
 def reading_of_questions(model: SpanModel, batch: SpanInput) -> Reading:
-    """A span model reads questions and their contexts."""
+    """Return a reading of questions and their contexts by a span model."""
     question, context = batch.question, batch.context
     sides = {
         "encoder.*": [Sides(question, question), Sides(context, context)],
@@ -66,58 +66,58 @@ def reading_of_questions(model: SpanModel, batch: SpanInput) -> Reading:
 
 
 def statistics_of(model: nn.Module, reading: Reading) -> dict[str, HeadStatistics]:
-    """Statistics of each attention that has weights and a pattern, by its name.
+    """Compute statistics of each attention with weights and a matching pattern, by name.
 
-    Weights are the true ones whichever way the kernel makes its output, and so is what each query
-    may look at: a window, for one.
+    Weights and visible keys, such as those of a window, are the true ones, however the kernel
+    computes its output.
     """
     with inference(model), watching(model) as seen:
         reading.call()
-    found = {}
+    statistics = {}
     for name, calls in seen.items():
         sides = next((s for key, s in reading.sides.items() if fnmatchcase(name, key)), None)
         if sides is not None:
-            found[name] = _statistics(calls, sides)
-    return found
+            statistics[name] = _statistics(calls, sides)
+    return statistics
 
 
 def _statistics(calls: Calls, sides: Sequence[Sides]) -> HeadStatistics:
-    found = []
+    recorded = []
     steps = ((side, place) for side in sides for place in range(side.queries.shape[1]))
     for weights, visible in calls.of_heads():
         *_, (side, last) = islice(steps, weights.shape[2])
         queries = side.queries[:, last + 1 - weights.shape[2] : last + 1]
-        found.append(Call(weights, visible, queries != PAD, side.keys == EOS))
-    return HeadStatistics.of(found)
+        recorded.append(Call(weights, visible, queries != PAD, side.keys == EOS))
+    return HeadStatistics.of(recorded)
 
 
-def figures_of(found: Mapping[str, HeadStatistics]) -> dict[str, float]:
-    """Numbers of each attention, such as `attention/NAME/entropy`; none of what it has not."""
+def figures_of(statistics: Mapping[str, HeadStatistics]) -> dict[str, float]:
+    """Return metrics of each attention, such as `attention/NAME/entropy`, without NaN ones."""
     numbers: dict[str, Tensor] = {}
-    for name, heads in found.items():
+    for name, heads in statistics.items():
         known = ~heads.entropy.isnan()
         shares = {"dead_heads": heads.dead, "uniform_heads": heads.uniform}
         of_heads = {"entropy": heads.entropy, "end_mass": heads.end} | {
             key: which[known].float() for key, which in shares.items()
         }
         numbers |= {f"attention/{name}/{key}": one.nanmean() for key, one in of_heads.items()}
-    told = dict(zip(numbers, torch.stack([*numbers.values()]).tolist() if numbers else []))
-    return {name: number for name, number in told.items() if number == number}
+    values = dict(zip(numbers, torch.stack([*numbers.values()]).tolist() if numbers else []))
+    return {name: number for name, number in values.items() if number == number}
 
 
 class AttentionHealth(Callback):
-    """Logs what the heads of every attention do on a fixed batch, with each validation's scores.
+    """Callback that logs statistics of all attention heads on a fixed batch at each validation.
 
     Args:
-        reading: gives the batch for the model as it stands.
+        reading: function from a device to the batch for the current model.
     """
 
     def __init__(self, reading: Callable[[torch.device], Reading]) -> None:
         self.reading = reading
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Called by Lightning."""
+        """Log the statistics (called by Lightning)."""
         if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
             return
-        found = statistics_of(pl_module.model, self.reading(pl_module.device))  # type: ignore[arg-type]
-        pl_module.log_dict(figures_of(found), rank_zero_only=True)
+        statistics = statistics_of(pl_module.model, self.reading(pl_module.device))  # type: ignore[arg-type]
+        pl_module.log_dict(figures_of(statistics), rank_zero_only=True)

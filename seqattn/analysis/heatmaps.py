@@ -1,4 +1,4 @@
-"""Where a model looks in one sentence, or in one question: heatmaps, and the words it aligns."""
+"""Attention heatmaps and word alignment of one sentence or question."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -18,16 +18,16 @@ VIEWS = ("cross", "encoder", "decoder")
 
 
 class Sentence(NamedTuple):
-    """Ids of one side and the piece of text that each stands for."""
+    """Ids of one side and the piece of text for each."""
 
     ids: Sequence[int]
     pieces: Sequence[str]
 
 
 class Heatmaps(NamedTuple):
-    """Figures by their names, the views without weights, and the alignment if there is one.
+    """Figures by name, views without weights, and the alignment, if any.
 
-    A view's figure has its name; those of its heads are `cross_heads_1` for layer 1, and so on.
+    A view's figure is named after it; figures of its heads are `cross_heads_1` for layer 1 etc.
     """
 
     figures: dict[str, Figure]
@@ -44,19 +44,19 @@ def attention_heatmaps(
     most: int | None = None,
     said: str = "output",
 ) -> Heatmaps:
-    """Heatmaps of every layer, heads averaged, as the model reads `source` and predicts `target`.
+    """Draw heatmaps of every layer, averaged over heads, for `source` and its `target`.
 
-    Rows of cross-attention and of the decoder's own are the predicted tokens, so that a row shows
-    where the model looked to predict that token.
+    Rows of cross-attention and decoder self-attention are the predicted tokens, so that a row shows
+    the attention that predicted the token.
 
     Args:
         model: in eval mode.
         source: ids and pieces, end included.
         target: ids and pieces, end included.
         only: which of `VIEWS` to draw.
-        heads: draw each layer's heads beside each other, too.
-        most: tokens of a side that are shown, the first ones; None for all.
-        said: what the target is, for the labels.
+        heads: also draw each layer's heads side by side.
+        most: maximum tokens shown per side, from the first; None for all.
+        said: label of the target.
 
     Returns:
         The figures, and the alignment by `aligning`.
@@ -65,19 +65,19 @@ def attention_heatmaps(
     read, predicted = ("source", source.pieces), (said, target.pieces)
     before = (f"{said} before it", ["<s>", *target.pieces[:-1]])
     slots = {"cross": (predicted, read), "encoder": (read, read), "decoder": (predicted, before)}
-    found, alignment = Heatmaps({}, [], None), None
+    heatmaps, alignment = Heatmaps({}, [], None), None
     for view, (queries, keys) in slots.items():
         names = [name for name, calls in maps.items() if calls and place_of(name)[0] == view]
         layers = {_layer(name): maps[name][0][0] for name in names}
         if view in only and any(place_of(name)[0] == view for name in maps.without):
-            found.without.append(view)
+            heatmaps.without.append(view)
         if layers and view in only:
             rows, columns = ((name, pieces[:most]) for name, pieces in (queries, keys))
             shown = {name: weights[:, :most, :most] for name, weights in layers.items()}
-            found.figures.update(_drawn(view, f"{view} attention", shown, rows, columns, heads))
-        if layers and view == "cross" and len(source.ids) > 1:  # some source to be aligned with
+            heatmaps.figures.update(_drawn(view, f"{view} attention", shown, rows, columns, heads))
+        if layers and view == "cross" and len(source.ids) > 1:  # the source is not empty
             alignment = align(aligning([*layers.values()]), source.pieces, target.pieces)
-    return found._replace(alignment=alignment)
+    return heatmaps._replace(alignment=alignment)
 
 
 def question_heatmaps(
@@ -88,19 +88,19 @@ def question_heatmaps(
     heads: bool = False,
     most: int = 40,
 ) -> dict[str, Figure]:
-    """Heatmaps of the attention from a context, down the side, to a question.
+    """Draw heatmaps of the attention from a context (rows) to a question (columns).
 
     Args:
-        model: in training or eval mode, which it keeps.
+        model: in any mode, which is restored.
         question: ids and pieces, end included.
-        windows: ids and pieces of the context, in windows; the one is drawn where an answer is
-            likeliest to start.
-        batches: the same as the model reads them, a row for each window, on its device.
-        heads: draw the heads beside each other, too.
-        most: tokens of the context that are shown, around the likeliest start of the answer.
+        windows: ids and pieces of the context's windows; the window with the most probable start
+            of an answer is drawn.
+        batches: model inputs of the windows, one row each, on the model's device.
+        heads: also draw the heads side by side.
+        most: maximum tokens of the context shown, around the most probable start of the answer.
 
     Returns:
-        "question", heads averaged, and "question_heads"; nothing where the attention has no
+        "question", averaged over heads, and "question_heads"; empty if the attention has no
         weights.
     """
     likely: list[Tensor] = []
@@ -109,7 +109,7 @@ def question_heatmaps(
         for batch in batches:
             with capture(model) as maps:
                 start = model(batch).start
-            likely += start[:, :-1] - start[:, -1:]  # against no answer in that window
+            likely += start[:, :-1] - start[:, -1:]  # relative to no answer in that window
             weights += [one for call in maps.get("question_attention", []) for one in call]
     if not weights:
         return {}
@@ -129,7 +129,7 @@ Side = tuple[str, Sequence[str]]
 def _drawn(
     view: str, title: str, layers: dict[str, Tensor], queries: Side, keys: Side, heads: bool
 ) -> dict[str, Figure]:
-    """Figures of layers (H, T, S): of all with their heads averaged, and of each one's heads."""
+    """Draw figures of layers (H, T, S): all averaged over heads, and the heads of each."""
     names, labels = (queries[0], keys[0]), (queries[1], keys[1])
     averaged = f"{title}, mean of heads" if any(len(one) > 1 for one in layers.values()) else title
     means = {layer: weights.mean(dim=0) for layer, weights in layers.items()}
@@ -144,6 +144,6 @@ def _drawn(
 
 
 def _layer(name: str) -> str:
-    """What a panel says of an attention: its layer, where it is of one."""
+    """Return a panel's title for an attention: its layer, if any."""
     layer = place_of(name)[1]
     return "" if layer is None else f"layer {layer + 1}"

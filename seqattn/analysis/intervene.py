@@ -1,4 +1,4 @@
-"""Attention weights, replaced around any call: the dual of `capture`."""
+"""Interventions on attention weights in any call: the counterpart of `capture`."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,26 +21,25 @@ def intervene(
     weights: Mapping[str, Edit] | Sequence[tuple[str, Edit]] | None = None,
     gates: Mapping[str, Tensor | Sequence[float]] | None = None,
 ) -> Iterator[None]:
-    """Edits the attention of `model` for as long as the block runs, in decoding too.
+    """Edit the attention of `model` within the block, also in decoding.
 
-    A name is that of an attention, such as `decoder.layers.0.cross_attention`, or a pattern for
-    several, such as `decoder.*` or `*`; where two fit, both act, in their order. `capture` within
-    the block is shown the edited weights. A search with `workers` that were opened before the
-    block does not know of it.
+    A name is that of an attention, such as `decoder.layers.0.cross_attention`, or a pattern, such
+    as `decoder.*` or `*`; if several match, all apply, in order. `capture` within the block records
+    the edited weights. A search with `workers` opened before the block is not affected.
 
     Args:
-        model: any module that holds attentions.
-        weights: for each name an edit, or pairs of a name and an edit, of which a name may have
-            several: a function of the true weights (B, H, T, S) and of where a
-            query may look (bool, broadcastable to them, or None for everywhere) that gives others,
-            of which the context is made. Rows are as `Maps` has them. `uniform`, `permuted`,
-            `without_heads` and `without_keys` make edits.
-        gates: for each name a factor for each head, which multiplies what the head gives: 0 takes
-            it out. It works for mechanisms without weights too, and gradients reach it.
+        model: any module that contains attentions.
+        weights: an edit for each name, or pairs of names and edits, with possibly several for a
+            name. An edit is a function of the true weights (B, H, T, S) and of the visible keys
+            (bool, broadcastable to them, or None for all) that returns the weights to use. Rows
+            are as in `Maps`. `uniform`, `permuted`, `without_heads` and `without_keys` create
+            edits.
+        gates: for each name a factor for each head on the head's output: 0 removes it. Works for
+            mechanisms without weights too, and is differentiable.
 
     Raises:
-        UserError: for a name that no attention has, one that has no weights to edit, or another
-            number of heads.
+        UserError: no attention has the name, it has no weights to edit, or another number of
+            heads.
     """
     parts = dict(makers(model))
     attentions = {n: part for n, part in model.named_modules() if isinstance(part, Attention)}
@@ -55,9 +54,9 @@ def intervene(
             edits.setdefault(name, []).append(edit)
     factors: dict[str, Tensor] = {}
     device = next(model.parameters()).device
-    for pattern, given in (gates or {}).items():
+    for pattern, values in (gates or {}).items():
         for name in _named(pattern, attentions):
-            one = torch.as_tensor(given, dtype=torch.float32, device=device)
+            one = torch.as_tensor(values, dtype=torch.float32, device=device)
             heads = attentions[name].gated_heads
             if one.shape != (heads,):
                 raise UserError(f"{name} has {heads} heads, got gates for {one.numel()}")
@@ -79,14 +78,14 @@ def intervene(
 
 
 def uniform(weights: Tensor, visible: Tensor | None) -> Tensor:
-    """An edit: the same weight on every key that a query may look at; their sum stays."""
+    """Edit: equal weight on every visible key, with the same sum."""
     seen = torch.ones_like(weights) if visible is None else visible.expand_as(weights).to(weights)
     count = seen.sum(dim=-1, keepdim=True).clamp(min=1)
     return seen / count * weights.sum(dim=-1, keepdim=True)
 
 
 def permuted(seed: int = 0) -> Edit:
-    """An edit: each query's weights in another order, drawn anew, over the keys that it may see."""
+    """Create an edit that shuffles each query's weights over its visible keys."""
     draws = torch.Generator().manual_seed(seed)
 
     def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
@@ -103,80 +102,80 @@ def permuted(seed: int = 0) -> Edit:
 
 
 def without_heads(*heads: int) -> Edit:
-    """An edit: no weights for these heads, counted from 0; a `UserError` for others."""
+    """Create an edit that zeroes the weights of heads, from 0; UserError for unknown ones."""
 
     def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
         count = weights.shape[1]
         if not all(0 <= head < count for head in heads):
             raise UserError(f"heads must be from 0 to {count - 1}, got {list(heads)}")
-        kept = weights.new_ones(count)
-        kept[list(heads)] = 0.0
-        return weights * kept[:, None, None]
+        mask = weights.new_ones(count)
+        mask[list(heads)] = 0.0
+        return weights * mask[:, None, None]
 
     return edit
 
 
 def without_keys(*keys: int) -> Edit:
-    """An edit: no weight on these keys, counted from 0; the others keep theirs.
+    """Create an edit that zeroes the weights on keys, from 0, without renormalisation.
 
     Raises:
-        UserError: for a key below 0.
+        UserError: a key is below 0.
     """
     if any(key < 0 for key in keys):
         raise UserError(f"keys are counted from 0, got {list(keys)}")
 
     def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
-        kept = weights.new_ones(weights.shape[-1])
-        kept[[key for key in keys if key < len(kept)]] = 0.0
-        return weights * kept
+        mask = weights.new_ones(weights.shape[-1])
+        mask[[key for key in keys if key < len(mask)]] = 0.0
+        return weights * mask
 
     return edit
 
 
 EDITS: Mapping[str, Callable[[int], Edit]] = {"uniform": lambda seed: uniform, "permuted": permuted}
-"""What weights are replaced by: a seed gives an edit."""
+"""Functions from a seed to an edit, by name."""
 
 
 class Parts(NamedTuple):
-    """Names of attentions, by what they are together."""
+    """Names of attentions by group."""
 
     parts: dict[str, list[str]]
-    """"all" and, where there are several, "encoder", "decoder" and "cross" and each layer of
-    them, such as "cross 1"."""
+    """"all" and, if there are several, "encoder", "decoder" and "cross" and each of their
+    layers, such as "cross 1"."""
     without: list[str]
-    """Those that have no weights to replace."""
+    """Attentions without weights to replace."""
 
 
 def parts_of(model: nn.Module) -> Parts:
-    """The attentions of a model, layer by layer, slot by slot and all of them.
+    """Group the attentions of a model by layer, by slot and all together.
 
     Raises:
-        UserError: none has weights.
+        UserError: no attention has weights.
     """
     slots: dict[str, list[str]] = {"encoder": [], "decoder": [], "cross": []}
     without: list[str] = []
     for name, part in makers(model):
         (slots[place_of(name)[0]] if has_weights(part) else without).append(name)
-    found = {slot: names for slot, names in slots.items() if names}
-    if not found:
+    groups = {slot: names for slot, names in slots.items() if names}
+    if not groups:
         raise UserError("no attention has weights; the mechanisms of this model mix without them")
-    parts = {"all": [name for names in found.values() for name in names]}
-    if len(found) > 1:
-        parts |= found
-    for slot, names in found.items():
+    parts = {"all": [name for names in groups.values() for name in names]}
+    if len(groups) > 1:
+        parts |= groups
+    for slot, names in groups.items():
         if len(names) > 1:
             parts |= {f"{slot} {number}": [name] for number, name in enumerate(names, 1)}
     return Parts(parts, without)
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Names that fit a pattern such as `decoder.*`."""
-    fits = re.compile(translate(pattern)).match  # fnmatch itself keeps 32,768 patterns in memory
+    """Return the names that match a pattern such as `decoder.*`."""
+    fits = re.compile(translate(pattern)).match  # fnmatch itself would cache 32,768 patterns
     return [name for name in names if fits(name)]
 
 
 def _named(pattern: str, known: Mapping[str, object]) -> list[str]:
-    found = matching(pattern, known)
-    if not found:
+    matches = matching(pattern, known)
+    if not matches:
         raise UserError(f"no attention is called {pattern}; there are {', '.join(known)}")
-    return found
+    return matches

@@ -1,4 +1,4 @@
-"""Sources grouped by how long they are."""
+"""Sources grouped by length."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,19 +11,19 @@ class LengthBin(NamedTuple):
     """Sources of similar length."""
 
     words: str
-    """How many white space parts them into, as "9-12", "9" or "over 20"; "0" of empty ones."""
+    """Number of whitespace-separated words, such as "9-12", "9" or "over 20"; "0" if empty."""
     rows: tuple[int, ...]
 
 
 def length_bins(sources: Sequence[str], edges: Sequence[int]) -> list[LengthBin]:
-    """Sorts sources by their words into bins; those that hold none are left out.
+    """Group sources by number of words; empty bins are omitted.
 
     Args:
         sources: texts.
-        edges: the most words of each bin, rising; one more bin holds what is longer.
+        edges: maximum words of each bin, increasing; another bin holds longer sources.
 
     Raises:
-        UserError: for edges that do not rise from at least 1.
+        UserError: edges do not increase from at least 1.
     """
     if not edges or edges[0] < 1 or any(a >= b for a, b in pairwise(edges)):
         raise UserError(f"lengths must be whole numbers that rise from at least 1, got {edges}")

@@ -32,17 +32,17 @@ def heatmap(
     title: str,
     sides: tuple[str, str] = ("", ""),
 ) -> Figure:
-    """Weights as dark squares with the tokens on the axes, and one scale for all panels.
+    """Draw weights as dark squares with tokens on the axes, and one scale for all panels.
 
     Args:
         panels: a title for each matrix of weights (T, S).
         queries: T tokens, down the side.
         keys: S tokens, along the top.
-        title: over everything.
-        sides: what the queries are, and the keys.
+        title: title of the figure.
+        sides: labels of queries and keys.
 
     Raises:
-        ValueError: for a matrix that is not one row for each query and one column for each key.
+        ValueError: a matrix does not have one row per query and one column per key.
     """
     shown = {name: weights.detach().float().cpu().numpy() for name, weights in panels.items()}
     for weights in shown.values():
@@ -51,7 +51,7 @@ def heatmap(
                 f"{len(queries)} queries and {len(keys)} keys cannot label weights {weights.shape}"
             )
     down, across = [_label(token) for token in queries], [_label(token) for token in keys]
-    wide = 0.36 if len(keys) <= 40 else 0.22  # inches of a square
+    wide = 0.36 if len(keys) <= 40 else 0.22  # inches per square
     high = 0.30 if len(queries) <= 40 else 0.20
     width = max(2.4, wide * len(keys)) + 0.08 * max(map(len, down)) + 0.4
     height = max(1.8, high * len(queries)) + 0.08 * max(map(len, across)) + 0.7
@@ -74,7 +74,7 @@ def heatmap(
 
 
 def _name_sides(axis: Axes, down: Sequence[str], across: Sequence[str]) -> None:
-    """Puts a label on each row and column."""
+    """Put a label on each row and column."""
     text: Any = {"family": _families(), "parse_math": False}
     axis.set_xticks(
         range(len(across)), across, rotation=60, ha="left", rotation_mode="anchor", **text
@@ -85,9 +85,9 @@ def _name_sides(axis: Axes, down: Sequence[str], across: Sequence[str]) -> None:
 
 
 def _label(token: str) -> str:
-    """A token, not too long, with a dot for the space before a word.
+    """Return a token, truncated, with a dot for the space before a word.
 
-    Characters that no font here draws stand by their code points.
+    Characters without a glyph in the available fonts are shown as code points.
     """
     spaced = "␣" if token == "▁" else token.replace("▁", "·")
     drawn = "".join(sign if ord(sign) in _glyphs() else f"U+{ord(sign):04X}" for sign in spaced)
@@ -96,22 +96,22 @@ def _label(token: str) -> str:
 
 @cache
 def _families() -> list[str]:
-    """The fonts that tokens are drawn with, by those that are installed."""
+    """Return the fonts for tokens, of those that are installed."""
     installed = {font.name for font in fontManager.ttflist}
     return [name for name in _FONTS if name in installed]
 
 
 @cache
 def _glyphs() -> set[int]:
-    """The characters that those fonts hold."""
+    """Return the characters in those fonts."""
     return {code for name in _families() for code in get_font(findfont(name)).get_charmap()}
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Writes a figure as the suffix says (png, pdf, svg), whole or not at all; makes its directory.
+    """Write a figure atomically in the format of the suffix (png, pdf, svg); create directories.
 
     Raises:
-        UserError: where it cannot be written, or matplotlib knows no such suffix.
+        UserError: it cannot be written, or matplotlib does not support the suffix.
     """
     drawn, path = io.BytesIO(), user_path(path)
     try:
@@ -126,6 +126,6 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def _dots(figure: Figure) -> float:
-    """Dots an inch: 150, or fewer where the picture would have more than 50 million."""
+    """Return the dots per inch: 150, or less to stay below 50 million pixels."""
     width, height = figure.get_size_inches()
     return min(150.0, float((5e7 / (width * height)) ** 0.5))

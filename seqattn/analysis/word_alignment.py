@@ -1,4 +1,4 @@
-"""From scores of pieces to links of words."""
+"""Word alignment from attention between pieces."""
 
 import re
 from collections.abc import Sequence
@@ -8,33 +8,33 @@ import torch
 from torch import Tensor
 
 _BEGINS = "▁"
-"""What sentencepiece puts before a word."""
+"""Word boundary symbol of sentencepiece."""
 _BREAK = "↵"
-"""What stands for a line break."""
+"""Symbol of a line break."""
 _MARKS = ("<pad>", "<s>", "</s>")
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")
 
 
 class WordAlignment(NamedTuple):
-    """The words of both sides, and for each target word the source word that it looked at most."""
+    """Words of both sides, and for each target word the source word with the most attention."""
 
     source: list[str]
     target: list[str]
     links: list[int]
 
     def pharaoh(self) -> str:
-        """As alignment tools write it: source-target pairs from 0, in target order."""
+        """Return the alignment in Pharaoh format: source-target pairs from 0, in target order."""
         return " ".join(f"{i}-{j}" for j, i in enumerate(self.links))
 
 
 def aligning(layers: Sequence[Tensor]) -> Tensor:
-    """The cross-attention (T, S) to align words by, the mean of its heads.
+    """Return the cross-attention (T, S) to align words by, averaged over heads.
 
-    That of the last layer but one, where Garg et al. 2019 (arXiv 1909.02074) found the best, of
-    six; of the last of less than three.
+    It is that of the penultimate layer, the best of six in Garg et al. 2019 (arXiv 1909.02074), or
+    of the last if there are fewer than three.
 
     Args:
-        layers: (H, T, S) of each, first layer first.
+        layers: (H, T, S) of each layer, in order.
     """
     return layers[-2 if len(layers) > 2 else -1].mean(dim=0)
 
@@ -42,17 +42,17 @@ def aligning(layers: Sequence[Tensor]) -> Tensor:
 def align(
     weights: Tensor, source_pieces: Sequence[str], target_pieces: Sequence[str]
 ) -> WordAlignment:
-    """Aligns each target word with the source word that gets most of its attention.
+    """Align each target word to the source word that gets most of its attention.
 
-    A source word has the weights of its pieces together, a target word the mean of its pieces', as
-    Clark et al. 2019 (arXiv 1906.04341, section 4) join pieces, and Ferrando et al. 2022 (ALTI+,
-    arXiv 2205.11631) do for alignments. The end mark is no word, and a target word never aligns
-    with it, as where Garg et al. 2019 (arXiv 1909.02074) read alignments from attention.
+    Weights are summed over the pieces of a source word and averaged over those of a target word, as
+    in Clark et al. 2019 (arXiv 1906.04341, section 4), and for alignments in Ferrando et al. 2022
+    (ALTI+, arXiv 2205.11631). The end token is not a word, and no target word aligns to it, as in
+    Garg et al. 2019 (arXiv 1909.02074).
 
     Args:
-        weights: (T, S) of cross-attention, a row for each target piece.
-        source_pieces: S.
-        target_pieces: T.
+        weights: (T, S) of cross-attention, one row per target piece.
+        source_pieces: S pieces.
+        target_pieces: T pieces.
     """
     source, target = words_of(source_pieces), words_of(target_pieces)
     if not source:
@@ -63,9 +63,9 @@ def align(
 
 
 def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Words with the places of their pieces.
+    """Return words with the indices of their pieces.
 
-    Marks such as </s>, spaces and line breaks alone are none.
+    Special tokens such as </s>, and bare spaces and line breaks, are not words.
     """
     words: list[tuple[str, list[int]]] = []
     begins = True
@@ -82,6 +82,6 @@ def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
     return [(_BYTES.sub(_spelt, word), places) for word, places in words if word]
 
 
-def _spelt(found: re.Match[str]) -> str:
-    """The characters that pieces such as <0xC3> spell, byte by byte."""
-    return bytes.fromhex(re.sub("<0x|>", "", found[0])).decode(errors="replace")
+def _spelt(match: re.Match[str]) -> str:
+    """Decode the characters spelled by byte pieces such as <0xC3>."""
+    return bytes.fromhex(re.sub("<0x|>", "", match[0])).decode(errors="replace")

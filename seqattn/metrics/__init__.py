@@ -1,1 +1,1 @@
-"""Metrics: counts that sum over batches and ranks, and the field's own scorers."""
+"""Metrics that sum over batches and ranks, and wrappers of standard scorers."""

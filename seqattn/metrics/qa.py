@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers, as SQuAD's own scorers count them."""
+"""Exact match and F1 of answers, as in SQuAD's official scorers."""
 
 import re
 import string
@@ -23,37 +23,37 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> str:
-    """A text without case, ASCII punctuation, English articles and surplus spaces."""
+    """Remove case, ASCII punctuation, English articles and redundant spaces from a text."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, answers: Iterable[str]) -> float:
-    """1 where a prediction is one of the gold answers, after `normalize`, else 0.
+    """Return 1 if a prediction equals one of the gold answers after `normalize`, else 0.
 
     Args:
         prediction: the text, "" for "no answer".
-        answers: the gold answers; none for an unanswerable question. Those of which `normalize`
-            leaves nothing do not count, as in the scorer of SQuAD 2.0.
+        answers: the gold answers; empty for an unanswerable question. Answers that are empty
+            after `normalize` are ignored, as in the scorer of SQuAD 2.0.
     """
     return float(normalize(prediction) in _gold(answers))
 
 
 def f1(prediction: str, answers: Iterable[str]) -> float:
-    """Measures how many words a prediction shares with the gold answer that it meets best.
+    """Compute the word overlap of a prediction with the best matching gold answer.
 
     Args:
         prediction, answers: as for `exact_match`.
 
     Returns:
         The harmonic mean of precision and recall over words, 0 to 1 (Rajpurkar et al. 2016,
-        arXiv 1606.05250, section 6.1); where either has no words, whether neither has.
+        arXiv 1606.05250, section 6.1); if either has no words, 1 if neither has, else 0.
     """
     words = normalize(prediction).split()
     return max(_overlap(words, gold.split()) for gold in _gold(answers))
 
 
 def _gold(answers: Iterable[str]) -> list[str]:
-    return [kept for kept in map(normalize, answers) if kept] or [""]
+    return [answer for answer in map(normalize, answers) if answer] or [""]
 
 
 def _overlap(words: list[str], gold: list[str]) -> float:
@@ -64,7 +64,7 @@ def _overlap(words: list[str], gold: list[str]) -> float:
 
 
 def measures(predictions: Sequence[str], answers: Sequence[Iterable[str]]) -> Floats:
-    """Exact match and F1 of N predictions, (N, 2), on the scale of 0 to 100."""
+    """Return exact match and F1 of N predictions, (N, 2), from 0 to 100."""
     rows = [(exact_match(*row), f1(*row)) for row in zip(predictions, answers, strict=True)]
     return 100 * np.array(rows, np.float64).reshape(-1, 2)
 
@@ -74,13 +74,13 @@ def _check(
     questions: Mapping[str, Sequence[str]],
     no_answer: Mapping[str, float] | None,
 ) -> None:
-    """Refuses questions of which some have no prediction, or no probability from 0 to 1."""
+    """Raise UserError for a question without a prediction or without a valid probability."""
     if not questions:
         raise UserError("there must be a question to score, there is none")
-    given: dict[str, Mapping[str, object]] = {"prediction": predictions}
+    required: dict[str, Mapping[str, object]] = {"prediction": predictions}
     if no_answer is not None:
-        given["no-answer probability"] = no_answer
-    for noun, values in given.items():
+        required["no-answer probability"] = no_answer
+    for noun, values in required.items():
         missing = [name for name in questions if name not in values]
         if missing:
             raise UserError(
@@ -93,7 +93,7 @@ def _check(
 
 
 def _doubts(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
-    """Say where F1 takes whole answers for words."""
+    """Return a warning if F1 would treat complete answers as single words."""
     if not unsplit(chain.from_iterable(references)):
         return []
     return [
@@ -107,12 +107,12 @@ class QaScorer:
     """Exact match and F1 over a set of questions.
 
     Args:
-        threshold: no-answer probabilities above it turn a prediction into "no answer"; the
-            official default, 1, turns none. `best_threshold` finds one.
+        threshold: a no-answer probability above it replaces a prediction by "no answer"; the
+            official default, 1, replaces none. `best_threshold` finds one.
     """
 
     logged: ClassVar[tuple[str, ...]] = ("em", "f1")
-    """What a run logs of it as `val/NAME`."""
+    """Names of the scores that a run logs as `val/NAME`."""
     threshold: Annotated[float, Ge(-1), Le(1)] = 1.0
 
     def score(
@@ -121,21 +121,21 @@ class QaScorer:
         questions: Mapping[str, Sequence[str]],
         no_answer: Mapping[str, float] | None = None,
     ) -> list[TextScore]:
-        """Scores predictions on the scale of 0 to 100.
+        """Score predictions, from 0 to 100.
 
         Args:
-            predictions: each question's answer, by id; "" for "no answer". Ids that
-                `questions` has not are left aside.
-            questions: each question's gold answers, by id; none for an unanswerable one.
-            no_answer: each question's probability of having no answer, 0 to 1; None where
-                "" alone says so.
+            predictions: each question's answer, by id; "" for "no answer". Ids that are not in
+                `questions` are ignored.
+            questions: each question's gold answers, by id; empty for an unanswerable one.
+            no_answer: each question's probability of having no answer, 0 to 1; None if only ""
+                means no answer.
 
         Returns:
             "EM" and "F1"; where some questions are unanswerable, also "HasAns EM", "HasAns F1",
             "NoAns EM" and "NoAns F1" over those that have an answer and those that have none.
 
         Raises:
-            UserError: no question, or one without a prediction or a probability.
+            UserError: there are no questions, or one without a prediction or a probability.
         """
         _check(predictions, questions, no_answer)
         left = {name for name in questions if no_answer and no_answer[name] > self.threshold}
@@ -162,15 +162,15 @@ class QaScorer:
     def sentences(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[SentenceCounts]:
-        """EM and F1; see `Scorer.sentences`."""
+        """Return EM and F1; see `Scorer.sentences`."""
         return SentenceCounts.of_means(["EM", "F1"], measures(hypotheses, references))
 
 
 @dataclass(frozen=True)
 class AnswerScorer:
-    """Exact match and F1 of answers in a model's own words, as `QaScorer` counts them.
+    """Exact match and F1 of generated answers, as in `QaScorer`.
 
-    A question without an answer is one whose reference says so in words.
+    Unanswerable questions have a reference that says so in words.
     """
 
     logged: ClassVar[tuple[str, ...]] = ("em", "f1")
@@ -184,7 +184,7 @@ class AnswerScorer:
         references: References,
         sources: Sequence[str] | None = None,
     ) -> list[TextScore]:
-        """EM and F1; see `Scorer.score`."""
+        """Return EM and F1; see `Scorer.score`."""
         rows = reference_lists(references, len(hypotheses))
         predictions = {str(place): text for place, text in enumerate(hypotheses)}
         return QaScorer().score(predictions, {str(place): row for place, row in enumerate(rows)})
@@ -193,8 +193,8 @@ class AnswerScorer:
 
 
 class Threshold(NamedTuple):
-    """A no-answer probability, above which questions are left unanswered (-1: all are), and the
-    score from 0 to 100 that this gives on the questions where it was found."""
+    """A no-answer probability above which questions are left unanswered (-1: all are), and the
+    resulting score, from 0 to 100, on the questions used to find it."""
 
     value: float
     score: float
@@ -205,17 +205,17 @@ def best_threshold(
     questions: Mapping[str, Sequence[str]],
     no_answer: Mapping[str, float],
 ) -> Threshold:
-    """Finds the no-answer threshold of the best F1 (Rajpurkar et al. 2018, arXiv 1806.03822).
+    """Find the no-answer threshold with the best F1 (Rajpurkar et al. 2018, arXiv 1806.03822).
 
-    Search on a dev set and apply what is found to another; where the same set is scored with it,
-    as the official "best F1" does, the score flatters.
+    Search on a dev set and apply the threshold to another set; on the same set, as in the official
+    "best F1", the score is optimistic.
 
     Args:
         predictions, questions, no_answer: as for `QaScorer.score`.
 
     Returns:
-        The lowest of the best thresholds. Questions of one probability are answered or left
-        together, so that its score is what applying it gives; the official script parts them.
+        The lowest of the best thresholds. Questions with equal probability are treated alike, so
+        that applying the threshold reproduces the score; the official script may split them.
 
     Raises:
         UserError: as `QaScorer.score`.

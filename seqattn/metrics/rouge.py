@@ -1,4 +1,4 @@
-"""ROUGE by the `rouge-score` package, and how much of a summary is its own words."""
+"""ROUGE by the `rouge-score` package, and the novelty of summaries."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,18 +22,17 @@ _LONGEST_NOVEL = 3
 
 @dataclass(frozen=True)
 class RougeScorer:
-    """How summaries are compared with their references (Lin 2004).
+    """ROUGE scores of summaries (Lin 2004).
 
-    Words are what `rouge-score` takes for them: runs of a-z and 0-9 after lowercasing. Where most
-    letters of a row's references are of another script, they are those of `script_words`, and the
-    signature says `words:script`. ROUGE-Lsum takes each line for a sentence; text without line
-    breaks is one sentence, and the figure then equals ROUGE-L's.
+    Words are those of `rouge-score`: runs of a-z and 0-9 after lowercasing. If most letters of a
+    row's references are of another script, they are those of `script_words`, and the signature
+    contains `words:script`. ROUGE-Lsum treats each line as a sentence; without line breaks it
+    equals ROUGE-L.
 
     Args:
-        stemmer: whether words of more than three letters are cut by Porter's stemmer first, as
-            most papers do.
-        resamples: of the bootstrap that gives 95 % intervals; 0 for no intervals.
-        seed: of the bootstrap.
+        stemmer: stem words of more than three letters by Porter's stemmer, as most papers do.
+            resamples: bootstrap resamples for 95 % intervals; 0 for no intervals.
+        seed: seed of the bootstrap.
     """
 
     logged: ClassVar[tuple[str, ...]] = tuple(KINDS.values())
@@ -42,12 +41,12 @@ class RougeScorer:
     seed: Annotated[int, Ge(0)] = 0
 
     def measures(self, hypotheses: Sequence[str], references: References) -> Floats:
-        """Each summary's F1 on the scale of 0 to 100.
+        """Return each summary's F1, from 0 to 100.
 
         Args:
             hypotheses: N summaries.
-            references: a text for each, or a list of texts; of several, each measure takes the
-                one with the best F1, as `rouge_score`'s `score_multi` does.
+            references: a text for each, or a list of texts; of several, each measure uses the one
+                with the best F1, as `rouge_score`'s `score_multi` does.
 
         Returns:
             (N, 4), the columns in the order of `KINDS`.
@@ -76,19 +75,19 @@ class RougeScorer:
         references: References,
         sources: Sequence[str] | None = None,
     ) -> list[TextScore]:
-        """Scores the summaries of a corpus.
+        """Score the summaries of a corpus.
 
         Args:
             hypotheses, references: as for `measures`.
-            sources: the N texts that were summarised; None leaves the novelty out.
+            sources: the N summarised texts; None for no novelty scores.
 
         Returns:
-            The mean F1 of ROUGE-1, -2, -L and -Lsum, each with its interval; then, with
-            `sources`, the per cent of 1-, 2- and 3-grams that do not stand in the source, of the
-            summaries ("novel 1-grams") and of the references ("novel 1-grams of references").
+            The mean F1 of ROUGE-1, -2, -L and -Lsum, each with its interval; then, with `sources`,
+            the percentage of 1-, 2- and 3-grams that do not occur in the source, for the summaries
+            ("novel 1-grams") and for the references ("novel 1-grams of references").
 
         Raises:
-            UserError: no summary, or as `measures`.
+            UserError: there are no summaries, or as for `measures`.
         """
         if not hypotheses:
             raise UserError("there must be a summary to score, there is none")
@@ -110,14 +109,14 @@ class RougeScorer:
     def sentences(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[SentenceCounts]:
-        """ROUGE-1, -2, -L and -Lsum; see `Scorer.sentences`."""
+        """Return ROUGE-1, -2, -L and -Lsum; see `Scorer.sentences`."""
         return SentenceCounts.of_means(list(KINDS), self.measures(hypotheses, references))
 
     def _intervals(self, values: Floats) -> list[tuple[float, float]]:
-        """95 % of the means of corpora drawn from this one with replacement (Koehn 2004)."""
+        """Return 95 % intervals of the means by bootstrap resampling (Koehn 2004)."""
         generator = np.random.default_rng(self.seed)
         count = len(values)
-        # one by one: all draws of a corpus of 10,000 at once would take 80 MB
+        # one by one: all draws for a corpus of 10,000 would take 80 MB
         means = [
             values[generator.integers(count, size=count)].mean(0) for _ in range(self.resamples)
         ]
@@ -126,25 +125,25 @@ class RougeScorer:
 
 
 class _ScriptWords(DefaultTokenizer):  # type: ignore[misc]
-    """Words of scripts other than Latin, those of a-z and 0-9 as `rouge-score` has them."""
+    """Tokenizer for scripts other than Latin; words of a-z and 0-9 are as in `rouge-score`."""
 
     def tokenize(self, text: str) -> list[str]:
-        found: list[str] = []
+        words: list[str] = []
         for word in script_words(text):
-            found += super().tokenize(word) if word.isascii() else [word]
-        return found
+            words += super().tokenize(word) if word.isascii() else [word]
+        return words
 
 
 def _words(rows: Iterable[Sequence[str]]) -> str:
-    """What a signature says of the words: nothing where all are of `rouge-score`."""
+    """Return the signature's entry for words: empty if all are those of `rouge-score`."""
     return "words:script|" if any(map(other_script, rows)) else ""
 
 
 def novel_share(texts: Iterable[str], sources: Iterable[str], n: int) -> float:
-    """The share of n-grams that do not stand in the source of their text, 0 to 1.
+    """Return the share of n-grams that do not occur in the source of their text, 0 to 1.
 
-    Words are ROUGE's, not stemmed, by the script of the source. Each occurrence counts, over all
-    texts together; without any the share is 0.
+    Words are ROUGE's, unstemmed, by the script of the source. Occurrences are counted over all
+    texts; without any the share is 0.
     """
     tokenizers = {False: DefaultTokenizer(False), True: _ScriptWords(False)}
 
@@ -168,7 +167,7 @@ def _novelty(
             f"there must be a source for each summary, got {len(sources):,} for {len(hypotheses):,}"
         )
     written = [text for row in references for text in row]
-    # a source as often as it has references
+    # repeat each source for each of its references
     theirs = [source for row, source in zip(references, sources, strict=True) for _ in row]
     script = _words([source] for source in sources)
     signature = f"per:n-grams|case:lc|stem:no|{script}version:{version('rouge-score')}"

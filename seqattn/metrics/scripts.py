@@ -1,4 +1,4 @@
-"""Words of scripts other than Latin, and texts without spaces between words."""
+"""Word splitting for scripts other than Latin, and texts without spaces between words."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -6,16 +6,16 @@ from functools import lru_cache
 from typing import Literal
 
 _UNSPACED = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "BOPOMOFO ")
-"""How the names of characters begin whose scripts put no space between words."""
+"""Prefixes of Unicode names of characters in scripts without spaces between words."""
 _LONGEST = 4
-"""Letters that a word of such a script has at most, on average over a corpus."""
+"""Maximum average word length in letters of such a script over a corpus."""
 _JOINERS = "\u200c\u200d"
 
 
 @lru_cache(maxsize=1 << 16)
 def _kind(character: str) -> Literal["latin", "other", "unspaced", "mark", ""]:
-    """Whose a letter or digit is: Latin, another script's, one's without spaces; a mark on the
-    letter before it; or no part of a word."""
+    """Classify a character: Latin, another script, a script without spaces, a mark on the letter
+    before it, or "" if not part of a word."""
     category, name = unicodedata.category(character)[0], unicodedata.name(character, "")
     if category == "M" or character in _JOINERS:
         return "mark"
@@ -27,7 +27,7 @@ def _kind(character: str) -> Literal["latin", "other", "unspaced", "mark", ""]:
 
 
 def other_script(texts: Iterable[str]) -> bool:
-    """True if most letters of the texts are of other scripts than Latin."""
+    """Return True if most letters of the texts are not Latin."""
     balance = 0
     for text in texts:
         if text.isascii():
@@ -39,8 +39,8 @@ def other_script(texts: Iterable[str]) -> bool:
 
 
 def script_words(text: str) -> list[str]:
-    """Words in lower case: runs of letters and digits with their marks, and each single letter of
-    a script without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese)."""
+    """Split into lowercase words: runs of letters and digits with their marks, and single letters
+    of scripts without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese)."""
     words: list[str] = []
     before = ""
     for character in text.lower():
@@ -55,10 +55,10 @@ def script_words(text: str) -> list[str]:
 
 
 def unsplit(texts: Iterable[str]) -> bool:
-    """True if most words between spaces are runs of letters of a script without spaces."""
+    """Return True if most space-separated words are runs of letters of a script without spaces."""
     letters = words = others = 0
     for text in texts:
         for word in text.split():
-            found = sum(_kind(character) == "unspaced" for character in word)
-            letters, words, others = letters + found, words + (found > 0), others + (found == 0)
+            count = sum(_kind(character) == "unspaced" for character in word)
+            letters, words, others = letters + count, words + (count > 0), others + (count == 0)
     return words > others and letters > _LONGEST * words

@@ -1,4 +1,4 @@
-"""Scores of a corpus as sums over sentences, and tests of two systems on the same sentences."""
+"""Corpus scores as sums over sentences, and significance tests of two systems."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,17 +14,17 @@ from seqattn.metrics.means import Floats
 
 Pair = tuple[str, str]
 LEVEL = 0.05
-"""Of all tests; intervals hold 1 - LEVEL."""
+"""Significance level of all tests; intervals cover 1 - LEVEL."""
 
 
 @dataclass(frozen=True)
 class SentenceCounts:
-    """A metric of a corpus as what each sentence adds to it.
+    """A corpus metric as counts per sentence.
 
     Args:
         name: such as "BLEU".
         counts: (N, C), for each sentence.
-        compute: sums of counts (C) to the score, 0 to 100.
+        compute: function from summed counts (C) to the score, 0 to 100.
         lower: True if a lower score is better.
     """
 
@@ -35,25 +35,25 @@ class SentenceCounts:
 
     @classmethod
     def of_means(cls, names: Sequence[str], values: Floats) -> "list[SentenceCounts]":
-        """Means over sentences. Args: values: (N, names)."""
+        """Create counts of means over sentences. Args: values: (N, names)."""
         ones = np.ones(len(values))
         return [cls(n, np.stack([v, ones], 1), _mean) for n, v in zip(names, values.T, strict=True)]
 
     @cached_property
     def score(self) -> float:
-        """Of the corpus."""
+        """Score of the corpus."""
         return self.compute(self.counts.sum(0).tolist())
 
     @cached_property
     def each(self) -> Floats:
-        """(N,) of each sentence by itself."""
+        """Scores (N,) of the individual sentences."""
         return np.array([self.compute(row) for row in self.counts.tolist()])
 
     @cached_property
     def influence(self) -> Floats:
-        """(N,) what each sentence adds to the score, N - 1 times (the jackknife, Tukey 1958).
+        """Return each sentence's effect on the score (N,), times N - 1 (jackknife, Tukey 1958).
 
-        Their variance over N is that of the score over corpora of N sentences.
+        Their variance / N is the variance of the score over corpora of N sentences.
         """
         rest = (self.counts.sum(0) - self.counts).tolist()
         return (len(rest) - 1) * (self.score - np.array([self.compute(row) for row in rest]))
@@ -64,7 +64,7 @@ def _mean(sums: list[float]) -> float:
 
 
 class SentenceTests(NamedTuple):
-    """p of sacrebleu's paired tests over sentences, the trained models as they are."""
+    """p-values of sacrebleu's paired tests over sentences, for fixed models."""
 
     bootstrap: float
     randomization: float
@@ -73,24 +73,24 @@ class SentenceTests(NamedTuple):
 def sentence_tests(
     systems: Mapping[str, Sequence[SentenceCounts]], resamples: int, trials: int
 ) -> dict[Pair, SentenceTests]:
-    """Paired bootstrap (Koehn 2004) and approximate randomization (Riezler and Maxwell 2005).
+    """Run paired bootstrap (Koehn 2004) and approximate randomization (Riezler and Maxwell 2005).
 
-    Of BLEU and chrF both are sacrebleu's, on counts that are means over a system's seeds. Its
-    bootstrap rejects twice as often as its level says where it does not matter which system is
-    better: it compares the absolute difference with those of resamples less their mean. Of means
-    over sentences, which often tie, they are our own, where what ties counts against a difference.
-    Where two systems differ in D sentences, no p is below 2^(1-D), that of the fewest exchanges.
+    For BLEU and chrF both are sacrebleu's, on counts averaged over a system's seeds. Its bootstrap
+    rejects twice as often as its nominal level in a two-sided test: it compares the absolute
+    difference with those of resamples minus their mean. For means over sentences, which often tie,
+    the tests are implemented here, counting ties against a difference. If two systems differ in D
+    sentences, no p-value is below 2^(1-D), that of exchanging all of them.
 
     Args:
-        systems: a metric of each seed, by name.
-        resamples, trials: of the bootstrap and of the randomization.
+        systems: the metric of each seed, by system.
+        resamples, trials: numbers for the bootstrap and the randomization.
     """
     metric = next(iter(systems.values()))[0]
     counts = {name: np.mean([one.counts for one in seeds], 0) for name, seeds in systems.items()}
     if metric.compute is _mean:
         gaps = {(a, b): (counts[a] - counts[b])[:, 0] for a, b in combinations(systems, 2)}
         return {pair: _tests_of_means(gap, resamples, trials) for pair, gap in gaps.items()}
-    found = {}
+    tests = {}
     named = [(name, rows.astype(np.float32)) for name, rows in counts.items()]
     for number, (name, rows) in enumerate(named[:-1]):
         columns = []
@@ -99,13 +99,13 @@ def sentence_tests(
             columns.append([one.p_value for one in test()[1][metric.name][1:]])  # type: ignore[union-attr]
         for (other, others), *p in zip(named[number + 1 :], *columns, strict=True):
             differing = int((rows != others).any(axis=1).sum())
-            least = min(1.0, 2.0 ** (1 - differing))  # sacrebleu's do not count what ties
-            found[name, other] = SentenceTests(*(max(least, one) for one in p))
-    return found
+            least = min(1.0, 2.0 ** (1 - differing))  # sacrebleu does not count ties
+            tests[name, other] = SentenceTests(*(max(least, one) for one in p))
+    return tests
 
 
 def _tests_of_means(gaps: Floats, resamples: int, trials: int) -> SentenceTests:
-    """Of the mean of gaps (N): sampled with replacement about itself, and with signs by chance."""
+    """Test the mean of gaps (N,): by centred bootstrap, and by random sign flips."""
     chance = np.random.default_rng(12345)  # sacrebleu's seed
     least, count = abs(gaps.sum()) * (1 - 1e-9) - 1e-9, len(gaps)
     drawn = (chance.choice(gaps, count).sum() - gaps.sum() for _ in range(resamples))
@@ -117,7 +117,7 @@ def _tests_of_means(gaps: Floats, resamples: int, trials: int) -> SentenceTests:
 
 
 class _Counted(Metric):
-    """A metric whose texts are counts already, as sacrebleu's tests ask for them."""
+    """A sacrebleu metric over precomputed counts instead of texts."""
 
     def __init__(self, metric: SentenceCounts) -> None:
         self.name, self.compute = metric.name, metric.compute

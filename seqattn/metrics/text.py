@@ -1,4 +1,4 @@
-"""What a scorer of texts is, and BLEU and chrF by sacrebleu."""
+"""Interface of text scorers, and BLEU and chrF by sacrebleu."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,20 +19,20 @@ from seqattn.metrics.scripts import unsplit
 from seqattn.metrics.significance import SentenceCounts
 
 _BY_SPACES = ("13a", "intl", "none")
-"""sacrebleu's tokenizers that find words between spaces and signs."""
+"""Tokenizers of sacrebleu that split at spaces and punctuation."""
 References = Sequence[str] | Sequence[Sequence[str]]
-"""A text for each row, or a list of texts for each row."""
+"""One text for each row, or a list of texts for each row."""
 
 
 @dataclass(frozen=True)
 class TextScore:
-    """One score of a whole corpus.
+    """A corpus score.
 
     Attributes:
         name: such as "BLEU".
         value: from 0 to 100.
-        signature: all that another must know to get the same figure.
-        interval: where 95 % of resampled corpora lie; None where that was not asked.
+        signature: all settings needed to reproduce the score.
+        interval: 95 % bootstrap interval; None if not requested.
     """
 
     name: str
@@ -42,44 +42,44 @@ class TextScore:
 
     @property
     def key(self) -> str:
-        """The name that runs log it by: `bleu` of BLEU, `rougeL` of ROUGE-L."""
+        """Name in logs: `bleu` for BLEU, `rougeL` for ROUGE-L."""
         return key_of(self.name)
 
 
 def key_of(name: str) -> str:
-    """The name that runs log a score by."""
+    """Return a score's name in logs."""
     words = re.sub(r"([A-Z][A-Z0-9]+)-?", lambda word: word[1].lower(), name)
     return words.replace(" ", "_")
 
 
 def lower_is_better(scorer: object, name: str) -> bool:
-    """Read a scorer's `lower`. Args: name: of one of its scores, or what a run logs it by."""
+    """Return True if a lower score is better. Args: name: of a score, also as logged."""
     lower = getattr(scorer, "lower", ())
     return name in lower or key_of(name) in lower
 
 
 def named(scores: Sequence[TextScore], split: str) -> dict[str, float | str]:
-    """Values and signatures as `SPLIT/KEY` and `SPLIT/KEY signature`, as a bundle keeps them."""
-    found: dict[str, float | str] = {}
+    """Return values and signatures as `SPLIT/KEY` and `SPLIT/KEY signature`, as in bundles."""
+    entries: dict[str, float | str] = {}
     for score in scores:
-        found[f"{split}/{score.key}"] = score.value
-        found[f"{split}/{score.key} signature"] = score.signature
-    return found
+        entries[f"{split}/{score.key}"] = score.value
+        entries[f"{split}/{score.key} signature"] = score.signature
+    return entries
 
 
 class Scorer(Protocol):
-    """How the outputs of a task are compared with their references."""
+    """Interface of a scorer of a task's outputs."""
 
     logged: ClassVar[tuple[str, ...]]
-    """Names of what `corpus` computes; a run logs each as `val/NAME`.
+    """Names of the scores of `corpus`; a run logs each as `val/NAME`.
 
-    A scorer of errors also has `lower`, a tuple of those of them that are better when lower.
-    Without it, higher is better.
+    A scorer of errors also has `lower`, a tuple of the names for which lower is better. Without
+    it, higher is better.
     """
 
     def corpus(self) -> Metric | MetricCollection:
-        """A metric over batches and ranks: `update(hypotheses, references)` adds some, and
-        `compute` gives a value from 0 to 100 for each name."""
+        """Return a metric over batches and ranks, with `update(hypotheses, references)` and a
+        `compute` that returns a value from 0 to 100 for each name."""
 
     def score(
         self,
@@ -87,39 +87,39 @@ class Scorer(Protocol):
         references: References,
         sources: Sequence[str] | None = None,
     ) -> list[TextScore]:
-        """Scores of a whole corpus.
+        """Score a corpus.
 
         Args:
             hypotheses: N texts.
             references: a text for each, or a list of texts.
-            sources: N texts, for scores that look at them.
+            sources: N texts, for scores that need them.
 
         Raises:
-            UserError: other numbers of hypotheses and references, or a row without a reference.
+            UserError: unequal numbers of hypotheses and references, or a row without references.
         """
 
     def sentences(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[SentenceCounts]:
-        """The scores of `score` that are compared, as what each row adds to them."""
+        """Return the scores that are compared between systems, as counts per row."""
 
 
 def doubts(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
-    """Lines on what a scorer cannot measure of these references, of its own `doubts`."""
-    found: list[str] = getattr(scorer, "doubts", lambda _: [])(references)
-    return found
+    """Return a scorer's warnings about references that it cannot measure, if it has `doubts`."""
+    warnings: list[str] = getattr(scorer, "doubts", lambda _: [])(references)
+    return warnings
 
 
 @dataclass(frozen=True)
 class TextScorer:
-    """How texts are compared.
+    """BLEU and chrF.
 
     Args:
-        tokenize: sacrebleu's tokenizer: `13a` for plain text, `none` for text that is tokenised.
-        lowercase: whether case is ignored.
+        tokenize: sacrebleu's tokenizer: `13a` for plain text, `none` for tokenised text.
+        lowercase: ignore case.
 
     Raises:
-        UserError: for a tokenizer that sacrebleu does not know.
+        UserError: sacrebleu has no such tokenizer.
     """
 
     logged: ClassVar[tuple[str, ...]] = ("bleu", "chrF")
@@ -139,12 +139,12 @@ class TextScorer:
     @property
     def metrics(self) -> tuple[tuple[str, BLEU | CHRF], ...]:
         """BLEU (Papineni et al. 2002; Post 2018, arXiv 1804.08771) and chrF (Popović 2015)."""
-        # force: text that is tokenised on purpose needs no warning
+        # force: no warning about deliberately tokenised text
         bleu = BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True)
         return ("BLEU", bleu), ("chrF", CHRF(lowercase=self.lowercase))
 
     def doubts(self, references: Iterable[Sequence[str]]) -> list[str]:
-        """Say where BLEU takes whole texts for words, and what to set."""
+        """Return a warning, with a setting, if BLEU would treat complete texts as words."""
         if self.tokenize not in _BY_SPACES or not unsplit(chain.from_iterable(references)):
             return []
         return [
@@ -162,7 +162,7 @@ class TextScorer:
         references: References,
         sources: Sequence[str] | None = None,
     ) -> list[TextScore]:
-        """BLEU and chrF; see `Scorer.score`."""
+        """Return BLEU and chrF; see `Scorer.score`."""
         if not hypotheses:
             raise UserError("there must be a text to score, there is none")
         # sacrebleu wants the first reference of every row, then the second, None where a row
@@ -177,7 +177,7 @@ class TextScorer:
     def sentences(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[SentenceCounts]:
-        """BLEU and chrF; see `Scorer.sentences`."""
+        """Return BLEU and chrF; see `Scorer.sentences`."""
         streams = [list(row) for row in zip_longest(*references)]
         return [
             SentenceCounts(
@@ -194,10 +194,10 @@ def _score_of_counts(metric: BLEU | CHRF, counts: list[float]) -> float:
 
 
 def reference_lists(references: References, count: int) -> list[list[str]]:
-    """Each row's references as a list.
+    """Return each row's references as a list.
 
     Raises:
-        UserError: there are not `count` rows, or one has no reference.
+        UserError: there are not `count` rows, or one has no references.
     """
     rows = [[row] if isinstance(row, str) else list(row) for row in references]
     if len(rows) != count:
@@ -208,7 +208,7 @@ def reference_lists(references: References, count: int) -> list[list[str]]:
 
 
 class CorpusScores(Metric):
-    """BLEU and chrF of a corpus that arrives in batches and on several ranks, as sacrebleu's."""
+    """sacrebleu's BLEU and chrF of a corpus, accumulated over batches and ranks."""
 
     full_state_update = False
     bleu: Tensor
@@ -224,25 +224,25 @@ class CorpusScores(Metric):
             self.add_state(name, default=zeros, dist_reduce_fx="sum")
 
     def update(self, hypotheses: Sequence[str], references: References) -> None:
-        """Adds line-aligned texts, with one reference or several each."""
+        """Add line-aligned texts, with one reference or several each."""
         rows = reference_lists(references, len(hypotheses))
-        if not rows:  # of a batch beyond the sentences that are scored
+        if not rows:  # a batch without scored sentences
             return
         for name, score in zip(self.scores, self.scorer.sentences(hypotheses, rows), strict=True):
             counts = getattr(self, name)
             counts += torch.from_numpy(score.counts.sum(0)).to(counts.device)
 
     def compute(self) -> dict[str, Tensor]:
-        """`bleu` and `chrF` from 0 to 100."""
+        """Return `bleu` and `chrF`, from 0 to 100."""
         sums = {name: getattr(self, name).tolist() for name in self.scores}
         return {name: torch.tensor(one.compute(sums[name])) for name, one in self.scores.items()}
 
 
 def sentence_chrf(hypothesis: str, references: Sequence[str]) -> float:
-    """sacrebleu's chrF (Popović 2015) of one text, from 0 to 100. Args: references: one or more."""
+    """Return sacrebleu's chrF (Popović 2015) of one text, from 0 to 100."""
     return float(CHRF().sentence_score(hypothesis, list(references)).score)
 
 
 def sentence_bleu(hypothesis: str, references: Sequence[str]) -> float:
-    """sacrebleu's smoothed BLEU of one text, from 0 to 100. Args: references: one or more."""
+    """Return sacrebleu's smoothed BLEU of one text, from 0 to 100."""
     return float(BLEU(effective_order=True).sentence_score(hypothesis, list(references)).score)
