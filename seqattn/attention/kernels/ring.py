@@ -62,8 +62,8 @@ class RingKernel(SoftmaxKernel):
         group = split_group()
         if group is None or group.size() == 1:
             return super()._attend(q, keys, values, mask, position, need_weights, slots)
-        whole = mask.extra is not None or self.watched or self.written_out
-        assert not whole, "masks of your own, capture and other weights need whole sequences"
+        unsplit = mask.extra is not None or self.watched or self.written_out
+        assert not unsplit, "masks of your own, capture and other weights need whole sequences"
         real = mask.real
         if real is None:
             real = torch.ones(len(q), q.shape[2], dtype=torch.bool, device=q.device)
