@@ -143,7 +143,7 @@ def test_a_sentence_whose_layers_are_all_left_out_is_as_it_was_embedded():
 def test_layers_are_left_out_as_often_as_asked_for_each_sentence():
     stack = make_transformer(layer_drop=0.3).train().encoder
     x, output = torch.zeros(3000, 2, 1), torch.ones(3000, 2, 1)
-    kept = stack.kept(x, output)
+    kept = stack.drop_layer(x, output)
     assert torch.equal(kept[:, 0], kept[:, 1])
     assert 0.67 < kept.mean() < 0.73
 

@@ -187,7 +187,7 @@ def test_settings_that_a_step_depends_on_must_be_those_of_before(corpus, trained
     key = word.partition("=")[0]
     words = [w for w in words_of(corpus, trained) if not w.startswith(f"{key}=")]
     with pytest.raises(UserError, match="holds a run with") as told:
-        phase_of(checked_training(*words, word).settled())
+        phase_of(checked_training(*words, word).resolved())
     shapes = word.startswith(("attention", "tokenizer"))
     others = "" if shapes else f"go on with others by resume={trained}, "
     assert str(told.value) == (
@@ -218,7 +218,7 @@ def test_other_settings_are_free(corpus, trained, word, place):
     key = word.partition("=")[0]
     dropped = ("generation.beam_size",) if key == "generation" else ()
     words = [w for w in words_of(corpus, trained) if w.partition("=")[0] not in (key, *dropped)]
-    assert phase_of(checked_training(*words, word).settled()) == place
+    assert phase_of(checked_training(*words, word).resolved()) == place
 
 
 def test_what_cannot_go_on_is_refused(capfd, corpus, trained, tmp_path):
@@ -237,7 +237,7 @@ def test_what_cannot_go_on_is_refused(capfd, corpus, trained, tmp_path):
 def test_ranks_that_torchrun_starts_again_go_on_whatever_was_asked(corpus, trained, monkeypatch):
     asked = checked_training(*words_of(corpus, trained, "resume=false"))
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert phase_of(asked.settled()) == "finished"
+    assert phase_of(asked.resolved()) == "finished"
 
 
 def test_the_lock_of_a_process_that_has_died_holds_nothing(capfd, corpus, trained):

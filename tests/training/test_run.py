@@ -216,11 +216,11 @@ def test_a_run_that_diverges_twice_stops(capfd, corpus, tmp_path, monkeypatch):
 
 
 def test_settings_say_the_precision_and_how_many_ranks_were_started(monkeypatch):
-    alone = checked_training("trainer=cpu").settled()
+    alone = checked_training("trainer=cpu").resolved()
     assert alone.settings["trainer"]["precision"] == alone.trainer.precision == 32
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.setenv(name, "2")
-    started = checked_training("trainer=cpu", "run_dir=x").settled()
+    started = checked_training("trainer=cpu", "run_dir=x").resolved()
     assert started.settings["trainer"]["devices"] == started.trainer.devices == 2
 
 
