@@ -142,15 +142,12 @@ class GrowingCache:
         most = int(needed.sum(dim=1).max())
         if 4 * most > 3 * self._used:
             return
-        retained = (
-            (~needed).byte().argsort(dim=1, stable=True)[:, :most]
-        )  # (B, M), needed ones first
+        # (B, M), needed ones first
+        retained = (~needed).byte().argsort(dim=1, stable=True)[:, :most]
         tokens = tokens.expand_as(needed).gather(1, retained)
         self._slots = BeamSlots(ancestry.take_along_dim(retained[:, None], dim=2), tokens)
-        self._keys, self._values = (
-            _gathered(self._keys, retained),
-            _gathered(self._values, retained),
-        )
+        self._keys = _gathered(self._keys, retained)
+        self._values = _gathered(self._values, retained)
 
     def reorder(self, index: Tensor) -> None:
         if self._slots is not None:

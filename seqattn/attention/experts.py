@@ -145,9 +145,8 @@ class MixtureOfAttention(KernelAttention):
             # differentiate through the normalisation, so that the mean stays a distribution
             counted = counted / counted.sum(dim=-1, keepdim=True).clamp(min=1e-30)
             weights = (weights * counted.transpose(1, 2)[..., None]).sum(dim=1)
-        if (
-            self.training
-        ):  # even if not collected: a recomputed layer must repeat the same operations
+        # even if not collected: a recomputed layer must repeat the same operations
+        if self.training:
             loss = self._auxiliary(routes, mask.real_queries)
             if self.collector is not None:
                 self.collector(loss)

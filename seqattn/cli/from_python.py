@@ -1,7 +1,6 @@
 """Training from Python, with overrides of the command line or plain values by key."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,16 @@ from seqattn.training.run_directory import remove_empty
 def train_from(words: Sequence[str], values: Mapping[str, Any]) -> TrainingResult:
     """Train with overrides and plain values by key, see `seqattn.train`."""
     overrides = [*words, *(f"{key}={_word(value, key)}" for key, value in values.items())]
-    with ExitStack() as stack:
-        created = register_resolvers()
+    created = register_resolvers()
+    try:
         settings = _settings(overrides)
-        for place in created.values():  # removed if they stay empty
-            stack.callback(remove_empty, Path(place))
         if settings["find_lr"]:
             raise UserError("find_lr=true is for the command line: python train.py find_lr=true")
         result: TrainingResult = build_verb(verb_class("train"), settings).run()
         return result
+    finally:
+        for directory in created.values():
+            remove_empty(Path(directory))
 
 
 def _settings(overrides: Sequence[str]) -> dict[str, Any]:

@@ -80,9 +80,8 @@ class DeBERTaLayer(Position):
 
     def __init__(self, stack: Stack, shared: DeBERTaPosition, heads: int) -> None:
         super().__init__(stack)
-        self._shared = (
-            shared,
-        )  # in a tuple, so that its parameters are not registered with the layer
+        # in a tuple, so that its parameters are not registered with the layer
+        self._shared = (shared,)
         self.key = Linear(stack.dim, heads * stack.head_dim, bias=False)
         self.query = Linear(stack.dim, heads * stack.head_dim)
         for projection in (self.key, self.query):

@@ -89,9 +89,8 @@ class MadeFrom(BaseModel):
             for one in (self, other)
         )
         changed = [key for key in sorted(here | there) if here.get(key) != there.get(key)]
-        classes = tuple(
-            key.removesuffix(TARGET) for key in changed if key.endswith(f".{TARGET}")
-        )  # its keys follow from the class
+        # other keys follow from the class
+        classes = tuple(key.removesuffix(TARGET) for key in changed if key.endswith(f".{TARGET}"))
         words = [
             f"{key.removesuffix(f'.{TARGET}')}={_typed(here.get(key))}"
             for key in changed

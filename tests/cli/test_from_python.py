@@ -34,6 +34,7 @@ def test_words_and_plain_values_are_those_of_the_command(corpus, tmp_path):
         ([], {"model.dim": "3"}, "model.dim must be a whole number"),
         ([], {"data": object()}, "data must be a plain value, got a object"),
         (["find_lr=true"], {}, "find_lr=true is for the command line"),
+        (["~seed"], {}, "seed must be given"),
         ([], {"resume": "nowhere"}, "resume=nowhere is no run"),
     ],
 )

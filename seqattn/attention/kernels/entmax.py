@@ -67,9 +67,8 @@ class EntmaxKernel(WeightedKernel):
     def weights(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         if not torch.is_autocast_enabled(q.device.type):
             return super().weights(q, keys, mask, position)
-        with torch.autocast(
-            q.device.type, enabled=False
-        ):  # rounded scores would change the support
+        # rounded scores would change the support
+        with torch.autocast(q.device.type, enabled=False):
             return super().weights(wide(q), wide(keys), mask, position).to(q.dtype)
 
     def normalise(self, scores: Tensor) -> Tensor:

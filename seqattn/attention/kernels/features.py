@@ -116,9 +116,8 @@ def orthogonal_draw(features: int, head_dim: int, seed: Seed) -> Tensor:
     for _ in range(-(-features // head_dim)):
         normal = torch.randn(head_dim, head_dim, generator=source, dtype=torch.float64)
         rotation, triangle = torch.linalg.qr(normal)
-        rotation = (
-            rotation * triangle.diagonal().sign()
-        )  # makes the distribution of rotations uniform
+        # makes the distribution of rotations uniform
+        rotation = rotation * triangle.diagonal().sign()
         lengths = torch.randn(head_dim, head_dim, generator=source, dtype=torch.float64).norm(dim=1)
         blocks.append(rotation.T * lengths[:, None])
     return torch.cat(blocks)[:features].float()

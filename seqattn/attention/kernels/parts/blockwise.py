@@ -157,9 +157,8 @@ class BlockwiseKernel(SoftmaxKernel):
             return super()._attend(q, keys, values, mask, position, slots=slots)
         short = steps <= self.dense_up_to
         if short or self.watched or mask.extra is not None:
-            if (
-                mask.real is not None
-            ):  # positions as in blocks, which also skip padding between tokens
+            # positions as in blocks, which also skip padding between tokens
+            if mask.real is not None:
                 places = (mask.real.long().cumsum(dim=1) - 1).clamp(min=0)
                 mask = replace(mask, query_positions=places, key_positions=places)
             if short:

@@ -144,9 +144,8 @@ class Table(Layout):
 
     def keys(self, x: Tensor) -> Tensor:
         rows, heads, _, width = x.shape
-        cut = F.pad(
-            x.unflatten(2, (-1, self.size)), (0, 0, 0, 0, 0, 1)
-        )  # a block of zeros for none
+        # a block of zeros for none
+        cut = F.pad(x.unflatten(2, (-1, self.size)), (0, 0, 0, 0, 0, 1))
         starts = torch.arange(rows * heads, device=x.device).view(rows, 1, heads, 1)
         index = starts * cut.shape[2] + self.blocks[:, :, None]  # (B, P, X, k)
         selected = cut.flatten(3).flatten(0, 2).index_select(0, index.flatten())

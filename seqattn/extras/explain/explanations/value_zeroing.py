@@ -129,9 +129,8 @@ def _distances(attention: nn.Module, keys: int, batch: int, run: Run) -> Tensor:
         retained = F.one_hot(places, keys).logical_not().repeat_interleave(batch, dim=0)
         with _zeroed(attention, retained):
             outputs = F.normalize(run(len(places)), dim=-1).unflatten(0, (-1, batch))
-        distances_by_key.append(
-            (outputs - plain).square().sum(dim=-1) / 2
-        )  # 1 - cos, exact where it is small
+        # 1 - cos, exact where it is small
+        distances_by_key.append((outputs - plain).square().sum(dim=-1) / 2)
     distances = torch.cat(distances_by_key).permute(1, 2, 0)  # (keys, B, Q) -> (B, Q, keys)
     rounding = (8 * torch.finfo(distances.dtype).eps) ** 2
     return distances.masked_fill(distances < rounding, 0.0)
