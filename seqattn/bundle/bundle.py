@@ -134,7 +134,17 @@ class Bundle(ABC):
     def answer_lines(
         self, pairs: Asked, search: Choice, count: int, progress: Progress | None
     ) -> list[dict[str, Any]]:
-        """Return answers to questions as plain values by name, at most `count` for each."""
+        """Return answers to questions as plain values by name.
+
+        Args:
+            pairs: questions, each with its context.
+            search: the search, which already gives `count` answers if it can.
+            count: number of answers to each question that were requested.
+            progress: called after each batch.
+
+        Raises:
+            UserError: the bundle cannot give so many.
+        """
 
     @abstractmethod
     def look(self, text: str, context: str, target: str | None, heads: bool) -> "Look":
