@@ -1,17 +1,18 @@
-"""`seqattn VERB ...`, or `python -m seqattn VERB ...`; help imports neither Hydra nor torch."""
+"""`seqattn SUBCOMMAND ...` or `python -m seqattn ...`; help imports neither Hydra nor torch."""
 
 import sys
 from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `seqattn VERB [name=value ...]` and return the exit code."""
+    """Run `seqattn SUBCOMMAND [key=value ...]` and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         from seqattn.cli.help_page import verbs
 
         lines = "\n".join(f"  {name:<13} {about}" for name, about in verbs().items())
-        print(f"usage: seqattn VERB [name=value ...]\n\n{lines}\n\nseqattn VERB --help says more.")
+        print(f"usage: seqattn SUBCOMMAND [key=value ...]\n\n{lines}\n")
+        print("Run seqattn SUBCOMMAND --help for details.")
         return 0
     from seqattn.cli.main import run_verb  # Hydra takes a quarter of a second to import
 

@@ -77,12 +77,12 @@ def check(target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     hints = parameters(target)
     for name, value in arguments.items():
         hint = hints.get(name, Any)
-        takes = in_words(hint)
+        takes = in_words(hint) or "a config node of a matching class"
         if not _accepts(hint, value):
             function = getattr(value, "func", None)  # what a factory calls
             kind = getattr(function, "__name__", type(value).__name__)
             came = shown(value) if isinstance(value, _WRITTEN) else f"a {kind}"
-            raise BadValue(name, f"must be {takes or 'a choice with keys of its own'}, got {came}")
+            raise BadValue(name, f"must be {takes}, got {came}")
 
 
 @cache
@@ -125,7 +125,7 @@ def in_words(hint: Any) -> str:
         return f"one of {', '.join(map(str, parts))}"
     if origin in (list, tuple, Sequence):
         if get_origin(parts[0]) is Literal:
-            return f"a list of some of {', '.join(map(str, get_args(parts[0])))}"
+            return f"a list of values from {', '.join(map(str, get_args(parts[0])))}"
         fixed = f"{len(parts)} " if origin is tuple and ... not in parts else ""
         inner = get_args(parts[0])[0] if get_origin(parts[0]) is Annotated else parts[0]
         plain = all(part is ... or in_words(part) for part in parts)

@@ -33,7 +33,7 @@ class Shape:
         ({"activation": "tanh"}, "activation must be one of relu, gelu, got 'tanh'"),
         ({"betas": [0.9]}, "betas must be a list of 2 numbers, got [0.9]"),
         ({"lengths": [1, 0]}, "lengths must be a list of whole numbers or null, got [1, 0]"),
-        ({"kinds": ["c"]}, "kinds must be a list of some of a, b or null, got ['c']"),
+        ({"kinds": ["c"]}, "kinds must be a list of values from a, b or null, got ['c']"),
         ({"dropout": 1}, "dropout must be a number of at least 0 and below 1, got 1"),
         ({"dropout": float("nan")}, "dropout must be a number"),
         (

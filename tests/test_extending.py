@@ -176,7 +176,9 @@ def test_a_training_runs(command, home, tmp_path, capfd):
 
 def test_a_position_that_reads_queries_is_refused(home):
     words = ("attention=cosine", "position=deberta")
-    with pytest.raises(UserError, match="attention=cosine cannot use position=deberta; it takes"):
+    with pytest.raises(
+        UserError, match="attention=cosine does not support position=deberta; choose from"
+    ):
         checked_training(f"hydra.searchpath=[file://{home}/conf]", *words)
 
 

@@ -56,16 +56,16 @@ class Abilities:
 
 # laws that conformance tests check for every attention, unless it declares an exception
 LAWS = {
-    "causality": "no output depends on a later token",
-    "padding": "real outputs do not depend on padding, on either side",
-    "cache": "token by token through the cache equals one pass",
-    "weights": "captured weights are the true ones and change no output",
-    "accounts": "weights times values, through the output projection, make up the output",
-    "blind": "a query with nothing to see gets zero context and zero gradient",
-    "gradients": "gradients agree with finite differences in float64",
-    "autocast": "runs under bfloat16 autocast, close to float32",
-    "compile": "compiles as one graph and gives the same",
-    "learning": "a tiny model learns to reverse",
+    "causality": "outputs do not depend on later tokens",
+    "padding": "outputs of real tokens do not depend on padding on either side",
+    "cache": "decoding token by token with a cache equals one full pass",
+    "weights": "captured weights are exact, and capturing changes no output",
+    "accounts": "weights times values, through the output projection, equal the output",
+    "blind": "a query without visible keys gets zero context and zero gradient",
+    "gradients": "gradients match finite differences in float64",
+    "autocast": "outputs under bfloat16 autocast are close to float32",
+    "compile": "compiles as one graph, with the same outputs",
+    "learning": "a tiny model learns to reverse sequences",
 }
 
 

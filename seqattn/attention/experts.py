@@ -84,18 +84,18 @@ class MixtureOfAttention(KernelAttention):
         super().__init__(query_dim, num_heads, 1, kernel, dropout)
         if num_experts < num_heads:
             raise UserError(
-                f"attention.num_experts must be at least num_heads ({num_heads}), which each token "
-                f"uses, got {num_experts}"
+                f"attention.num_experts must be at least attention.num_heads ({num_heads}), the "
+                f"experts of each token, got {num_experts}"
             )
         self.num_experts = num_experts
         self.balance = balance or Balance()
         width = query_dim // num_heads
         self.exceptions = {
             **self.kernel.exceptions,
-            "gradients": "the sum that gates are divided by counts as constant, as published",
+            "gradients": "gates are divided by their sum, treated as a constant, as published",
         }
         if self.abilities.shared:
-            raise UserError(f"{self.name} shares queries and keys, which experts cannot")
+            raise UserError(f"experts do not support {self.name}, which shares queries and keys")
         self.router = Linear(query_dim, num_experts, bias=False)
         self.query = Linear(query_dim, num_experts * width)
         self.key = Linear(memory_dim, width)

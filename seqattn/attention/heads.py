@@ -32,9 +32,10 @@ class KernelAttention(Attention):
     ) -> None:
         super().__init__()
         if query_dim % num_heads:
-            raise UserError(f"num_heads must divide query_dim ({query_dim}), got {num_heads}")
+            raise BadValue("num_heads", f"must divide model.dim ({query_dim}), got {num_heads}")
         if num_heads % num_kv_heads:
-            raise UserError(f"num_kv_heads must divide num_heads ({num_heads}), got {num_kv_heads}")
+            reason = f"must divide num_heads ({num_heads}), got {num_kv_heads}"
+            raise BadValue("num_kv_heads", reason)
         self.unpruned_heads, head_dim = num_heads, query_dim // num_heads
         if kept_heads is not None:
             num_heads, num_kv_heads = _counts(kept_heads, num_heads, num_heads // num_kv_heads)
@@ -42,7 +43,7 @@ class KernelAttention(Attention):
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
         self.kernel = kernel(HeadShape(num_heads, num_kv_heads, head_dim, dropout))
         if kept_heads is not None and self.kernel.unlike_heads:
-            raise UserError(f"{self.name} cannot lose heads: {self.kernel.unlike_heads}")
+            raise UserError(f"cannot prune heads of {self.name}: {self.kernel.unlike_heads}")
         self.abilities = self.kernel.abilities
         self.exceptions = self.kernel.exceptions
         self.max_length = self.kernel.max_length
@@ -68,10 +69,10 @@ def _counts(heads: Sequence[int], num_heads: int, group: int) -> tuple[int, int]
     """Return the numbers of retained query and key heads, of `num_heads` in groups of `group`."""
     if not heads or list(heads) != sorted({head for head in heads if 0 <= head < num_heads}):
         most = num_heads - 1
-        raise BadValue("kept_heads", f"must be some of 0 to {most} in their order, got {heads}")
+        raise BadValue("kept_heads", f"must be ascending numbers from 0 to {most}, got {heads}")
     sizes = set((left := Counter(head // group for head in heads)).values())
     if len(sizes) > 1:
-        reason = f"must leave as many query heads to each key head, got {list(heads)}"
+        reason = f"must keep equally many query heads per key head, got {list(heads)}"
         raise BadValue("kept_heads", reason)
     return len(heads), len(left)
 
@@ -115,9 +116,10 @@ class MultiHeadAttention(KernelAttention):
     ) -> None:
         super().__init__(query_dim, num_heads, num_kv_heads, kernel, dropout, kept_heads)
         if self.abilities.shared and num_kv_heads != num_heads:
-            raise UserError(
-                f"{self.name} shares queries and keys, so num_kv_heads must be num_heads "
-                f"({num_heads}), got {num_kv_heads}"
+            raise BadValue(
+                "num_kv_heads",
+                f"must equal num_heads ({num_heads}), as {self.name} shares queries and keys, got "
+                f"{num_kv_heads}",
             )
         head_dim = self.kernel.head_dim
         inner, width = head_dim * self.num_heads, head_dim * self.num_kv_heads
@@ -194,5 +196,5 @@ def pool_key_heads(source: nn.Module, target: nn.Module) -> None:
     own = target.state_dict()
     wrong = [name for name in own if name not in state or state[name].shape != own[name].shape]
     if wrong:
-        raise UserError(f"{wrong[0]} has a size for every key head, which cannot be pooled")
+        raise UserError(f"cannot pool {wrong[0]}: its shape depends on the number of key heads")
     target.load_state_dict(state)

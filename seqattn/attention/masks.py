@@ -226,8 +226,9 @@ def tokens_before(real: Tensor) -> Tensor | None:
     sizes = gathered(torch.tensor(real.shape, device=real.device), group)
     if (sizes != sizes[0]).any():
         raise UserError(
-            "a sequence must be split evenly, padded to a length that the ranks divide; they hold "
-            f"parts of {', '.join(' x '.join(map(str, size)) for size in sizes.tolist())}"
+            "all ranks must have parts of the same size, got "
+            f"{', '.join(' x '.join(map(str, size)) for size in sizes.tolist())}; pad sequences to "
+            "a multiple of the number of ranks"
         )
     counts = gathered(real.sum(dim=1), group)  # (ranks, B)
     return counts[: dist.get_rank(group)].sum(dim=0)[:, None]

@@ -112,8 +112,8 @@ class Architecture:
         """
         if not self.model.uses_positions and _target(self.position) is not Position:
             raise UserError(
-                f"model={self._name('model')} knows positions by its recurrence and cannot use "
-                f"position={self._name('position')}; leave it out, or set position=none"
+                f"model={self._name('model')} encodes positions by recurrence and does not support "
+                f"position={self._name('position')}; remove it, or set position=none"
             )
         factories = {slot: self._layers(slot) for slot in SLOTS}
         slots = Slots(**factories, position=self.position)
@@ -142,7 +142,7 @@ class Architecture:
                 for name, node in choices("position").items()
             }
         fitting = ", ".join(name for name, one in schemes.items() if one.hooks <= hooks)
-        return f"{attention} cannot use {position}; it takes {fitting}"
+        return f"{attention} does not support {position}; choose from {fitting}"
 
     def _layers(self, slot: str) -> list[AttentionFactory]:
         """Return a factory for each layer of a slot; unused ones are checked, too."""
@@ -154,13 +154,13 @@ class Architecture:
         if len(slots) == 1 and (own is not None or len(attentions) > 1):
             taken = ", ".join(self.taken())
             raise UserError(
-                f"model={name} has one attention; choose it as attention=NAME, of {taken}"
+                f"model={name} has one attention; set attention=NAME, choosing from {taken}"
             )
         if own is not None and slot not in slots:
             keys = " and ".join(f"attention@{other}_attention=NAME" for other in slots)
-            raise UserError(f"model={name} has no {slot}; choose attention=NAME, or {keys}")
+            raise UserError(f"model={name} has no {slot} attention; set attention=NAME, or {keys}")
         if not attentions:
-            raise UserError(f"{key} must be one choice or several, got none")
+            raise UserError(f"{key} must be one or more choices, got none")
         if not all(map(self._is_of_kind, attentions)):
             raise self._cannot_use(key)
         if slot == "cross" and own is None and len(slots) > 1:
@@ -179,8 +179,8 @@ class Architecture:
         return not isinstance(kind, type) or issubclass(kind, self.model.attention_type)
 
     def _cannot_use(self, key: str) -> UserError:
-        chosen = f"model={self._name('model')} cannot use {key}={self._name(key)}"
-        return UserError(f"{chosen}; it takes {', '.join(self.taken())}")
+        chosen = f"model={self._name('model')} does not support {key}={self._name(key)}"
+        return UserError(f"{chosen}; choose from {', '.join(self.taken())}")
 
     def taken(self) -> dict[str, list[str]]:
         """Return the shipped attentions that the model accepts, with the slots that each fits."""
@@ -202,16 +202,15 @@ class Architecture:
         which = f"attention={name}" if name != "NAME" else "this attention"
         kind = self.model.attention_type
         if not isinstance(attention, kind):
-            made = type(attention).__name__
-            raise UserError(f"{which} makes a {made}, which is no {kind.__name__}")
+            name = type(attention).__name__
+            raise UserError(f"{which} must be of type {kind.__name__}, got {name}")
         if _fitting(attention, [slot]):
             return attention
         if len(self.model.attentions) == 1:
             raise self._cannot_use("attention")
         places = " or ".join(f"attention@{s}_attention={name}" for s in _fitting(attention, SLOTS))
         raise UserError(
-            f"{which} cannot serve as {slot} attention; give it a slot that it fits: "
-            f"{places or 'it has none'}"
+            f"{which} cannot be used as {slot} attention; it fits these slots: {places or 'none'}"
         )
 
     def _name(self, group: str) -> str:
@@ -227,8 +226,8 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
     keywords = getattr(attention, "keywords", {})
     if "num_heads" not in keywords:
         raise UserError(
-            "this attention does not say its num_heads, by which cross-attention would have as "
-            "many; choose one by attention@cross_attention=NAME"
+            "this attention has no num_heads for cross-attention to copy; set "
+            "attention@cross_attention=NAME"
         )
     heads_given = {name: keywords[name] for name in HEADS if name in keywords}
     heads = {"num_kv_heads": keywords["num_heads"], **heads_given}  # where it counts no key heads

@@ -76,22 +76,24 @@ class Bundle(ABC):
         if isinstance(generation, str):
             named = choices("generation")
             if generation not in named:
-                raise UserError(f"there is no generation={generation}{nearest(generation, named)}")
+                raise UserError(
+                    f"unknown choice generation={generation}{nearest(generation, named)}"
+                )
             node = named[generation]
         if generation is None:
             node = part_of(self.config, "generation", self.path)
         if settings and not isinstance(node, Mapping):
             kind = type(node).__name__
-            raise UserError(f"a {kind} has its settings; give a name such as beam to change some")
+            raise UserError(f"cannot change settings of a {kind}; pass a name such as beam instead")
         search = build(changed(node, settings) if settings else node, "generation")
         return self._of_kind(search, "generation", "output")
 
-    def _of_kind(self, made: Any, name: str, trait: str) -> Any:
+    def _of_kind(self, part: Any, name: str, trait: str) -> Any:
         """Return a part built from a node, after checking that it fits this kind of bundle."""
         needed = getattr(self, trait)
-        if getattr(made, trait, None) != needed:
-            raise UserError(f"{name} must be of those for {needed}, got a {type(made).__name__}")
-        return made
+        if getattr(part, trait, None) != needed:
+            raise UserError(f"{name} must be one for {needed}, got a {type(part).__name__}")
+        return part
 
     def _loader(self) -> Any:
         loader = build(part_of(self.config, "loader", self.path), "loader")
@@ -110,7 +112,9 @@ class Bundle(ABC):
         Raises:
             UserError: it does not; `use` says what needs it.
         """
-        raise UserError(f"{self.path} gives {self.output}; {use} takes a bundle that gives text")
+        raise UserError(
+            f"{use} needs a bundle that outputs text, {self.path} outputs {self.output}"
+        )
 
     @abstractmethod
     def check(self) -> None:

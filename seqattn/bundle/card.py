@@ -29,21 +29,21 @@ def model_card(
     asks = 'answer("QUESTION", "CONTEXT")' if str(task).startswith("qa") else 'generate("TEXT")'
     parts = {
         "Data": [f"`data={chosen.get('data', 'NAME')}`", *_values(document.get("data"))],
-        "Figures": [*_figures(scores)] or ["None were measured."],
+        "Scores": [*_figures(scores)] or ["Not measured."],
         "Settings": [
             *(f"- `{group}={choice}`" for group, choice in chosen.items()),
-            f"- `seed={document.get('seed')}`; all others are in `config.yaml`",
+            f"- `seed={document.get('seed')}`; all other settings are in `config.yaml`",
         ],
-        "Cost": [f"- {what}: {took}" for what, took in cost.items()] or ["It was not recorded."],
+        "Training": [f"- {what}: {spent}" for what, spent in cost.items()] or ["Not recorded."],
         "Limits": [*_limits(document)],
     }
     lines = [
         "---",
-        "license: unknown  # say what others may do with it; the data's licence counts too",
+        "license: unknown  # state how others may use the model; the data's license applies, too",
         f"tags: [seqattn, {task}]",
         "---",
         f"# {name}",
-        f"A `{chosen.get('model', 'model')}` for `task={task}`, trained by seqattn "
+        f"A `{chosen.get('model', 'model')}` for `task={task}`, trained with seqattn "
         f"{__version__}. It has {own}.",
         f'```python\nimport seqattn\n\nmodel = seqattn.load("DIR")\nmodel.{asks}\n```',
         *(f"## {title}\n\n" + "\n".join(section) for title, section in parts.items()),
@@ -55,8 +55,8 @@ def _figures(scores: Mapping[str, Any]) -> Iterator[str]:
     """Yield a table of scores, with a note on those of the validation split."""
     rows = {name: value for name, value in scores.items() if not name.endswith(_SIGNATURE)}
     if rows:
-        yield "`val/` is of the validation split, by which the weights were chosen.\n"
-        yield "| figure | value | signature |\n|---|---|---|"
+        yield "`val/` scores are on the validation split, which also selected the weights.\n"
+        yield "| score | value | signature |\n|---|---|---|"
     for name, value in rows.items():
         shown, signature = value, scores.get(name + _SIGNATURE, "")
         if isinstance(value, dict):
@@ -70,12 +70,12 @@ def _limits(document: Mapping[str, Node]) -> Iterator[str]:
     loader = document.get("loader") or {}
     lengths = ("max_length", "max_source_length", "window", "max_question")
     read = [f"`{key}={loader[key]}`" for key in lengths if loader.get(key)]
-    yield "- It knows its training data alone: other subjects, styles and languages were not tried."
+    yield "- Trained only on the data above; other topics, styles and languages are untested."
     if read:
-        yield f"- It was trained on texts of at most {', '.join(read)} tokens."
+        yield f"- Trained on texts of at most {', '.join(read)} tokens."
     if not (document.get("tokenizer") or {}).get("byte_fallback"):
-        yield "- Characters that its vocabulary lacks are unknown to it."
-    yield "- Outputs can be wrong and carry the biases of the data: only the above was measured."
+        yield "- Characters that are not in its vocabulary are treated as unknown."
+    yield "- Outputs can be wrong and reflect biases in data; only the above scores were measured."
 
 
 def _values(node: Node) -> Iterator[str]:

@@ -57,22 +57,22 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
         UserError: it is not such a document, or names a type that is not allowed at its place.
     """
     document = parse_yaml(text)
-    found = document.pop("format", None) if isinstance(document, dict) else None
-    if found != FORMAT:
-        hint = "; a run's bundle is RUN/model" if str(found).startswith("seqattn run") else ""
-        raise UserError(f"it is not of the format {FORMAT!r}, it says {shown(found)}{hint}")
+    form = document.pop("format", None) if isinstance(document, dict) else None
+    if form != FORMAT:
+        hint = "; a run's bundle is RUN/model" if str(form).startswith("seqattn run") else ""
+        raise UserError(f"format must be {FORMAT!r}, got {shown(form)}{hint}")
     _check_plain(document, "")
     for name in document:
         if name not in KEPT:
-            raise UserError(f"there is no key {shown(name)}{nearest(str(name), KEPT)}")
+            raise UserError(f"unknown key {shown(name)}{nearest(str(name), KEPT)}")
     names = document.get("choices", {})
     if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
-        raise UserError("choices must give a name for each group")
+        raise UserError("choices must map each group to a name")
     if document.get("quantize") not in (None, "int8"):
         raise UserError(f"quantize must be int8 or null, got {shown(document['quantize'])}")
     for name, node in document.items():
         if isinstance(node, list) and name not in ("attention", *SLOT_NODES):
-            raise UserError(f"{name} must be one choice or value, got {shown(node)}")
+            raise UserError(f"{name} must be a single choice or value, got {shown(node)}")
     marks, config = partial(_target, trust=trust), {}
     for name, node in document.items():
         try:
@@ -97,7 +97,7 @@ def _check_plain(node: Any, place: str) -> None:
         raise UserError(f"{place} must be text, a number, true, false or null, got {shown(node)}")
     for key in node if isinstance(node, dict) else ():
         if not isinstance(key, str) or not key.isprintable():
-            raise UserError(f"{place or 'it'} has the key {shown(key)}, which is no name")
+            raise UserError(f"{place or 'the file'} has an invalid key {shown(key)}")
     each(_check_plain, node, place)
 
 
@@ -117,12 +117,12 @@ def _target(node: Node, place: str, trust: Collection[str]) -> dict[str, Node]:
     known = types_at(place)
     marks = [key for key in node if key.startswith("_")] if isinstance(node, dict) else []
     if known and node is not None and TYPE not in marks:
-        raise UserError(f"{place} must name its {TYPE}, one of {', '.join(known)}")
+        raise UserError(f"missing required key {place}.{TYPE}; choose from {', '.join(known)}")
     name: Any = node[TYPE] if TYPE in marks else None
     foreign = isinstance(name, str) and "." in name
     for key in marks:
         if key != TYPE and not (key == PARTIAL and foreign):
-            raise UserError(f"there is no key {place}.{key}")
+            raise UserError(f"unknown key {place}.{key}")
     if TYPE not in marks:
         return {}
     if foreign:
@@ -133,6 +133,5 @@ def _target(node: Node, place: str, trust: Collection[str]) -> dict[str, Node]:
             )
         return {TARGET: name, PARTIAL: node.get(PARTIAL, False)}
     if not isinstance(name, str) or name not in known:
-        wrong = f"{place} names {shown(name)}, which does not belong there"
-        raise UserError(f"{wrong}{nearest(str(name), known)}")
+        raise UserError(f"{place} does not support {shown(name)}{nearest(str(name), known)}")
     return known[name]

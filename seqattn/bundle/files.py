@@ -46,14 +46,14 @@ def write_bundle(
     document = written(config)
     sizes = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "pieces of vocabulary": tokenizer.target_size,
+        "vocabulary entries": tokenizer.target_size,
     }
     card = model_card(yaml.safe_load(document), sizes, scores, cost or {})
     _check_finite(model)
     path = user_path(path).resolve()
     is_empty = path.is_dir() and not any(path.iterdir())
     if path.exists() and not is_empty and not (path / CONFIG).is_file():
-        raise UserError(f"{path} is there already and is no bundle; name another directory")
+        raise UserError(f"{path} already exists and is not a bundle; choose another directory")
     with file_faults("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(
@@ -89,7 +89,7 @@ def _check_finite(model: nn.Module) -> None:
     for name, tensor in model.state_dict().items():
         if not tensor.isfinite().all():
             raise UserError(
-                f"the weights are not finite, {name} first: training has diverged; lower "
+                f"training has diverged: {name} has weights that are not finite; lower "
                 "optimizer.lr, or set trainer.gradient_clip_val"
             )
 
@@ -118,15 +118,15 @@ def read_config(path: Path, trust: Collection[str] = ()) -> Config:
         UserError: `path` is absent or not a bundle, or names a class that is not allowed.
     """
     if not path.is_dir():
-        raise UserError(f"there is no bundle at {path}; training writes one to RUN/model")
+        raise UserError(f"bundle {path} does not exist; training writes one to RUN/model")
     file = path / CONFIG
     if not is_file(file):
-        raise UserError(f"{path} is no bundle, {CONFIG} is not in it; give RUN/model")
+        raise UserError(f"{path} is not a bundle: {CONFIG} is missing; use RUN/model")
     trust = [trust] if isinstance(trust, str) else trust
     try:
         return read(read_bytes(file, _LARGEST).decode(), trust)
     except UnicodeDecodeError as error:
-        raise UserError(f"{file} cannot be read; the bundle is damaged: train again") from error
+        raise UserError(f"cannot read {file}: the bundle is damaged; retrain") from error
     except UserError as error:
         raise error if str(file) in str(error) else UserError(f"{file}: {error}") from error
 
@@ -142,7 +142,7 @@ def read_scores(path: Path) -> dict[str, Any]:
         return {}
     scores = read_json(file, "a bundle's scores", largest=_LARGEST)
     if not isinstance(scores, dict) or _depth(scores) > _DEEPEST:
-        raise UserError(f"{file} must hold a JSON object of numbers and texts; train again")
+        raise UserError(f"{file} must contain a JSON object of numbers and texts; retrain")
     return scores
 
 
@@ -156,7 +156,7 @@ def part_of(config: Mapping[str, Node], name: str, path: str | Path) -> Node:
     for key in name.split("."):
         if not isinstance(value, dict) or value.get(key) is None:
             file = user_path(path) / CONFIG
-            raise UserError(f"{file} lacks {name}; the bundle is damaged: train again")
+            raise UserError(f"{name} is missing in {file}: the bundle is damaged; retrain")
         value = value[key]
     return value
 

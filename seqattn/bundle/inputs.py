@@ -18,13 +18,14 @@ def several(texts: Texts) -> Sequence[str]:
     items = [texts] if isinstance(texts, str) else list(texts)
     for number, text in enumerate(items, 1):
         if not isinstance(text, str):
-            raise UserError(f"number {number:,} must be text, got {shown(text)}")
+            raise UserError(f"input {number:,} must be text, got {shown(text)}")
     return items
 
 
 def as_many(questions: Texts, contexts: Texts) -> tuple[Sequence[str], Sequence[str]]:
     """Return lists of questions and of the context of each."""
-    asked, read = several(questions), several(contexts)
-    if len(asked) != len(read):
-        raise UserError(f"each of {len(asked)} questions needs a context, got {len(read)}")
-    return asked, read
+    pairs = several(questions), several(contexts)
+    if len(pairs[0]) != len(pairs[1]):
+        counts = f"{len(pairs[0])} questions and {len(pairs[1])} contexts"
+        raise UserError(f"each question needs a context, got {counts}")
+    return pairs

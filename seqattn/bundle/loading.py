@@ -51,7 +51,7 @@ def load_bundle(
         torch.empty(1, device=device).item()  # fails on meta, which holds no values
         model.to(torch.device(device)).eval()
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device={device} cannot be used here; use device=cpu") from error
+        raise UserError(f"device={device} is not available; use device=cpu") from error
     kind = BUNDLES[architecture.model.output]
     bundle: Bundle = kind(model, tokenizer, config, read_scores(path), path)
     bundle.check()
@@ -62,10 +62,10 @@ def _joined(bundles: Sequence[Bundle]) -> TextBundle:
     """Return the first bundle as an ensemble of all."""
     first, *others = (bundle.texts("an ensemble") for bundle in bundles)
     for other in others:
-        found, needed = other.tokenizer.fingerprint, first.tokenizer.fingerprint
-        if found != needed:
+        prints = other.tokenizer.fingerprint, first.tokenizer.fingerprint
+        if prints[0] != prints[1]:
             raise UserError(
-                f"an ensemble needs one vocabulary, {other.path} has another than {first.path} "
-                f"({found}, {needed}); train both with the same data and tokenizer"
+                f"an ensemble needs a single vocabulary, but those of {other.path} and {first.path}"
+                f" differ ({', '.join(prints)}); train both with the same data and tokenizer"
             )
     return replace(first, ensemble=[other.model for other in others])

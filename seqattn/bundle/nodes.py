@@ -48,12 +48,12 @@ def build(node: Node, where: str = "") -> Any:
         takes = inspect.signature(target).parameters
     except ValueError as error:
         raise UserError(
-            f"{_join(where, TARGET)}={node[TARGET]} does not say what it takes"
+            f"{_join(where, TARGET)}={node[TARGET]} has no readable signature"
         ) from error
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
     for name in named:
         if name not in takes and not takes_all:
-            raise UserError(f"there is no key {_join(where, name)}{nearest(name, takes, where)}")
+            raise UserError(f"unknown key {_join(where, name)}{nearest(name, takes, where)}")
     kwargs = each(build, named, where)
     with keys_under(where):
         check(target, kwargs)
@@ -97,7 +97,7 @@ def _call(
     for parameter in list(inspect.signature(target).parameters.values())[len(args) :]:
         variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if parameter.default is parameter.empty and not variable and parameter.name not in kwargs:
-            raise UserError(f"{_join(where, parameter.name)} must be given")
+            raise UserError(f"missing required key {_join(where, parameter.name)}")
     with keys_under(where):
         return target(*args, **kwargs)
 
@@ -131,7 +131,7 @@ def nearest(wrong: str, options: Iterable[str], where: str = "") -> str:
     matches = difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
     if matches:
         return f"; did you mean {_join(where, matches[0])}?"
-    return f"; it takes {', '.join(options) or 'none'}"
+    return f"; choose from {', '.join(options)}" if options else f"; {where} has no keys"
 
 
 def import_path(path: str, where: str = "") -> Callable[..., Any]:
@@ -149,12 +149,12 @@ def import_path(path: str, where: str = "") -> Callable[..., Any]:
     except pydoc.ErrorDuringImport as error:
         if isinstance(error.value, UserError):  # a package of an extra is not installed
             raise error.value from None
-        raise UserError(f"{key}={path} cannot be imported: {error.value}") from error
+        raise UserError(f"cannot import {key}={path}: {error.value}") from error
     if parts[0] not in sys.modules:
-        raise UserError(f"{key}={path} cannot be imported: No module named {parts[0]!r}")
+        raise UserError(f"cannot import {key}={path}: No module named {parts[0]!r}")
     if target is None:
-        home, _, name = path.rpartition(".")
-        raise UserError(f"{key}={path}: there is no {name} in {home}")
+        module, _, name = path.rpartition(".")
+        raise UserError(f"cannot import {key}={path}: {module} has no {name}")
     if not callable(target):
         raise UserError(f"{key}={path} must name a class or a function")
     return target

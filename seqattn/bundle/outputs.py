@@ -40,7 +40,7 @@ class Outputs(ABC):
 
     def table(self) -> dict[str, str]:
         """Return the number of outputs and the speed, as rows of a table."""
-        return {self.unit: f"{len(self.texts):,} ({self.rates[self.unit]:,.1f} a second)"}
+        return {self.unit: f"{len(self.texts):,} ({self.rates[self.unit]:,.1f} per second)"}
 
     @abstractmethod
     def write(self, directory: Path) -> None:
@@ -60,7 +60,7 @@ class TextOutputs(Outputs):
         return {**super().rates, "tokens": self.tokens / self.seconds}
 
     def table(self) -> dict[str, str]:
-        tokens = f"{self.tokens:,} ({self.rates['tokens']:,.0f} a second)"
+        tokens = f"{self.tokens:,} ({self.rates['tokens']:,.0f} per second)"
         return {**super().table(), "target tokens": tokens}
 
     def write(self, directory: Path) -> None:
@@ -106,7 +106,7 @@ class Answers(Outputs):
 
     def table(self) -> dict[str, str]:
         unanswered = sum(not answered.answers for answered in self.ranked)
-        return {**super().table(), "left unanswered": f"{unanswered:,}"}
+        return {**super().table(), "unanswered": f"{unanswered:,}"}
 
     def write(self, directory: Path) -> None:
         """Write the files that the official scorer reads, and all answers."""

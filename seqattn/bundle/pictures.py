@@ -38,14 +38,14 @@ def look_at_text(bundle: TextBundle, text: str, target: str | None, heads: bool)
     lines = [f"source:    {text}", f"{said}:    {output}"]
     windows = len(bundle.encode([text])[0])
     if windows > 1:
-        lines.append(f"windows:   {windows}, of which the pictures show number {window + 1}")
+        lines.append(f"windows:   {windows}, number {window + 1} plotted")
     words = heatmaps.alignment
     if words is not None and words.links:
         pairs = zip(words.target, words.links, strict=True)
         links = ", ".join(f"{target} ← {words.source[place]}" for target, place in pairs)
-        lines += [f"looked at: {links}", f"alignment: {words.pharaoh()}"]
+        lines += [f"attention: {links}", f"alignment: {words.pharaoh()}"]
     if heatmaps.without:
-        lines.append(f"no weights: {', '.join(heatmaps.without)} attention mixes without them")
+        lines.append(f"no weights: {', '.join(heatmaps.without)} attention computes none")
     return Look(lines, heatmaps.figures)
 
 
@@ -74,13 +74,13 @@ def draw_text(
         UserError: all tokens are to be shown and a figure cannot hold them, or the text is empty.
     """
     if not text.strip():
-        raise UserError('text must hold some words: text="A dog runs."')
+        raise UserError('text is empty; set text="A dog runs."')
     tokenizer = bundle.tokenizer
     source, target = bundle.encode([text])[0][window], tokenizer.encode_target([output])[0]
     for name, ids in (("text", source), ("target", target)):
         if most is None and len(ids) > _LONGEST:
             raise UserError(
-                f"{name} has {len(ids):,} tokens and a picture shows at most {_LONGEST}; shorten it"
+                f"{name} has {len(ids):,} tokens, but a plot shows at most {_LONGEST}; shorten it"
             )
     sides = (
         Sentence(source, tokenizer.source_pieces(source, None if window else text)),

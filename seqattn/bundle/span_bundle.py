@@ -82,5 +82,5 @@ class SpanBundle(Bundle):
         from seqattn.bundle.pictures import look_at_question  # Matplotlib takes a second to import
 
         if target is not None:
-            raise UserError("this bundle answers by spans and writes nothing; leave target out")
+            raise UserError("this bundle answers with spans and generates no text; remove target")
         return look_at_question(self, text, context, heads)

@@ -156,7 +156,7 @@ class TextBundle(Bundle):
 
     def rows(self, table: Any, split: str) -> base.Texts:
         if "target" not in table.column_names:
-            raise UserError(f"the {split} split has no references to score against")
+            raise UserError(f"split {split} has no references to score against")
         return base.Texts.of(table)
 
     def outputs(
@@ -182,7 +182,7 @@ class TextBundle(Bundle):
         self, pairs: Asked, search: Choice, count: int, progress: Progress | None
     ) -> list[dict[str, Any]]:
         if count > 1:
-            raise UserError("this bundle writes one answer to a question; leave n_best out")
+            raise UserError("this bundle generates one answer per question; remove n_best")
         rows = base.Texts([question_source(*pair) for pair in pairs], [], [], None)
         return [{"answer": text} for text in self.outputs(rows, search, progress).texts]
 

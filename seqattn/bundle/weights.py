@@ -57,7 +57,7 @@ def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies)
             that are not finite.
     """
     if not file.is_file():
-        raise UserError(f"{file} is not there; the bundle is incomplete: train again")
+        raise UserError(f"{file} does not exist: the bundle is incomplete; retrain")
     try:
         with file.open("rb") as content:
             start = content.read(8)
@@ -72,11 +72,11 @@ def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies)
             read = {name: _read(tensors, name, scales) for name in shapes}
     except (SafetensorError, OSError, _Wrong) as error:
         reason = str(error).split("\n")[0]
-        raise UserError(f"{file} cannot be read ({reason}); copy it anew or train again") from error
+        raise UserError(f"cannot read {file} ({reason}); copy it again or retrain") from error
     for name, tensor in sorted(read.items()):
         # as the model holds them: float8 has no `isfinite`, and float64 may be beyond float32
         if not (tensor.is_floating_point() and tensor.float().isfinite().all()):
-            raise UserError(f"{file} holds what are no finite numbers, in {name}; train again")
+            raise UserError(f"{file} has values in {name} that are not finite numbers; retrain")
     model = architecture.build(vocabulary)
     model.load_state_dict(read, strict=False)  # a table that is shared is stored once
     return model
@@ -89,7 +89,7 @@ def _read(tensors: Any, name: str, scales: set[str]) -> Tensor:
         return tensor
     scale = tensors.get_tensor(name + _SCALE)
     if tensor.dtype != torch.int8 or tensor.dim() != 2 or scale.shape != (len(tensor), 1):
-        raise _Wrong(f"{name} and {name}{_SCALE} are no int8 matrix with a scale for each row")
+        raise _Wrong(f"{name} and {name}{_SCALE} are not an int8 matrix with row scales")
     return Rounded(tensor, scale).matrix
 
 
@@ -110,23 +110,23 @@ def _check(
         _Wrong: they differ.
     """
     if sum(architecture.model.attentions.values()) > len(shapes):
-        raise _Wrong(f"it holds {len(shapes)} tensors, fewer than the model has layers")
+        raise _Wrong(f"it has {len(shapes)} tensors, fewer than the model has layers")
     try:
         with unallocated():
             sketch = architecture.build(vocabulary)
     except RuntimeError as error:  # a size beyond what numbers can count
-        raise _Wrong(f"the model cannot be made: {error}") from error
+        raise _Wrong(f"cannot build the model: {error}") from error
     tables = [*sketch.parameters(), *sketch.buffers()]
     needed = sum(tensor.numel() * tensor.element_size() for tensor in tables)
     if needed > 2 * size + _SPARE:
-        raise _Wrong(f"the model takes {needed:,} bytes and it has {size:,}")
+        raise _Wrong(f"the model needs {needed:,} bytes, it has {size:,}")
     state: dict[str, Tensor] = sketch.state_dict(keep_vars=True)
     for name in shapes.keys() - state.keys():
-        raise _Wrong(f"it holds {name}, which the model has not")
+        raise _Wrong(f"unexpected tensor {name}")
     held = {id(state[name]) for name in shapes}
     for name, tensor in state.items():
         if id(tensor) not in held:
-            raise _Wrong(f"it lacks {name}")
+            raise _Wrong(f"missing tensor {name}")
         shape = shapes.get(name, tuple(tensor.shape))
         if shape != tuple(tensor.shape):
-            raise _Wrong(f"{name} is {shape} in it and {tuple(tensor.shape)} in the model")
+            raise _Wrong(f"{name} is {shape}, but {tuple(tensor.shape)} in the model")

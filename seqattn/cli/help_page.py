@@ -35,19 +35,19 @@ def help_page(verb: str, arguments: Sequence[str], conf: Path = CONF) -> str:
     script = sys.argv[0].endswith(".py") and not sys.argv[0].endswith("__main__.py")
     about, _, examples = _header(conf / f"{verb}.yaml").partition("\n\n")
     parts = [
-        f"usage: {f'python {sys.argv[0]}' if script else f'seqattn {verb}'} [name=value ...]",
+        f"usage: {f'python {sys.argv[0]}' if script else f'seqattn {verb}'} [key=value ...]",
         about,
         examples,
-        "\n".join(("Parts to choose, with the usual choice:", *choices)) if choices else "",
-        f"Keys and their values:\n{_keys(conf / f'{verb}.yaml')}",
+        "\n".join(("Config groups, with default and choices:", *choices)) if choices else "",
+        f"Keys and default values:\n{_keys(conf / f'{verb}.yaml')}",
     ]
     for group, name in (word.split("=", 1) for word in arguments if "=" in word):
         file = next((file for file in _files(group, folders) if file.stem == name), None)
         if file is not None:
             parts.append(f"{group}={name}:\n{_text(file).strip()}")
     parts.append(
-        "--help with GROUP=CHOICE shows the keys of a choice, --cfg job every key with its value,\n"
-        "--hydra-help the other options. -m runs every combination of values with commas."
+        "--help GROUP=CHOICE shows the keys of a choice, --cfg job all keys with their values,\n"
+        "--hydra-help the other options. -m runs all combinations of comma-separated values."
     )
     return "\n\n".join(part for part in parts if part)
 
@@ -98,5 +98,5 @@ def _files(group: str, folders: Sequence[Path]) -> list[Path]:
 
 def _names(group: str, folders: Sequence[Path]) -> str:
     if "@" in group:
-        return f"as {group.partition('@')[0]}"
+        return f"same as {group.partition('@')[0]}"
     return ", ".join(file.stem for file in _files(group, folders))

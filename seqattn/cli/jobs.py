@@ -95,7 +95,7 @@ def _read(file: Path, kind: type[Any]) -> Any:
         return kind()
     content = read_json(file, "JSON") if file.suffix == ".json" else read_yaml(file)
     if not isinstance(content, kind):
-        raise UserError(f"{file} cannot be read; remove its run, or name another run_dir")
+        raise UserError(f"cannot read {file}; remove its run, or choose another run_dir")
     return content
 
 

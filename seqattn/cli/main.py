@@ -71,9 +71,9 @@ def run_verb(
     except Exception as error:
         line = in_words(error, bool(jobs.started))
         if jobs.failed:
-            line = f"jobs {', '.join(jobs.failed)} failed, see above"
+            line = f"jobs {', '.join(jobs.failed)} failed (messages above)"
         if line is None:
-            rendezvous.refuse(f"another rank has failed: {error!r}")  # so that none waits
+            rendezvous.refuse(f"another rank failed: {error!r}")  # so that none waits
             raise
         return report_error(line)
     return 0
@@ -147,7 +147,7 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
 
     def refuse(message: str) -> Any:
         options = ", ".join(names[0] for names in (*_FLAGS, *_VALUED, ("--info",)))
-        raise UserError(f"{message}; the options are: --help, {options}")
+        raise UserError(f"{message}; choose from --help, {options}")
 
     parser.error = refuse  # type: ignore[method-assign]
     overrides = parser.parse_intermixed_args(arguments).overrides
@@ -177,7 +177,7 @@ def _job(task: Action, jobs: _Jobs) -> Action:
                 single = HydraConfig.get().mode is not RunMode.MULTIRUN
                 place = f"resume={job_dir()}" if single else f"run_dir={job_dir().parent}"
                 again = "run the same command" if has_place else f"add {place}"
-                report(f"{stop}; {again} to go on", stop.code)
+                report(f"{stop}; {again} to resume", stop.code)
             if is_orphaned():
                 os._exit(stop.code)  # joblib would start another job unnoticed
             raise SystemExit(stop.code) from None

@@ -30,7 +30,7 @@ def action_of(verb: str) -> Action:
         UserError: there is no such verb, or an extra that it needs is not installed.
     """
     if not re.fullmatch(r"\w+", verb) or not (CONF / f"{verb}.yaml").is_file():
-        raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(verbs())}")
+        raise UserError(f"unknown subcommand {verb}; choose from {', '.join(verbs())}")
     extra = extra_of(verb)
     waiting = [extra] if extra else []
     while waiting:
@@ -38,7 +38,7 @@ def action_of(verb: str) -> Action:
         try:
             waiting += import_module(name).NEEDS
         except ModuleNotFoundError as error:
-            raise UserError(f"{name} is not installed, and {verb} needs it") from error
+            raise UserError(f"{verb} needs {name}, which is not installed") from error
     if verb == "train":
         return train
     return partial(_run_over_trainings if "train" in bases(verb) else _run, verb)
@@ -71,8 +71,8 @@ def train(config: DictConfig) -> float | None:
         several = HydraConfig.get().mode == RunMode.MULTIRUN
         if several and isinstance(settings["resume"], str) and settings["resume"] != "auto":
             raise UserError(
-                f"resume={settings['resume']} goes on with one run, and each job of a multirun "
-                "has its own; leave one of resume and -m out"
+                f"resume={settings['resume']} and -m are mutually exclusive, as each job of a "
+                "multirun has its own run"
             )
         if several:
             settings["sweep"] = run_dir.parent.name

@@ -52,7 +52,7 @@ def in_words(error: Exception, started: bool) -> str | None:
     if isinstance(error, BrokenPipeError):
         return None  # the reader has closed the pipe
     if isinstance(error, YAMLError):
-        return f"a configuration is no YAML: {' '.join(str(error).split())}"
+        return f"a config file is not valid YAML: {' '.join(str(error).split())}"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, HydraException | OmegaConfBaseException):
@@ -61,7 +61,7 @@ def in_words(error: Exception, started: bool) -> str | None:
         return "a choice must be a name, or a list of names; see --help for the choices"
     if isinstance(error, ValueError) and not started:
         none = "NoneType" in str(error)
-        hint = "; name a choice, or write [] where there may be none (logger=[])" if none else ""
+        hint = "; choose a name, or [] for none where allowed (logger=[])" if none else ""
         return f"{error}{hint}"
     return None
 
@@ -103,9 +103,9 @@ def _worded(error: BaseException) -> str | None:
         return _unknown_choice(error)
     if isinstance(error, OverrideParseException):
         return (
-            f"cannot read the argument {error.override!r}: write name=value, the value in quotes "
-            "within quotes where it holds commas, brackets, quotes, spaces or any of ~ = # ; & or "
-            "letters beyond ASCII, as 'data.root=\"~/mine\"'"
+            f"cannot parse the argument {error.override!r}; write key=value, and quote values that "
+            "contain commas, brackets, quotes, spaces, non-ASCII letters or any of ~ = # ; &: "
+            "'data.root=\"~/mine\"'"
         )
     if isinstance(error, OmegaConfBaseException) and isinstance(error.parent_node, DictConfig):
         if error.key is None or str(error.key) in map(str, error.parent_node):
@@ -118,15 +118,15 @@ def _worded(error: BaseException) -> str | None:
         keys = _keys(OmegaConf.to_container(root))
         wrong = str(error.full_key)
         if wrong in groups:
-            return f"there is no {wrong}= here: the command does not take it, or ~ left it out"
-        return f"there is no key {wrong}{nearest(wrong, [*keys, *groups, 'hydra', *_SLOTS])}"
+            return f"no config group {wrong} here: this subcommand has none, or ~{wrong} removed it"
+        return f"unknown key {wrong}{nearest(wrong, [*keys, *groups, 'hydra', *_SLOTS])}"
     if "Ambiguous value for argument" in str(error):
-        return f"{str(error).splitlines()[0]}: add -m to try each, or write [a,b] for a list"
+        return f"{str(error).splitlines()[0]}: add -m to run each, or write [a,b] for a list"
     slot = re.match(r"Could not override '([^']*@[^']*)'", str(error))
     if slot is not None:
-        return f"there is no key {slot[1]}{nearest(slot[1], _SLOTS)}"
+        return f"unknown key {slot[1]}{nearest(slot[1], _SLOTS)}"
     group = re.match(r"Could not override '([^']*)'\.\s+No match in the defaults", str(error))
-    return None if group is None else f"this command takes no {group[1]}="
+    return None if group is None else f"this subcommand has no config group {group[1]}"
 
 
 def _unknown_choice(error: MissingConfigException) -> str:
@@ -134,11 +134,11 @@ def _unknown_choice(error: MissingConfigException) -> str:
     shipped = (file.stem for file in (CONF / group).glob("*.yaml"))
     options = sorted(name for name in error.options or shipped if not name.startswith("_"))
     if not group:
-        return f"there is no configuration {wrong}"
+        return f"unknown config {wrong}"
     hint = nearest(wrong, options)
     if group == "hydra/launcher":
-        hint = "; it comes with pip install -e .[sweep] or .[slurm], in the checkout"
-    return f"there is no {group}={wrong}{hint}; the choices are: {', '.join(options)}"
+        hint = "; install it with pip install -e .[sweep] or .[slurm] in the checkout"
+    return f"unknown choice {group}={wrong}{hint}; choose from {', '.join(options)}"
 
 
 def _keys(node: Any, prefix: str = "") -> Iterator[str]:

@@ -37,7 +37,7 @@ def register_resolvers() -> dict[str, str]:
 
     def unused(path: str) -> str:
         if ".." in Path(path).parts:
-            raise UserError(f"name must stay in the folder of runs, got {path}; give run_dir=PATH")
+            raise UserError(f"name must not leave the folder of runs, got {path}; set run_dir=PATH")
         if path not in created:
             created[path] = rendezvous.agreed(lambda: _make_unused(path))
         return created[path]
@@ -64,7 +64,7 @@ def _make_unused(path: str) -> str:
                 name = f"{path}_{number}"
             except FileNotFoundError:  # another process has removed the folder above, as empty
                 continue
-    raise UserError(f"cannot make a directory such as {path}; give run_dir=PATH")
+    raise UserError(f"cannot create a directory such as {path}; set run_dir=PATH")
 
 
 def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
@@ -126,10 +126,10 @@ def _check_keys(verb: str, settings: Settings) -> None:
     needed, optional = _keys_of(verb)
     for key in settings:
         if key not in (*needed, *optional, TARGET):
-            raise UserError(f"there is no key {key}{nearest(key, [*needed, *optional])}")
+            raise UserError(f"unknown key {key}{nearest(key, [*needed, *optional])}")
     for key in needed:
         if key not in settings:
-            raise UserError(f"{key} must be given; leave ~{key} out")
+            raise UserError(f"missing required key {key}; remove ~{key}")
 
 
 def _keys_of(verb: str) -> tuple[list[str], list[str]]:
@@ -155,7 +155,8 @@ def plain(config: DictConfig) -> Settings:
         raise UserError(str(error)) from error
     if missing:
         example = " ".join(f"{key}={'RUN/model' if key == 'bundle' else '...'}" for key in missing)
-        raise UserError(f"{', '.join(missing)} must be given: add {example}")
+        noun = "key" if len(missing) == 1 else "keys"
+        raise UserError(f"missing required {noun}: {', '.join(missing)} (add {example})")
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
 

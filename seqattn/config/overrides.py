@@ -85,7 +85,7 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
         names = []
         for part in node if isinstance(node, list) else [node]:
             if not isinstance(part, dict) or "defaults" in part:  # Hydra composes these from files
-                raise UserError(f"{path}: {origin} must be a choice with keys of its own")
+                raise UserError(f"{path}: {origin} must be a config node without defaults")
             if isinstance(part.get("processors"), list):  # by name, so that others can be added
                 listed = {str(number): one for number, one in enumerate(part["processors"])}
                 part = {**part, "processors": listed}
@@ -105,10 +105,10 @@ def _needs_no_data(verb: str, overrides: Sequence[str]) -> bool:
 
 def _path(overrides: Sequence[str], key: str) -> str | None:
     """Return the path given for a key; None without one, or if there are several."""
-    given = value_of(overrides, key)
-    if given is not None and not isinstance(given, str | Sweep):
-        raise UserError(f"{key} must be text, got {given!r}")
-    return given if isinstance(given, str) else None
+    value = value_of(overrides, key)
+    if value is not None and not isinstance(value, str | Sweep):
+        raise UserError(f"{key} must be text, got {value!r}")
+    return value if isinstance(value, str) else None
 
 
 def quoted(text: str) -> str:

@@ -20,7 +20,7 @@ _OTHER_KEYS = ("callbacks", "generation", "logger", "processor", "schedule")
 """Groups whose choices differ in their keys, and may change when a run is resumed."""
 _NOT_READ = ("resume", "run_dir", "trust", "find_lr")
 """Keys allowed only on the command line."""
-_TYPE = "; type it yourself if you trust the run's author"
+_TYPE = "; add it to the command if you trust the run's author"
 _NAME = re.compile(r"\w[\w.-]*")
 _KEY = re.compile(r"[a-zA-Z]\w*(\.(\w*[a-zA-Z0-9]|_target_|_partial_))*")
 _OF_A_KEY = re.compile(r"\$\{\.*\w[\w.]*\}")
@@ -41,13 +41,13 @@ def overrides_of(run: str, typed: Sequence[str], trust: Collection[str]) -> list
     file = user_path(run) / "overrides.yaml"
     before = _read(file, run)
     if not isinstance(before, list) or not all(isinstance(one, str) for one in before):
-        raise UserError(f"{file} cannot be read; start a run anew")
+        raise UserError(f"cannot read {file}; start a new run")
     replaced = {_bare(override) for override in typed}
     saved = [one for one in before if _bare(one) not in replaced and not _outdated(one, typed)]
     for one in saved:
         reason = _fault(one, trust)
         if reason is not None:
-            raise UserError(f"{file} holds {one!r}, {reason}")
+            raise UserError(f"{file} contains {one!r}, {reason}")
     return [one for one in saved if _bare(one) not in _NOT_READ]
 
 
@@ -65,7 +65,7 @@ def nodes_of(run: str, names: Collection[str], trust: Collection[str]) -> dict[s
     file = user_path(run) / "config.yaml"
     config = _read(file, run)
     if not isinstance(config, dict) or not isinstance(config.get("choices") or {}, dict):
-        raise UserError(f"{file} cannot be read; start a run anew")
+        raise UserError(f"cannot read {file}; start a new run")
 
     def marks(node: Node, place: str) -> dict[str, Node]:
         if isinstance(node, str) and "${" in node:
@@ -82,11 +82,11 @@ def nodes_of(run: str, names: Collection[str], trust: Collection[str]) -> dict[s
 
 def _read(file: Any, run: str) -> Any:
     if not file.is_file():
-        raise UserError(f"resume={run} is no run: {file} is not there")
+        raise UserError(f"resume={run} is not a run: {file} does not exist")
     try:
         return read_yaml(file)
     except UserError as error:
-        raise UserError(f"{file} cannot be read; start a run anew") from error
+        raise UserError(f"cannot read {file}; start a new run") from error
 
 
 def _fault(text: str, trust: Collection[str]) -> str | None:
@@ -94,19 +94,19 @@ def _fault(text: str, trust: Collection[str]) -> str | None:
     try:
         override = parsed(text)
         if override.is_sweep_override():
-            return f"which is more than one value{_TYPE}"
+            return f"which has several values{_TYPE}"
         key, value = override.get_key_element().lstrip("+~"), override.value()
     except HydraException:
-        return f"which cannot be read{_TYPE}"
+        return f"which cannot be parsed{_TYPE}"
     if _bare(text) == "trust":
-        return f"which no run can say{_TYPE}"
+        return f"which a run cannot set{_TYPE}"
     groups, keys = _known()
     if key in groups:
         names = value if isinstance(value, list) else [value]
         plain = all(one is None or _NAME.fullmatch(str(one)) for one in names)
-        return None if plain else f"which is no name of a choice{_TYPE}"
+        return None if plain else f"which is not a choice name{_TYPE}"
     if not _KEY.fullmatch(key) or key.partition(".")[0] not in keys:
-        return f"which is no key of a training{_TYPE}"
+        return f"which is not a training key{_TYPE}"
     return next(_faults(override, key, value, trust), None)
 
 
@@ -114,12 +114,12 @@ def _faults(override: Override, key: str, value: Any, trust: Collection[str]) ->
     """Yield faults of the value of a key, and of nested values."""
     text = getattr(value, "text", value)
     if isinstance(text, str) and "${" in _OF_A_KEY.sub("", text):
-        yield f"which asks a resolver{_TYPE}"
+        yield f"which uses a resolver{_TYPE}"
     place, _, last = key.rpartition(".")
     if last == TARGET and not _may_be(text, place, trust):
         yield _untrusted(text)
     if last.startswith("_") and last not in (TARGET, PARTIAL):
-        yield f"which is no key of a training{_TYPE}"
+        yield f"which is not a training key{_TYPE}"
     if isinstance(value, dict):
         for name, part in value.items():
             yield from _faults(override, f"{key}.{getattr(name, 'text', name)}", part, trust)
@@ -138,7 +138,7 @@ def _may_be(target: Any, place: str, trust: Collection[str]) -> bool:
 
 def _untrusted(target: Any) -> str:
     package = str(target).partition(".")[0]
-    return f"which does not belong there; add trust=[{package}] if you trust its author"
+    return f"which is not allowed there; add trust=[{package}] if you trust its author"
 
 
 def _bare(override: str) -> str:

@@ -82,8 +82,8 @@ class LengthLimit:
         longest = model.max_target_length
         if longest is not None and self.minimum > longest:
             raise UserError(
-                f"generation.limit.minimum must be at most {longest:,}, the tokens that this model "
-                f"can write, got {self.minimum:,}; lower it, or train with a larger "
+                f"generation.limit.minimum must be at most {longest:,}, this model's longest "
+                f"output in tokens, got {self.minimum:,}; lower it, or train with a larger "
                 f"{length_key(model, longest)}"
             )
 
@@ -159,7 +159,7 @@ class Search(AnySearch, ABC):
             if count == 1:
                 return self
             raise UserError(
-                "this search gives one hypothesis; n_best needs generation=beam or sampling"
+                "this search returns one hypothesis; n_best needs generation=beam or sampling"
             )
         # request the full beam, as hypotheses with different tokens may have the same text
         n_best = max(count, getattr(self, "beam_size", 1)) if count > 1 else 1

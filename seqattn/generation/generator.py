@@ -95,7 +95,7 @@ class Generator:
         for number, source in enumerate(sources, start=1):
             if limit is not None and len(source) > limit:
                 raise UserError(
-                    f"source {number} has {len(source)} tokens and this model reads at most "
+                    f"source {number} has {len(source)} tokens, but this model reads at most "
                     f"{limit}; shorten it, or train with a larger {length_key(self.model, limit)}"
                 )
         results: list[list[Hypothesis]] = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
@@ -141,7 +141,7 @@ class Generator:
         if device.type == "cpu":
             return usual_workers() if self.workers is None else self.workers
         if self.workers is not None and self.workers > 1:
-            raise UserError(f"generation.workers are for a CPU; on {device} leave them out")
+            raise UserError(f"generation.workers needs device=cpu, got {device}; remove it")
         return 1
 
     @property
@@ -197,8 +197,8 @@ def _too_large(batch: Batch) -> str:
     """Return advice for a batch that does not fit into memory."""
     count, longest = len(batch.sources), max(map(len, batch.sources))
     if count == 1:
-        return f"a source of {longest} tokens is too large for the memory; shorten it"
+        return f"out of memory for a source of {longest} tokens; shorten it"
     return (
-        f"a batch of {count} sources of up to {longest} tokens is too large for the memory; set "
-        f"generation.batch_size={count // 2}, or fewer generation.workers"
+        f"out of memory for a batch of {count} sources of up to {longest} tokens; set "
+        f"generation.batch_size={count // 2}, or lower generation.workers"
     )

@@ -106,8 +106,8 @@ class SpanSearch(AnySearch):
         threshold = getattr(scorer, "threshold", 1.0)
         if threshold != 1.0:
             raise UserError(
-                "what is left unanswered is the search's to say: leave scorer.threshold out, and "
-                f"set generation.threshold={max(0.0, threshold):g}"
+                "scorer.threshold does not apply to this search; remove it, and set "
+                f"generation.threshold={max(0.0, threshold):g}"
             )
 
     def read(self, windows: SpanWindows, scores: SpanScores) -> list["ReadWindow"]:
@@ -257,7 +257,7 @@ class Answerer:
             longest = max(windows.context.shape[1], windows.question.shape[1])
             if limit is not None and longest > limit:
                 raise UserError(
-                    f"a window or question has {longest} tokens and this model reads at most "
+                    f"a window or question has {longest} tokens, but this model reads at most "
                     f"{limit}; lower loader.window and loader.max_question, or train with a larger "
                     f"{length_key(self.model, limit)}"
                 )

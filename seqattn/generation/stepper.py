@@ -51,8 +51,8 @@ class Stepper:
         if need_weights:
             if not model.has_weights:
                 raise UserError(
-                    "generation.coverage_penalty needs a model whose attention to the source has "
-                    "weights, and this one's has none; set generation.coverage_penalty=0"
+                    "generation.coverage_penalty needs attention weights over the source, which "
+                    "this model lacks; set generation.coverage_penalty=0"
                 )
             self.looked = torch.zeros(rows, beams, length, device=memory.ids.device)
 
@@ -66,7 +66,7 @@ class Stepper:
         """
         self.steps += 1
         if self.steps % _TELL == 0:
-            line = "a batch has outputs of {:,} tokens and goes on; generation.limit says how long"
+            line = "outputs of a batch have {:,} tokens and continue; generation.limit limits them"
             print(line.format(self.steps), file=sys.stderr, flush=True)
         tokens = ids.flatten()[:, None]
         following = self.model.log_probabilities(tokens, self.state, self.looked is not None)

@@ -49,7 +49,7 @@ class RecurrentEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if bidirectional and dim % 2:
-            raise UserError(f"two directions need an even width, got {dim}")
+            raise UserError(f"a bidirectional encoder needs an even width, got {dim}")
         make, own = CELLS[cell], dim // 2 if bidirectional else dim
         widths = [input_dim, *[dim] * (layers - 1)]
         self.ahead = nn.ModuleList(make(width, own, batch_first=True) for width in widths)

@@ -76,7 +76,7 @@ def _check(
 ) -> None:
     """Raise UserError for a question without a prediction or without a valid probability."""
     if not questions:
-        raise UserError("there must be a question to score, there is none")
+        raise UserError("there are no questions to score")
     required: dict[str, Mapping[str, object]] = {"prediction": predictions}
     if no_answer is not None:
         required["no-answer probability"] = no_answer
@@ -84,8 +84,8 @@ def _check(
         missing = [name for name in questions if name not in values]
         if missing:
             raise UserError(
-                f"every question must have a {noun}, {len(missing):,} of {len(questions):,} have "
-                f"none, such as {missing[0]!r}; is this the file of another split?"
+                f"{len(missing):,} of {len(questions):,} questions have no {noun}, such as "
+                f"{missing[0]!r}; is this the file of another split?"
             )
     for name, value in (no_answer or {}).items():
         if name in questions and not 0 <= value <= 1:
@@ -97,8 +97,8 @@ def _doubts(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
     if not unsplit(chain.from_iterable(references)):
         return []
     return [
-        "the answers have no spaces between words and F1 splits at spaces, so it counts whole "
-        "answers, much as EM does"
+        "the answers have no spaces between words; F1 splits at spaces, so it compares complete "
+        "answers, much like EM"
     ]
 
 

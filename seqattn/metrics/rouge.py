@@ -90,7 +90,7 @@ class RougeScorer:
             UserError: there are no summaries, or as for `measures`.
         """
         if not hypotheses:
-            raise UserError("there must be a summary to score, there is none")
+            raise UserError("there are no summaries to score")
         values = self.measures(hypotheses, references)
         texts = reference_lists(references, len(hypotheses))
         counts = {len(row) for row in texts}
@@ -164,7 +164,8 @@ def _novelty(
 ) -> list[TextScore]:
     if len(sources) != len(hypotheses):
         raise UserError(
-            f"there must be a source for each summary, got {len(sources):,} for {len(hypotheses):,}"
+            f"each summary must have a source, got {len(hypotheses):,} summaries and "
+            f"{len(sources):,} sources"
         )
     written = [text for row in references for text in row]
     # repeat each source for each of its references

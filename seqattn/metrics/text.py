@@ -134,7 +134,7 @@ class TextScorer:
             _ = self.metrics
         except (RuntimeError, ImportError, OSError) as error:
             why = " ".join(str(error).split())
-            raise UserError(f"scorer.tokenize={self.tokenize} cannot be had here: {why}") from error
+            raise UserError(f"scorer.tokenize={self.tokenize} is not available: {why}") from error
 
     @property
     def metrics(self) -> tuple[tuple[str, BLEU | CHRF], ...]:
@@ -148,9 +148,9 @@ class TextScorer:
         if self.tokenize not in _BY_SPACES or not unsplit(chain.from_iterable(references)):
             return []
         return [
-            f"the references have no spaces between words and scorer.tokenize={self.tokenize} "
-            "splits at spaces, so BLEU is near 0: set scorer.tokenize=zh (Chinese), ja-mecab "
-            "(Japanese) or char (any), under task. in training"
+            f"the references have no spaces between words, but scorer.tokenize={self.tokenize} "
+            "splits at spaces, so BLEU is near 0; set scorer.tokenize=zh (Chinese), ja-mecab "
+            "(Japanese) or char (any), in training task.scorer.tokenize"
         ]
 
     def corpus(self) -> Metric:
@@ -164,7 +164,7 @@ class TextScorer:
     ) -> list[TextScore]:
         """Return BLEU and chrF; see `Scorer.score`."""
         if not hypotheses:
-            raise UserError("there must be a text to score, there is none")
+            raise UserError("there are no texts to score")
         # sacrebleu wants the first reference of every row, then the second, None where a row
         # has no more.
         streams = [list(row) for row in zip_longest(*reference_lists(references, len(hypotheses)))]
@@ -201,9 +201,9 @@ def reference_lists(references: References, count: int) -> list[list[str]]:
     """
     rows = [[row] if isinstance(row, str) else list(row) for row in references]
     if len(rows) != count:
-        raise UserError(f"there must be a reference for each text, got {len(rows):,} for {count:,}")
+        raise UserError(f"each text must have references, got {len(rows):,} for {count:,} texts")
     if [] in rows:
-        raise UserError(f"every text must have a reference, row {rows.index([]) + 1} has none")
+        raise UserError(f"each text must have a reference, but row {rows.index([]) + 1} has none")
     return rows
 
 

@@ -123,8 +123,8 @@ class Recurrent(Seq2SeqModel):
         before = alignment.before if config.order is None else config.order == "before"
         if before and config.input_feeding:
             raise UserError(
-                "model.input_feeding=true is Luong's; in Bahdanau's order the context is fed "
-                "already: set model.order=after, or model.input_feeding=false"
+                "model.input_feeding=true does not fit Bahdanau's order, which already feeds the "
+                "context; set model.order=after, or model.input_feeding=false"
             )
         self.config = config
         self.dropout = StepDropout(config.dropout, config.variational)
@@ -148,8 +148,8 @@ class Recurrent(Seq2SeqModel):
         self.has_weights = alignment.has_weights
         if config.copy and not (alignment.has_weights and alignment.normalised):
             raise UserError(
-                "model.copy=true needs an attention whose weights over the source sum to 1, "
-                "and this one has none; set attention=bahdanau or attention=luong_general"
+                "model.copy=true needs attention weights over the source that sum to 1; set "
+                "attention=bahdanau or attention=luong_general"
             )
         evidence_dim = alignment.context_dim + hidden_dim + dim if config.copy else None
         self.head = make_head(dim, target_size, tied, evidence_dim)

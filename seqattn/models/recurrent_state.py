@@ -83,7 +83,7 @@ class RecurrentState(RowCache, State):
 
     def advance(self, ids: Tensor) -> TargetRows:
         """Add ids (B*K, T) to the past, and return them in the decoder's order."""
-        assert self.cached or not self.begun, "cached=False serves one decode"
+        assert self.cached or not self.begun, "cached=False supports only one decode"
         single = self.begun and ids.shape[1] == 1  # a token of a search, never padding
         self.begun = True
         order = active = None

@@ -78,7 +78,7 @@ class ReadingShape:
 
     def __post_init__(self) -> None:
         if self.word_clues and not self.word_match:
-            raise UserError("word_clues=true needs word_match=true")
+            raise UserError("model.word_clues=true needs model.word_match=true")
 
 
 class MatchingModel(SpanModel):

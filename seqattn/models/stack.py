@@ -168,8 +168,8 @@ class PositionRefused(UserError):
         self.mixer, self.position = mixer, position
         missing = sorted(position.hooks - mixer.abilities.hooks - {"embed"})
         super().__init__(
-            f"{mixer.name} cannot use {type(position).__name__}, which acts through "
-            f"{' and '.join(missing)}; it takes schemes that act through "
+            f"{mixer.name} does not support {type(position).__name__}, which uses the hooks "
+            f"{' and '.join(missing)}; choose a scheme that uses only "
             f"{', '.join(sorted(mixer.abilities.hooks | {'embed'}))}"
         )
 
@@ -180,8 +180,8 @@ def check_position(position: Position, mixers: Sequence[Mixer]) -> None:
     if len(heads) > 1 and position.hooks - {"embed"}:
         counts = " and ".join(map(str, sorted(heads)))
         raise UserError(
-            f"{type(position).__name__} is made for one number of heads and the layers have "
-            f"{counts}; give them the same num_heads, or use position=sinusoidal, learned or none"
+            f"{type(position).__name__} needs the same number of heads in all layers, got {counts};"
+            " use one attention.num_heads, or position=sinusoidal, learned or none"
         )
     for mixer in mixers:
         if position.hooks - mixer.abilities.hooks - {"embed"}:

@@ -93,9 +93,8 @@ class Transformer(Seq2SeqModel):
         self.has_weights = any(layer.cross_attention.abilities.copies for layer in last)
         if config.copy and not self.has_weights:
             raise UserError(
-                "model.copy=true needs a last decoder layer whose cross-attention has weights "
-                "that sum to 1; set attention@cross_attention=mha, and model.decoder_layers "
-                "to 1 or more"
+                "model.copy=true needs cross-attention weights that sum to 1 in the last decoder "
+                "layer; set attention@cross_attention=mha, and model.decoder_layers to 1 or more"
             )
         self.head = make_head(dim, target_size, tied, 3 * dim if config.copy else None)
         self.max_source_length = self.encoder.max_length
@@ -131,7 +130,7 @@ class Transformer(Seq2SeqModel):
         """Decode, see `Seq2SeqModel.features`; in the evidence, the state is the features."""
         assert isinstance(state, TransformerState)
         if teacher_forcing < 1:
-            raise UserError("a Transformer reads whole targets; set teacher_forcing=1")
+            raise UserError("a Transformer does not support teacher_forcing below 1")
         mask = state.advance(ids)
         x = self.target_embedding(ids, mask.query_positions)
         features, attended = self.decoder(x, mask, state, need_weights)

@@ -60,8 +60,8 @@ class TransformerState(State):
 
     def advance(self, ids: Tensor) -> Mask:
         """Add ids (B*K, T) to the past, and return their self-attention mask."""
-        assert self.caches is not None or not self.length, "cached=False serves one decode"
-        assert split_group() is None, "a decoder reads whole sequences"
+        assert self.caches is not None or not self.length, "cached=False supports only one decode"
+        assert split_group() is None, "a decoder needs unsplit sequences"
         steps = ids.shape[1]
         real = asking = None if steps == 1 and self.length else ids != PAD
         end = self.length + steps

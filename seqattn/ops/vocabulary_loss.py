@@ -92,7 +92,7 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor | None, ...]:
-        refuse("this loss has no second derivatives; take ops.cross_entropy of the logits for them")
+        refuse("this loss does not support second derivatives; use ops.cross_entropy of the logits")
         pairs = zip(ctx.gradients, ctx.dtypes, strict=True)
         return None, None, *((gradient * scales[0]).to(dtype) for gradient, dtype in pairs)
 

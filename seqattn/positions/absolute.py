@@ -55,7 +55,7 @@ class LearnedPosition(Position):
         limit = self.table.num_embeddings
         if longest > limit:
             raise UserError(
-                f"learned positions end at {limit} tokens (position.max_length), got a sequence "
-                f"of {longest}; shorten it, or train with a larger position.max_length"
+                f"position=learned supports at most position.max_length ({limit}) tokens, got "
+                f"{longest}; shorten it, or train with a larger position.max_length"
             )
         return x + self.table(positions)

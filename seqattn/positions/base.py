@@ -117,4 +117,4 @@ class LayeredPosition(Position):
     def score_term(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
     ) -> Tensor | None:
-        raise TypeError(f"{type(self).__name__} differs by layer; use its at_layer(number)")
+        raise TypeError(f"{type(self).__name__} differs between layers; use at_layer(layer)")

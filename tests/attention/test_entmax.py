@@ -191,8 +191,8 @@ def test_half_precision_is_the_exact_answer_rounded(dtype):
         (
             1.0,
             True,
-            "alpha must lie strictly between 1 and 2 to be learned, got 1.0; "
-            "set learned=false to keep it there",
+            "alpha must be strictly between 1 and 2 to be learned, got 1.0; "
+            "set attention.kernel.learned=false to fix it",
         ),
     ],
 )

@@ -258,10 +258,11 @@ def test_it_compiles_whole_in_training():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"num_heads": 5}, "num_heads must divide query_dim (24), got 5"),
+        ({"num_heads": 5}, "num_heads must divide model.dim (24), got 5"),
         (
             {"num_experts": 3},
-            "attention.num_experts must be at least num_heads (4), which each token uses, got 3",
+            "attention.num_experts must be at least attention.num_heads (4), the experts of each "
+            "token, got 3",
         ),
         ({"dropout": 1.0}, "dropout must be a number of at least 0 and below 1, got 1.0"),
     ],

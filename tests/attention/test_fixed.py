@@ -70,12 +70,12 @@ def test_strided_heads_take_turns_with_the_strided_pattern():
         (
             3,
             {"strided_heads": True},
-            "attention.num_heads must be even for heads of two patterns, got 3",
+            "attention.num_heads must be even to alternate two patterns, got 3",
         ),
         (
             2,
             {"strided_heads": True, "split_heads": True},
-            "split_heads and strided_heads both share out the heads; set one",
+            "split_heads and strided_heads are mutually exclusive",
         ),
     ],
 )

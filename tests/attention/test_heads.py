@@ -161,7 +161,7 @@ def test_the_heads_of_a_group_share_one_copy_of_their_keys(num_kv_heads, monkeyp
 @pytest.mark.parametrize(
     ("num_heads", "num_kv_heads", "text"),
     [
-        (5, 5, "num_heads must divide query_dim (24), got 5"),
+        (5, 5, "num_heads must divide model.dim (24), got 5"),
         (0, 1, "num_heads must be a whole number from 1 to 1,000,000,000, got 0"),
         (4, 3, "num_kv_heads must divide num_heads (4), got 3"),
         (4, 8, "num_kv_heads must divide num_heads (4), got 8"),

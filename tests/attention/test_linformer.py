@@ -104,7 +104,7 @@ def test_a_sentence_that_is_too_long_is_refused():
         with pytest.raises(UserError) as caught:
             kernel(q, KeysValues(k, v), mask, NOWHERE)
         assert str(caught.value) == (
-            "LinformerKernel takes sentences of at most attention.kernel.max_length (4) tokens, "
+            "LinformerKernel supports at most attention.kernel.max_length (4) tokens per sentence, "
             "got 5"
         )
 

@@ -271,7 +271,7 @@ def test_it_makes_one_projection_of_queries_and_keys_and_needs_as_many_key_heads
     with pytest.raises(UserError) as caught:
         make_attention(heads_with_lsh(num_kv_heads=2))
     assert str(caught.value) == (
-        "LSHKernel shares queries and keys, so num_kv_heads must be num_heads (4), got 2"
+        "num_kv_heads must equal num_heads (4), as LSHKernel shares queries and keys, got 2"
     )
 
 

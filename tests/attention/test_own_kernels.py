@@ -111,7 +111,7 @@ def test_a_ring_over_several_ranks_refuses_other_weights(monkeypatch):
     group = SimpleNamespace(size=lambda: 2)
     monkeypatch.setattr("seqattn.attention.kernels.ring.split_group", lambda: group)
     attention, x = attention_of(type("Own", (Sigmoids, RingKernel), {}), {}), torch.randn(B, 4, DIM)
-    with pytest.raises(AssertionError, match="need whole sequences"):
+    with pytest.raises(AssertionError, match="need unsplit sequences"):
         attention.mix(x, full_mask(torch.ones(B, 4, dtype=torch.bool)), make_position(Position))
 
 

@@ -217,17 +217,19 @@ def test_a_model_encodes_split_sources_as_whole_ones(ranks, position):
 
 
 def test_what_needs_whole_sequences_is_refused(ranks):
-    alone = "which would see its own part of a sequence alone; build it with attention=ring"
+    alone = (
+        "which would attend only within a rank's part of a sequence; build it with attention=ring"
+    )
     uneven = " , ".join(f"{B} x {4 + rank}" for rank in range(len(ranks))).replace(" ,", ",")
     for rank in ranks:
         assert rank["refusals"] == {
-            "softmax": f"it attends by SoftmaxKernel, {alone}",
-            "cross": f"decoder.layers.0.cross_attention attends by SoftmaxKernel, {alone}",
-            "extra": (own := "masks of your own, capture and other weights need whole sequences"),
+            "softmax": f"the module uses SoftmaxKernel, {alone}",
+            "cross": f"decoder.layers.0.cross_attention uses SoftmaxKernel, {alone}",
+            "extra": (own := "custom masks, capture and overridden weights need unsplit sequences"),
             "capture": own,
-            "uneven": "a sequence must be split evenly, padded to a length that the ranks divide; "
-            f"they hold parts of {uneven}",
-            "decode": "a decoder reads whole sequences",
+            "uneven": "all ranks must have parts of the same size, got "
+            f"{uneven}; pad sequences to a multiple of the number of ranks",
+            "decode": "a decoder needs unsplit sequences",
         }
 
 

@@ -67,6 +67,6 @@ def test_a_stride_of_the_length_is_full_attention():
 
 
 def test_heads_that_cannot_be_shared_out_are_refused():
-    text = r"^attention.num_heads must be even for heads of two patterns, got 3$"
+    text = r"^attention.num_heads must be even to alternate two patterns, got 3$"
     with pytest.raises(UserError, match=text):
         StridedKernel(HeadShape(3, 3, 3), split_heads=True)

@@ -72,51 +72,54 @@ def test_each_position_and_model_fits():
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (config("rnn", "gqa"), "model=rnn cannot use attention=gqa; it takes bahdanau, luong_conc"),
+        (
+            config("rnn", "gqa"),
+            "model=rnn does not support attention=gqa; choose from bahdanau, luong_conc",
+        ),
         (
             config(attention="bahdanau"),
-            "model=transformer cannot use attention=bahdanau; it takes b",
+            "model=transformer does not support attention=bahdanau; choose from b",
         ),
         (
             config(slots=[("cross", "none")]),
-            "model=transformer cannot use attention@cross_attention=none; it takes bigbird, entmax",
+            "model=transformer does not support attention@cross_attention=none; choose from ",
         ),
         (
             config("rnn", "none,none"),
-            "model=rnn has one attention; choose it as attention=NAME, of",
+            "model=rnn has one attention; set attention=NAME, choosing from",
         ),
         (
             config("rnn", "none", slots=[("cross", "none")]),
-            "model=rnn has one attention; choose it as attention=NAME, of bahdanau, ",
+            "model=rnn has one attention; set attention=NAME, choosing from bahdanau, ",
         ),
         (
             config("rnn", "none", "rope"),
-            "model=rnn knows positions by its recurrence and cannot use p",
+            "model=rnn encodes positions by recurrence and does not support p",
         ),
         (
             config("span_rnn", "sliding_window"),
-            "model=span_rnn cannot use attention=sliding_window; it",
+            "model=span_rnn does not support attention=sliding_window; it",
         ),
         (
             config("span_rnn", "bahdanau"),
-            "model=span_rnn cannot use attention=bahdanau; it takes entm",
+            "model=span_rnn does not support attention=bahdanau; choose from entm",
         ),
         (
             config("span_transformer", slots=[("decoder", "mha")]),
-            "model=span_transformer has no decoder; choose attention=NAME, or "
+            "model=span_transformer has no decoder attention; set attention=NAME, or "
             "attention@encoder_attention=NAME and attention@cross_attention=NAME",
         ),
         (
             config(slots=[("decoder", "lsh")], **TRANSFORMER),
-            "attention=lsh cannot serve as decoder attention; give it a slot that it fits: "
+            "attention=lsh cannot be used as decoder attention; it fits these slots: "
             "attention@encoder_attention=lsh",
         ),
         (
             config(slots=[("decoder", "mha,mha,lsh")], **TRANSFORMER),
-            "this attention cannot serve as decoder attention; give it a slot that it fits: ",
+            "this attention cannot be used as decoder attention; it fits these slots: ",
         ),
-        (config(dim=25), "num_heads must divide query_dim (25), got 4"),
-        (config(dmi=25), "there is no key model.dmi; did you mean model.dim?"),
+        (config(dim=25), "num_heads must divide model.dim (25), got 4"),
+        (config(dmi=25), "unknown key model.dmi; did you mean model.dim?"),
     ],
 )
 def test_choices_that_do_not_fit_are_refused_with_what_would(given, line):
@@ -160,7 +163,7 @@ def test_a_factory_of_something_else_is_refused():
 
     found = Architecture.of(config(**TRANSFORMER))
     wrong = Architecture(found.model, linear, cross_attention=linear)
-    with pytest.raises(UserError, match="this attention makes a Linear, which is no Mixer"):
+    with pytest.raises(UserError, match="this attention must be of type Mixer, got Linear"):
         wrong.check()
 
 

@@ -78,10 +78,10 @@ def test_what_a_partial_is_called_with_comes_before_what_its_node_says():
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (node("Shape", dmi=2), "there is no key model.dmi; did you mean model.dim?"),
-        (node("Shape", dim=2, x=1), "there is no key model.x; it takes dim, make, "),
-        (node("Shape", dim=2, _convert_="all"), "there is no key model._convert_; it takes"),
-        (node("Shape"), "model.dim must be given"),
+        (node("Shape", dmi=2), "unknown key model.dmi; did you mean model.dim?"),
+        (node("Shape", dim=2, x=1), "unknown key model.x; choose from dim, make, "),
+        (node("Shape", dim=2, _convert_="all"), "unknown key model._convert_; choose from"),
+        (node("Shape"), "missing required key model.dim"),
         (node("Shape", dim=0), "model.dim must be a whole number of at least 1, got 0"),
         (node("Shape", _partial_=True, dim=0), "model.dim must be a whole number of at least 1"),
         (node("Shape", dim="2"), "model.dim must be a whole number of at least 1, got '2'"),
@@ -89,7 +89,10 @@ def test_what_a_partial_is_called_with_comes_before_what_its_node_says():
         (node("Shape", dim=node("Part")), "model.dim must be a whole number of at least 1, got a "),
         (node("Shape", dim=2, make=3), "model.make must be a choice with keys of its own, got 3"),
         (node("Shape", dim=2, make="x"), "model.make must be a choice with keys of its own, got"),
-        (node("Shape", dim=2, make={"a": 1}), "model.make must be a choice with keys of its own"),
+        (
+            node("Shape", dim=2, make={"a": 1}),
+            "model.make must be a config node of a matching class",
+        ),
         (
             node("Shape", dim=2, sizes=[1, "a"]),
             "model.sizes must be a list of whole numbers or nul",
@@ -102,9 +105,9 @@ def test_what_a_partial_is_called_with_comes_before_what_its_node_says():
         ),
         (
             node("Layer", dim=1, part=None),
-            "model.part must be a choice with keys of its own, got N",
+            "model.part must be a config node of a matching class, got N",
         ),
-        (node("Layer", dim=1, part=node("Shape", dim=1)), "model.part must be a choice with keys"),
+        (node("Layer", dim=1, part=node("Shape", dim=1)), "model.part must be a config node"),
         ({"a": [node("Part", size=0)]}, "model.a[0].size must be a whole number"),
         ({"_target_": None}, "model._target_ must name a class as package.Class, got None"),
         ({"_target_": 5}, "model._target_ must name a class as package.Class, got 5"),
@@ -112,14 +115,17 @@ def test_what_a_partial_is_called_with_comes_before_what_its_node_says():
         ({"_target_": "a..b"}, "model._target_ must name a class as package.Class, got 'a..b'"),
         (
             {"_target_": "no_such.Thing"},
-            "model._target_=no_such.Thing cannot be imported: No modul",
+            "cannot import model._target_=no_such.Thing: No modul",
         ),
-        ({"_target_": f"{HERE}.Nothing"}, f"model._target_={HERE}.Nothing: there is no Nothing in"),
+        (
+            {"_target_": f"{HERE}.Nothing"},
+            f"cannot import model._target_={HERE}.Nothing: {HERE} has",
+        ),
         (
             {"_target_": f"{HERE}.HERE"},
             f"model._target_={HERE}.HERE must name a class or a function",
         ),
-        ({"_target_": "builtins.dict"}, "model._target_=builtins.dict does not say what it takes"),
+        ({"_target_": "builtins.dict"}, "model._target_=builtins.dict has no readable signature"),
         (node("Shape", _partial_=1, dim=2), "model._partial_ must be true or false, got 1"),
         (
             node("Part", size="x" * 10_000),
@@ -138,7 +144,5 @@ def test_what_cannot_be_built_is_refused_in_one_line_that_names_the_key(given, l
 def test_a_broken_import_inside_a_module_says_what_is_missing(tmp_path, monkeypatch):
     (tmp_path / "broken_part.py").write_text("import not_installed_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(
-        UserError, match=r"broken_part\.A cannot be imported: No module named .not_"
-    ):
+    with pytest.raises(UserError, match=r"broken_part\.A: No module named .not_"):
         build({"_target_": "broken_part.A"}, "attention")

@@ -37,7 +37,7 @@ def test_answers_are_written_by_their_questions_with_what_the_search_found(tmp_p
         "answers": [{"text": "Ö", "start": 4, "end": 5, "probability": 0.5}],
     }
     assert third == {"id": "c", "answers": []}
-    assert made.table() == {"questions": "3 (2.0 a second)", "left unanswered": "1"}
+    assert made.table() == {"questions": "3 (2.0 per second)", "unanswered": "1"}
 
 
 @pytest.mark.parametrize(

@@ -106,13 +106,19 @@ def test_batch_and_padding_change_no_hypothesis(rounded, search):
 
 
 TAMPERED = {
-    "no scales": ({TABLE + ".int8_scale": None}, f"no finite numbers, in {TABLE}"),
-    "too few scales": ({TABLE + ".int8_scale": torch.ones(5, 1)}, "are no int8 matrix with a sca"),
-    "a scale for all": ({TABLE + ".int8_scale": torch.ones(1)}, "are no int8 matrix with a scale"),
-    "scales of floats": ({TABLE: torch.ones(36, 16)}, "are no int8 matrix with a scale for each"),
+    "no scales": ({TABLE + ".int8_scale": None}, f"{TABLE} that are not finite numbers"),
+    "too few scales": (
+        {TABLE + ".int8_scale": torch.ones(5, 1)},
+        "are not an int8 matrix with row scales",
+    ),
+    "a scale for all": (
+        {TABLE + ".int8_scale": torch.ones(1)},
+        "are not an int8 matrix with row scales",
+    ),
+    "scales of floats": ({TABLE: torch.ones(36, 16)}, "are not an int8 matrix with row scales"),
     "endless scales": (
         {TABLE + ".int8_scale": torch.full((36, 1), torch.inf)},
-        f"no finite numbers, in {TABLE}",
+        f"{TABLE} that are not finite numbers",
     ),
     "scales of nothing": ({"other.int8_scale": torch.ones(36, 1)}, "it holds other.int8_scale, wh"),
 }

@@ -54,8 +54,8 @@ def test_a_root_that_is_not_there(refused, tmp_path):
 
 def test_a_missing_root():
     assert refused_before_work("data=parallel_text") == (
-        "data.root, data.source_suffix, data.target_suffix must be given: "
-        "add data.root=... data.source_suffix=... data.target_suffix=..."
+        "missing required keys: data.root, data.source_suffix, data.target_suffix "
+        "(add data.root=... data.source_suffix=... data.target_suffix=...)"
     )
 
 
@@ -166,7 +166,7 @@ def test_an_attention_that_cannot_serve_a_slot_names_those_it_fits(refused, monk
     forwards = replace(SoftmaxKernel.abilities, causal=False)
     monkeypatch.setattr(SoftmaxKernel, "abilities", forwards)
     assert refused() == (
-        "attention=mha cannot serve as decoder attention; give it a slot that it fits: "
+        "attention=mha cannot be used as decoder attention; it fits these slots: "
         "attention@encoder_attention=mha or attention@cross_attention=mha"
     )
 
@@ -238,7 +238,7 @@ def test_overrides_of_a_run_that_cannot_be_read(capfd, tmp_path):
     for content in ("{", "word\n", "a: b\n", "- 5\n", "- 2020-13-45\n"):
         (tmp_path / "overrides.yaml").write_text(content)
         text = refusal(capfd, "train", f"resume={tmp_path}")
-        assert text.startswith(f"{tmp_path}/overrides.yaml cannot be read"), content
+        assert text.startswith(f"cannot read {tmp_path}/overrides.yaml"), content
 
 
 # --- bundles ------------------------------------------------------------------------------------
@@ -271,21 +271,21 @@ def use(request, capfd, corpus, tmp_path):
 def test_a_bundle_that_is_not_given(capfd):
     for verb in ("generate", "evaluate", "analyze", "convert"):
         told = refusal(capfd, verb)
-        assert told.startswith("bundle")
-        assert " must be given: add bundle=RUN/model" in told
+        assert told.startswith("missing required key")
+        assert "bundle=RUN/model" in told
 
 
 def test_a_bundle_that_is_absent(use, tmp_path):
-    absent = f"there is no bundle at {tmp_path}/no; training writes one to RUN/model"
+    absent = f"bundle {tmp_path}/no does not exist; training writes one to RUN/model"
     assert use(tmp_path / "no") == absent
 
 
 def test_a_directory_that_is_no_bundle(use, trained, tmp_path):
     (tmp_path / "foreign").mkdir()
     assert use(tmp_path / "foreign") == (
-        f"{tmp_path}/foreign is no bundle, config.yaml is not in it; give RUN/model"
+        f"{tmp_path}/foreign is not a bundle: config.yaml is missing; use RUN/model"
     )
-    text = f"{trained}/config.yaml: it is not of the format 'seqattn bundle 2', it says "
+    text = f"{trained}/config.yaml: format must be 'seqattn bundle 2', got "
     assert use(trained).startswith(text)
 
 
@@ -302,7 +302,7 @@ def test_a_configuration_that_lacks_a_part(capfd, corpus, bundle, tmp_path, part
     assert ended.code == 2
     lacking = "task.scorer" if part == "task" else part
     assert ended.err.splitlines()[-1] == (
-        f"error: {bundle}/config.yaml lacks {lacking}; the bundle is damaged: train again"
+        f"error: {lacking} is missing in {bundle}/config.yaml: the bundle is damaged; retrain"
     )
 
 
@@ -319,7 +319,7 @@ def test_a_sentence_longer_than_the_positions_of_the_model(capfd, corpus, tmp_pa
     )
     assert text.startswith("source 2 has ")
     assert text.endswith(
-        "tokens and this model reads at most 50; shorten it, or train with a larger "
+        "tokens, but this model reads at most 50; shorten it, or train with a larger "
         "position.max_length"
     )
     assert not (tmp_path / "out").exists()
@@ -338,10 +338,10 @@ def test_what_is_read_is_not_overwritten(capfd, trained, tmp_path):
 def test_analyze_needs_words(capfd, trained, tmp_path, words):
     bundle = f"bundle={trained / 'model'}"
     text = refusal(capfd, "analyze", bundle, f"output={tmp_path}/out", *words)
-    assert text == 'text must hold some words: text="A dog runs."'
-    assert refusal(capfd, "analyze", bundle, f"output={tmp_path}/out").startswith("text must hold")
+    assert text == 'text is empty; set text="A dog runs."'
+    assert refusal(capfd, "analyze", bundle, f"output={tmp_path}/out").startswith("text is empty")
     assert not (tmp_path / "out").exists()
-    with pytest.raises(UserError, match="text must hold some words"):
+    with pytest.raises(UserError, match="text is empty"):
         draw_text(seqattn.load(trained / "model"), words[0].removeprefix("text="), "a dog")
 
 
@@ -350,17 +350,17 @@ def test_analyze_needs_words(capfd, trained, tmp_path, words):
 
 def test_a_verb_or_an_option_that_is_not_there(capfd):
     text = refusal(capfd, "trian")
-    assert text.startswith("there is no verb trian")
+    assert text.startswith("unknown subcommand trian")
     assert "train" in text
     for word in ("--stpes", "-x", "--multi-run"):
         text = refusal(capfd, "train", word)
-        assert text.startswith(f"unrecognized arguments: {word}; the options are: --help, ")
+        assert text.startswith(f"unrecognized arguments: {word}; choose from --help, ")
 
 
 def test_a_typo_in_one_job_of_a_sweep_is_refused_before_any(capfd, corpus, tmp_path):
     run_dir = tmp_path / "sweep"
     words = train_arguments(corpus, f"run_dir={run_dir}")
     assert refusal(capfd, "train", "-m", *words, "attention=mha,gqaa").startswith(
-        "there is no attention=gqaa; did you mean gqa?"
+        "unknown choice attention=gqaa; did you mean gqa?"
     )
     assert [path.name for path in run_dir.iterdir()] == ["multirun.yaml"]

@@ -114,7 +114,10 @@ def test_a_corpus_that_a_model_wrote_is_trained_on_as_it_is(capfd, trained, corp
 def test_an_ensemble_of_other_kinds_is_refused(capfd, trained, answering):
     ended = run(capfd, "evaluate", f"bundle={trained}/model", f"ensemble=[{answering}/model]")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
-    assert "gives spans; an ensemble takes a bundle that gives text" in ended.err
+    assert (
+        f"an ensemble needs a bundle that outputs text, {answering}/model outputs spans"
+        in ended.err
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +126,7 @@ def test_an_ensemble_of_other_kinds_is_refused(capfd, trained, answering):
 )
 def test_what_is_for_texts_alone_is_refused_of_spans(capfd, answering, use, words):
     said = refusal(capfd, "evaluate", f"bundle={answering}/model", "split=val", use + words)
-    assert said.endswith(f"/model gives spans; {use} takes a bundle that gives text")
+    assert said.startswith(f"{use} needs a bundle that outputs text, ")
 
 
 def test_the_lines_of_a_text_are_generated_apart(capfd, trained, tmp_path):

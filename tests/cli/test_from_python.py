@@ -28,13 +28,13 @@ def test_words_and_plain_values_are_those_of_the_command(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("words", "values", "line"),
     [
-        (["attention=gqaa"], {}, "there is no attention=gqaa; did you mean gqa?"),
-        ([], {"model.dmi": 3}, "there is no key model.dmi; did you mean model.dim?"),
+        (["attention=gqaa"], {}, "unknown choice attention=gqaa; did you mean gqa?"),
+        ([], {"model.dmi": 3}, "unknown key model.dmi; did you mean model.dim?"),
         ([], {"model.dim": -3}, "model.dim must be a whole number from 1 to 65,536, got -3"),
         ([], {"model.dim": "3"}, "model.dim must be a whole number"),
         ([], {"data": object()}, "data must be a plain value, got a object"),
-        (["find_lr=true"], {}, "find_lr=true is for the command line"),
-        (["~seed"], {}, "seed must be given"),
+        (["find_lr=true"], {}, "find_lr=true needs the command line"),
+        (["~seed"], {}, "missing required key seed"),
         ([], {"resume": "nowhere"}, "resume=nowhere is no run"),
     ],
 )

@@ -13,32 +13,32 @@ from tests.cli.small import run
 
 MADE = "{_target_: os.mkdir, path: ran}"
 HOSTILE = {
-    "no key of a training": [
+    "not a training key": [
         f"+hydra.callbacks.x={MADE}", f"++hydra.callbacks.x={MADE}", "hydra/launcher=basic",
         "hydra.run.dir=x", "+hydra.searchpath=[file:///x]", "+defaults=[evil]", "~hydra", "+a.b=1",
         "+position@hydra.callbacks.z=none", "+hydra/callbacks@hydra.callbacks.z=x",
         "+logger.csv._args_=[x]", "+callbacks/x=y", "+model.extra={a: {_args_: [1]}}",
     ],
-    "does not belong there; add trust=[os]": [
+    "is not allowed there; add trust=[os]": [
         f"+callbacks.x={MADE}", "++callbacks.x._target_=os.mkdir", "model._target_=os.mkdir",
         "+model.extra={a: {b: [{_target_: os.mkdir}]}}", "attention.kernel._target_=os.mkdir",
         "+generation.processors.x={_target_: os.mkdir}", "task.scorer._target_=os.mkdir",
     ],
-    "does not belong there": [
+    "is not allowed there": [
         "logger.csv._target_=seqattn.storage.write_whole", "model._target_=${name}",
         "+logger.z={_target_: lightning.pytorch.loggers.CSVLogger}", "model._target_=null",
     ],
-    "no name of a choice": [
+    "not a choice name": [
         "position=../../../x", "experiment=[../x]", "position=/x", "processor=['${oc.env:HOME}']",
         f"optimizer={MADE}", "attention@encoder_attention=../x",
     ],
-    "asks a resolver": [
+    "uses a resolver": [
         "name=${oc.env:HOME}", "name=x${oc.env:HOME}", "logger.csv.save_dir=${hydra:runtime.cwd}",
         "+model.x=[1,{a: '${oc.env:HOME}'}]", "model.dim=${oc.decode:'3'}",
     ],
-    "cannot be read": ["name=${oc.env:A,${oc.env:B}}${", "a", "callbacks={x: {'_target_': y}}"],
-    "no run can say": ["trust=[os]", "++trust=[os]"],
-    "more than one value": ["model.dim=1,2", "seed=choice(1,2)", "seed=range(3)"],
+    "cannot be parsed": ["name=${oc.env:A,${oc.env:B}}${", "a", "callbacks={x: {'_target_': y}}"],
+    "a run cannot set": ["trust=[os]", "++trust=[os]"],
+    "several values": ["model.dim=1,2", "seed=choice(1,2)", "seed=range(3)"],
 }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_what_a_user_trusts_or_types_is_taken(tmp_path):
     assert "trust=[mine]" in resumed(tmp_path, "trust=[os]", "trust=[mine]")
     typed = "+callbacks.x={_target_: os.mkdir}"
     assert resumed(tmp_path, f"+{typed}", typed)[-1] == typed
-    with pytest.raises(UserError, match="does not belong there"):
+    with pytest.raises(UserError, match="is not allowed there"):
         resumed(tmp_path, "+callbacks.x={_target_: minestrone.X}", "trust=[mine]")
 
 
@@ -109,7 +109,7 @@ def with_defaults(home):
 
 def test_a_bundle_names_no_files_for_hydra(copied):
     with_defaults(copied / "model")
-    with pytest.raises(UserError, match="generation must be a choice with keys of its own"):
+    with pytest.raises(UserError, match="generation must be a config node without defaults"):
         complete("generate", [f"bundle={copied}/model"])
 
 
@@ -119,8 +119,8 @@ def test_a_bundle_names_no_files_for_hydra(copied):
         ("model", {"_target_": "os.mkdir", "path": "ran"}, "model names 'os.mkdir'"),
         ("attention", {"kernel": {"_target_": "os.mkdir"}}, "attention.kernel names 'os.mkdir'"),
         ("position", {"a": "${oc.env:HOME}"}, "position.a must be plain text"),
-        ("model", {"defaults": ["../x"]}, "model must be a choice with keys of its own"),
-        ("choices", ["x"], "cannot be read"),
+        ("model", {"defaults": ["../x"]}, "model must be a config node without defaults"),
+        ("choices", ["x"], "cannot read"),
     ],
 )
 def test_a_run_from_a_bundle_names_classes_of_ours_alone(trained, tmp_path, key, value, reason):
@@ -143,7 +143,7 @@ def test_damaged_yaml_of_a_run_is_one_line(content, tmp_path):
         lambda: TrainingResult.load(tmp_path),
     ]
     for reader in readers:
-        with pytest.raises(UserError, match=r"yaml.* (cannot be read|must be)"):
+        with pytest.raises(UserError, match=r"cannot (be )?read|must be"):
             reader()
 
 

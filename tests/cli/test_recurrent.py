@@ -72,20 +72,20 @@ def test_a_recurrent_model_refuses_what_does_not_fit_and_names_what_does(root, c
     fits = ", ".join(OURS)
     others = ", ".join(name for name in groups()["attention"] if name not in OURS)
     assert refused("model=rnn", "attention=gqa") == (
-        f"model=rnn cannot use attention=gqa; it takes {fits}"
+        f"model=rnn does not support attention=gqa; choose from {fits}"
     )
     assert refused("attention=bahdanau") == (
-        f"model=transformer cannot use attention=bahdanau; it takes {others}"
+        f"model=transformer does not support attention=bahdanau; choose from {others}"
     )
     assert refused("attention@cross_attention=none") == (
-        f"model=transformer cannot use attention@cross_attention=none; it takes {others}"
+        f"model=transformer does not support attention@cross_attention=none; choose from {others}"
     )
-    only = f"model=rnn has one attention; choose it as attention=NAME, of {fits}"
+    only = f"model=rnn has one attention; set attention=NAME, choosing from {fits}"
     assert refused("model=rnn", "attention@cross_attention=mha") == only
     assert refused("model=rnn", "attention=[bahdanau,luong_dot]") == only
     assert refused("model=rnn", "position=rope") == (
-        "model=rnn knows positions by its recurrence and cannot use position=rope; leave it out, "
-        "or set position=none"
+        "model=rnn encodes positions by recurrence and does not support position=rope; remove "
+        "it, or set position=none"
     )
     assert refusal(capfd, "train", *train_arguments(root, "task.teacher_forcing.start=0.5")) == (
         "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; leave it at "

@@ -72,7 +72,7 @@ def test_a_typed_choice_stands_in_place_of_the_bundle_s(shaped):
 
 def test_a_name_does_not_lead_out_of_the_folder_of_runs(capfd):
     said = refusal(capfd, "train", "name=../../x")
-    assert said.startswith("name must stay in the folder of runs, got runs/../../x/")
+    assert said.startswith("name must not leave the folder of runs, got runs/../../x/")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_name_does_not_lead_out_of_the_folder_of_runs(capfd):
 )
 def test_a_hint_is_about_what_was_meant(capfd, word, meant):
     wrong = word.partition("=")[0].partition(".")[0]
-    assert refusal(capfd, "train", word) == f"there is no key {wrong}; did you mean {meant}?"
+    assert refusal(capfd, "train", word) == f"unknown key {wrong}; did you mean {meant}?"
 
 
 def test_a_schedule_that_cannot_be_is_refused_before_the_vocabulary_is_trained(
@@ -138,14 +138,14 @@ def test_every_job_that_crashes_says_why(capfd, corpus, tmp_path, monkeypatch):
     assert ended.code == 2
     assert "ZeroDivisionError: a bug with seed 1" in ended.err
     assert "ZeroDivisionError: a bug with seed 2" in ended.err
-    assert ended.err.splitlines()[-1] == "error: jobs 0, 1 failed, see above"
+    assert ended.err.splitlines()[-1] == "error: jobs 0, 1 failed (messages above)"
 
 
 def test_a_multirun_goes_on_with_no_single_run(capfd, corpus, trained, tmp_path):
     words = (f"resume={trained}", f"run_dir={tmp_path}/sweep", "seed=1,2")
     ended = run(capfd, "train", "-m", *train_arguments(corpus, *words))
     assert ended.code == 2
-    assert f"job 1: resume={trained} goes on with one run, and each job of a multirun" in ended.err
+    assert f"job 1: resume={trained} and -m are mutually exclusive" in ended.err
 
 
 # --- callbacks ----------------------------------------------------------------------------------

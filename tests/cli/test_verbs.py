@@ -477,7 +477,7 @@ def test_a_bundle_carries_no_local_paths_and_its_run_knows_them(
         assert str(corpus.parent) not in (trained / "model" / name).read_text()
     alone = f"bundle={shutil.copytree(trained / 'model', tmp_path / 'model')}"
     refused = run(capfd, "evaluate", alone)
-    assert refused.err == "error: data.root must be given: add data.root=...\n"
+    assert refused.err == "error: missing required key: data.root (add data.root=...)\n"
     words = (f"data.root={corpus}", f"output={tmp_path}/scores")
     assert "scored 5 rows" in succeed(capfd, "evaluate", alone, *words)
     other = shutil.copytree(trained, tmp_path / "run")
@@ -532,12 +532,12 @@ def test_analyze_names_unknown_words_by_their_text_and_an_empty_output_by_nothin
 ):
     words = [bundle, "text=🙂 a dog 中文", f"output={tmp_path}", "format=svg"]
     out = succeed(capfd, "analyze", *words, "target=☃ Hund")
-    looked = next(line for line in out.splitlines() if line.startswith("looked at: "))
-    links = [link.split(" ← ") for link in looked.removeprefix("looked at: ").split(", ")]
+    looked = next(line for line in out.splitlines() if line.startswith("attention: "))
+    links = [link.split(" ← ") for link in looked.removeprefix("attention: ").split(", ")]
     assert [said for said, _ in links] == ["☃", "Hund"]
     assert {read for _, read in links} <= {"🙂", "a", "dog", "中文"}
     assert "☃" in (tmp_path / "cross.svg").read_text(encoding="utf-8")
-    assert "looked at" not in succeed(capfd, "analyze", *words, "target=")
+    assert "attention: " not in succeed(capfd, "analyze", *words, "target=")
 
 
 TYPED = ["Yes, he can.", "it's", "a=b", 'say "no"', "{x}", "5", "[a]", "${x}", "a: b", "true", "\\"]
@@ -573,7 +573,7 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
     with pytest.raises(SystemExit, match="0"):
         runpy.run_path(str(ROOT / script), run_name="__main__")
     out = capfd.readouterr().out
-    assert re.match(rf"usage: python \S*{script} \[name=value ...]\n", out)
+    assert re.match(rf"usage: python \S*{script} \[key=value ...]\n", out)
     assert "Examples:" in out
     assert max(map(len, out.splitlines())) <= 100
     if verb == "train":
@@ -640,8 +640,8 @@ def test_a_job_of_a_sweep_that_fails_is_named_and_the_others_run(capfd, corpus, 
     words = ("attention.num_heads=3,2", "trainer.fast_dev_run=true", f"run_dir={run_dir}")
     ended = run(capfd, "train", "-m", *train_arguments(corpus, *words))
     assert ended.code == 2
-    assert "job 0: num_heads must divide query_dim (16), got 3" in ended.err
-    assert ended.err.splitlines()[-1] == "error: jobs 0 failed, see above"
+    assert "job 0: num_heads must divide model.dim (16), got 3" in ended.err
+    assert ended.err.splitlines()[-1] == "error: jobs 0 failed (messages above)"
     assert sorted(path.name for path in run_dir.iterdir()) == ["1", "jobs.tsv", "multirun.yaml"]
 
 

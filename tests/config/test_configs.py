@@ -177,7 +177,7 @@ def test_runs_below_a_link_that_leads_nowhere_end_in_one_line(tmp_path, monkeypa
     assert run_verb("train", ["--cfg", "job", "--resolve"]) == 2
     error = capfd.readouterr().err
     assert re.fullmatch(
-        r"error: cannot make a directory such as runs/\S+; give run_dir=PATH\n", error
+        r"error: cannot create a directory such as runs/\S+; set run_dir=PATH\n", error
     )
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 

@@ -49,5 +49,5 @@ def test_a_verb_says_which_extra_is_missing(extra, capfd):
     program = PROGRAM.format(commands=[(verb, []) for verb in verbs]) + "import sys\n"
     program = program.replace("import json\n", "import json, sys\nsys.stderr = sys.stdout\n")
     told = printed_without([f"seqattn.extras.{extra}"], program).splitlines()
-    line = f"error: seqattn.extras.{extra} is not installed, and VERB needs it"
+    line = f"error: VERB needs seqattn.extras.{extra}, which is not installed"
     assert told == [*(line.replace("VERB", verb) for verb in verbs), json.dumps([2] * len(verbs))]

@@ -128,7 +128,7 @@ def test_a_source_past_the_models_limit_is_refused_in_words_before_any_work(make
     with pytest.raises(UserError) as caught:
         Generator(model, make()).generate(SOURCES)
     assert str(caught.value) == (
-        "source 4 has 7 tokens and this model reads at most 6; shorten it, or train with a larger "
+        "source 4 has 7 tokens, but this model reads at most 6; shorten it, or train with a larger "
         "position.max_length"
     )
     assert model.states == []

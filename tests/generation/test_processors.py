@@ -228,8 +228,8 @@ def test_coverage_without_weights_is_refused_in_words(make_model):
     with pytest.raises(UserError) as caught:
         generator.generate(SOURCES)
     assert str(caught.value) == (
-        "generation.coverage_penalty needs a model whose attention to the source has weights, and "
-        "this one's has none; set generation.coverage_penalty=0"
+        "generation.coverage_penalty needs attention weights over the source, which this model "
+        "lacks; set generation.coverage_penalty=0"
     )
 
 

@@ -202,5 +202,5 @@ def test_an_empty_context_has_no_answer_for_certain():
 def test_what_the_model_cannot_read_is_refused():
     model = Table()
     model.max_source_length = 9
-    with pytest.raises(UserError, match="has 10 tokens and this model reads at most 9; lower"):
+    with pytest.raises(UserError, match="has 10 tokens, but this model reads at most 9; lower"):
         Answerer(model, lambda *_: [windows_of([(0, 10)])], SpanSearch()).answer(["?"], [CONTEXT])

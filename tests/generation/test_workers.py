@@ -145,10 +145,10 @@ def test_memory_that_runs_out_is_told_with_what_to_do(count):
     with pytest.raises(UserError) as caught:
         generator.generate(SOURCES)
     assert str(caught.value) == (
-        "a batch of 4 sources of up to 6 tokens is too large for the memory; set "
-        "generation.batch_size=2, or fewer generation.workers"
+        "out of memory for a batch of 4 sources of up to 6 tokens; set "
+        "generation.batch_size=2, or lower generation.workers"
     )
-    with pytest.raises(UserError, match="a source of 6 tokens is too large for the memory"):
+    with pytest.raises(UserError, match="out of memory for a source of 6 tokens"):
         generator.generate([[4, 4, 4, 4, 4, 3]])
 
 
@@ -164,7 +164,7 @@ def test_workers_are_refused_off_the_cpu():
     model = make_transformer().to("meta")
     with pytest.raises(UserError) as caught:
         Generator(model, GreedySearch(), 2, workers=2).generate(SOURCES)
-    assert str(caught.value) == "generation.workers are for a CPU; on meta leave them out"
+    assert str(caught.value) == "generation.workers needs device=cpu, got meta; remove it"
 
 
 PARENT = """

@@ -144,17 +144,15 @@ def test_batches_and_ranks_add_up_to_the_corpus():
 
 def test_what_cannot_be_scored_is_refused():
     scorer = RougeScorer()
-    assert refusal(lambda: scorer.score([], [])) == (
-        "there must be a summary to score, there is none"
-    )
+    assert refusal(lambda: scorer.score([], [])) == ("there are no summaries to score")
     assert refusal(lambda: scorer.score(["a", "b"], ["a"])) == (
-        "there must be a reference for each text, got 1 for 2"
+        "each text must have references, got 1 for 2"
     )
     assert refusal(lambda: scorer.score(["a", "b"], [["a"], []])) == (
-        "every text must have a reference, row 2 has none"
+        "each text must have a reference, but row 2 has none"
     )
     assert refusal(lambda: scorer.score(["a"], ["a"], ["x", "y"])) == (
-        "there must be a source for each summary, got 2 for 1"
+        "each summary must have a source, got 1 summaries and 2 sources"
     )
     assert refusal(lambda: made(RougeScorer, resamples=-1)) == (
         "resamples must be a whole number from 0 to 100,000, got -1"

@@ -195,14 +195,14 @@ def test_every_parameter_is_trained(model):
         ),
         (
             lambda: make_transformer(copy=True, cross=load_choice("attention", "xca")),
-            "model.copy=true needs a last decoder layer whose cross-attention has weights that sum "
-            "to 1; set attention@cross_attention=mha, and model.decoder_layers to 1 or more",
+            "model.copy=true needs cross-attention weights that sum to 1 in the last decoder "
+            "layer; set attention@cross_attention=mha, and model.decoder_layers to 1 or more",
         ),
         *(
             (
                 lambda name=name: make_recurrent(name, copy=True),
-                "model.copy=true needs an attention whose weights over the source sum to 1, and "
-                "this one has none; set attention=bahdanau or attention=luong_general",
+                "model.copy=true needs attention weights over the source that sum to 1; set "
+                "attention=bahdanau or attention=luong_general",
             )
             for name in ("none", "luong_local_p")
         ),

@@ -238,7 +238,7 @@ def test_a_state_for_one_decode_serves_one():
     model = make_recurrent()
     state = model.start(model.encode(SOURCES), cached=False)
     model.decode(targets(B, T), state)
-    with pytest.raises(AssertionError, match="cached=False serves one decode"):
+    with pytest.raises(AssertionError, match="cached=False supports only one decode"):
         model.decode(targets(B, 1), state)
 
 
@@ -268,7 +268,7 @@ def test_autocast_to_bfloat16_stays_close_to_float32(model):
         ({"decoder_layers": 0}, "decoder_layers must be a whole number from 1 to 1,000, got 0"),
         (
             {"encoder_dim": 13},
-            "two directions need an even width, got 13",
+            "a bidirectional encoder needs an even width, got 13",
         ),
         ({"order": "between"}, "order must be one of before, after or null, got 'between'"),
         ({"dropout": 1.0}, "dropout must be a number of at least 0 and below 1, got 1.0"),
@@ -283,8 +283,8 @@ def test_autocast_to_bfloat16_stays_close_to_float32(model):
         ),
         (
             {"input_feeding": True},
-            "model.input_feeding=true is Luong's; in Bahdanau's order the context is fed already: "
-            "set model.order=after, or model.input_feeding=false",
+            "model.input_feeding=true does not fit Bahdanau's order, which already feeds the "
+            "context; set model.order=after, or model.input_feeding=false",
         ),
     ],
 )

@@ -92,5 +92,5 @@ def test_a_layer_takes_a_mixer_that_does_not_attend():
         together = Generator(model, BeamSearch(LengthLimit(1.0, 3), 3)).generate(sources)
         alone = Generator(model, BeamSearch(LengthLimit(1.0, 3), 3), 1).generate(sources)
     assert [[h.ids for h in found] for found in together] == [[h.ids for h in f] for f in alone]
-    with pytest.raises(UserError, match=r"^RunningMean cannot use RotaryPosition"):
+    with pytest.raises(UserError, match=r"^RunningMean does not support RotaryPosition"):
         shape.build(VOCABULARY, VOCABULARY, True, slots._replace(position=RotaryPosition))

@@ -215,7 +215,7 @@ def test_places_are_those_that_a_look_would_find():
 def test_second_derivatives_are_refused_and_not_wrong():
     features = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
     loss = blockwise_cross_entropy(features, layer().weight, TARGETS, SMOOTH).smoothed
-    with pytest.raises(RuntimeError, match="this loss has no second derivatives"):
+    with pytest.raises(RuntimeError, match="this loss does not support second derivatives"):
         torch.autograd.grad(loss, features, create_graph=True)
 
 

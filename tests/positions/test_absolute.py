@@ -66,7 +66,7 @@ def test_learned_positions_past_the_last_are_refused_in_words(start):
     with pytest.raises(UserError) as caught:
         scheme.embed(x, torch.arange(start, start + T + 1))
     assert str(caught.value) == (
-        f"learned positions end at {T + start} tokens (position.max_length), got a sequence of "
+        f"position=learned supports at most position.max_length ({T + start}) tokens, got "
         f"{T + start + 1}; shorten it, or train with a larger position.max_length"
     )
 

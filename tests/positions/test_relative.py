@@ -198,7 +198,7 @@ def test_a_scheme_of_layers_is_refused_where_a_layer_is_meant():
         scheme, (q, k) = built(name), queries_and_keys()
         assert scheme.at_layer(0) is not scheme.at_layer(1)
         assert scheme.hooks == scheme.at_layer(0).hooks
-        with pytest.raises(TypeError, match=r"differs by layer; use its at_layer\(number\)$"):
+        with pytest.raises(TypeError, match=r"differs between layers; use at_layer\(layer\)$"):
             scheme.score_term(q, k, torch.arange(T), torch.arange(S))
 
 

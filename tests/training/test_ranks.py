@@ -100,7 +100,7 @@ def test_ranks_that_a_signal_stopped_end_the_command_with_their_code(
     words = train_arguments(corpus, "trainer.devices=2", f"run_dir={tmp_path}/run")
     ended = run(capfd, "train", *words)
     assert ended.code == 143
-    assert ended.err == "stopped by SIGTERM at step 7; run the same command to go on\n"
+    assert ended.err == "stopped by SIGTERM at step 7; run the same command to resume\n"
 
 
 def test_ranks_leave_nothing_behind_them(capfd, corpus, tmp_path, quick, monkeypatch):
@@ -140,7 +140,7 @@ def test_a_signal_reaches_the_ranks(corpus, tmp_path, quick, sent, name):
     while not all((tmp_path / f"up{rank}").exists() for rank in (0, 1)):
         time.sleep(0.05)
     os.kill(command.process, sent)
-    line = f"stopped by {name} at step 7; run the same command to go on\n"
+    line = f"stopped by {name} at step 7; run the same command to resume\n"
     assert command.ended() == (128 + sent, "", line)
 
 
@@ -179,7 +179,7 @@ def test_a_rank_that_fails_lets_the_others_know(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(Rendezvous, "refuse", lambda rendezvous, text: told.append(text))
     with pytest.raises(ZeroDivisionError):
         run_verb("train", train_arguments(corpus, f"run_dir={tmp_path}/run"))
-    assert told == ["another rank has failed: ZeroDivisionError('a bug')"]
+    assert told == ["another rank failed: ZeroDivisionError('a bug')"]
 
 
 def test_a_training_that_is_stopped_says_how_to_go_on(capfd, corpus, tmp_path, monkeypatch):
@@ -189,13 +189,13 @@ def test_a_training_that_is_stopped_says_how_to_go_on(capfd, corpus, tmp_path, m
     monkeypatch.setattr(Training, "run", stopped)
     monkeypatch.chdir(tmp_path)
     ended = run(capfd, "train", *train_arguments(corpus, "run_dir=run"))
-    assert ended == (143, "", "stopped by SIGTERM at step 3; run the same command to go on\n")
+    assert ended == (143, "", "stopped by SIGTERM at step 3; run the same command to resume\n")
     ended = run(capfd, "train", "-m", *train_arguments(corpus, "run_dir=run", "seed=1,2"))
-    assert ended == (143, "", "stopped by SIGTERM at step 3; run the same command to go on\n")
+    assert ended == (143, "", "stopped by SIGTERM at step 3; run the same command to resume\n")
     ended = run(capfd, "train", *train_arguments(corpus))
-    assert re.search(r"; add resume=runs/translation/[\d_-]+ to go on", ended.err)
+    assert re.search(r"; add resume=runs/translation/[\d_-]+ to resume", ended.err)
     ended = run(capfd, "train", "-m", *train_arguments(corpus, "seed=1,2"))
-    assert re.search(r"; add run_dir=runs/translation/[\d_-]+ to go on", ended.err)
+    assert re.search(r"; add run_dir=runs/translation/[\d_-]+ to resume", ended.err)
 
 
 @pytest.mark.parametrize("gone", [False, True])

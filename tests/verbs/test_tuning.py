@@ -112,9 +112,9 @@ def test_the_best_of_errors_has_the_fewest(bundle):
 @pytest.mark.parametrize(
     ("grid", "text"),
     [
-        ({"foo": [1]}, "there is no key generation.foo"),
-        ({"limit.foo": [1]}, "there is no key generation.limit.foo"),
-        ({"foo.bar": [1]}, "there is no key generation.foo;"),
+        ({"foo": [1]}, "unknown key generation.foo"),
+        ({"limit.foo": [1]}, "unknown key generation.limit.foo"),
+        ({"foo.bar": [1]}, "unknown key generation.foo;"),
         ({"beam_size": [4, 0.5]}, "generation.beam_size must be a whole number"),
         ({"rerank.weight": [1]}, "tune.rerank.weight needs the model that ranks"),
     ],

@@ -102,8 +102,8 @@ class EncoderKernel(Kernel):
         cache: Cache | None = None,
         need_weights: bool = False,
     ) -> Attended:
-        assert not mask.causal, "it fits an encoder's self-attention"
-        assert mask.extra is None or not self.only_padding, "its tokens meet in sums over all"
+        assert not mask.causal, "only encoder self-attention is supported"
+        assert mask.extra is None or not self.only_padding, "only padding masks are supported"
         return Attended(self.context(query, new, mask, position))
 
 

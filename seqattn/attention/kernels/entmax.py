@@ -46,8 +46,8 @@ class EntmaxKernel(WeightedKernel):
     def __init__(self, shape: HeadShape, alpha: Alpha = 1.5, learned: bool = True) -> None:
         super().__init__(shape)
         if learned and alpha in (1, 2):
-            reason = f"must lie strictly between 1 and 2 to be learned, got {alpha}"
-            raise BadValue("alpha", f"{reason}; set learned=false to keep it there")
+            reason = f"must be strictly between 1 and 2 to be learned, got {alpha}"
+            raise BadValue("alpha", f"{reason}; set attention.kernel.learned=false to fix it")
         self.learned = learned
         if learned:
             self.logit = nn.Parameter(
@@ -115,7 +115,7 @@ class _Entmax(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        refuse("entmax has no second derivatives")
+        refuse("entmax does not support second derivatives")
         weights, alpha = ctx.saved_tensors
         learned = ctx.needs_input_grad[1]
         blocks = _blocks(_excess(alpha, weights), weights, gradient.to(weights.dtype))

@@ -43,7 +43,7 @@ class FixedKernel(FactorizedKernel):
         if summary > stride:
             raise BadValue("summary", f"must be at most stride ({stride}), got {summary}")
         if split_heads and strided_heads:
-            raise BadValue("split_heads", "and strided_heads both share out the heads; set one")
+            raise BadValue("split_heads", "and strided_heads are mutually exclusive")
         patterns: tuple[tuple[int, ...], ...] = ((0,), (1,)) if split_heads else ((0, 1),)
         patterns = ((0, 1), (2, 3)) if strided_heads else patterns
         super().__init__(shape, stride, patterns)

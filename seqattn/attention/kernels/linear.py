@@ -95,7 +95,7 @@ class LinearKernel(Kernel):
         need_weights: bool = False,
     ) -> Attended:
         assert cache is None or isinstance(cache, RecurrentCache)
-        assert mask.extra is None, "it sums over keys before it meets a query"
+        assert mask.extra is None, "custom masks are not supported"
         beams = query.shape[0] // new.keys.shape[0]
         with torch.autocast(query.device.type, enabled=False):
             q = position.rotate(wide(query), mask.query_positions)

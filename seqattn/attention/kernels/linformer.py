@@ -63,8 +63,8 @@ class LinformerKernel(EncoderKernel):
         longest = mask.keys if mask.real is None else int(mask.real.sum(dim=1).max())
         if longest > self.max_length:
             raise UserError(
-                f"LinformerKernel takes sentences of at most attention.kernel.max_length "
-                f"({self.max_length}) tokens, got {longest}"
+                f"LinformerKernel supports at most attention.kernel.max_length "
+                f"({self.max_length}) tokens per sentence, got {longest}"
             )
 
     def _project(

@@ -48,7 +48,7 @@ class LSHKernel(EncoderKernel):
         hooks=frozenset({"embed", "rotate"}), dropout=True, weights=True, shared=True
     )
     only_padding: ClassVar[bool] = False
-    unlike_heads = "their rotations are drawn together"
+    unlike_heads = "the rotations of all heads are drawn together"
     rotations: Tensor
 
     def __init__(

@@ -63,7 +63,7 @@ class RingKernel(SoftmaxKernel):
         if group is None or group.size() == 1:
             return super()._attend(q, keys, values, mask, position, need_weights, slots)
         unsplit = mask.extra is not None or self.watched or self.written_out
-        assert not unsplit, "masks of your own, capture and other weights need whole sequences"
+        assert not unsplit, "custom masks, capture and overridden weights need unsplit sequences"
         real = mask.real
         if real is None:
             real = torch.ones(len(q), q.shape[2], dtype=torch.bool, device=q.device)
@@ -75,8 +75,8 @@ class RingKernel(SoftmaxKernel):
 @once
 def _say_what_it_is() -> None:
     logging.getLogger(__name__).warning(
-        "ring attention is softmax attention on one rank and in decoding; "
-        "seqattn.attention.kernels.ring.sequence_parallel splits sequences over several ranks"
+        "ring attention is softmax attention on one rank and in decoding; to split sequences over "
+        "ranks, use seqattn.attention.kernels.ring.sequence_parallel"
     )
 
 
@@ -106,13 +106,13 @@ def sequence_parallel(module: nn.Module, group: dist.ProcessGroup | None = None)
         UserError: an attention does not have the ring kernel.
     """
     ranks = dist.group.WORLD if group is None else group
-    assert ranks is not None, "torch.distributed.init_process_group comes first"
+    assert ranks is not None, "call torch.distributed.init_process_group first"
     for name, part in module.named_modules():
         rings = (isinstance(kernel, RingKernel) for kernel in part.modules())
         if isinstance(part, Attention) and not any(rings):
             raise UserError(
-                f"{name or 'it'} attends by {part.name}, which would see its own part of a "
-                "sequence alone; build it with attention=ring"
+                f"{name or 'the module'} uses {part.name}, which would attend only within a "
+                "rank's part of a sequence; build it with attention=ring"
             )
     with split_over(ranks):
         yield
@@ -163,7 +163,7 @@ class _Ring(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        refuse("a ring of ranks has no second derivatives; leave sequence_parallel for them")
+        refuse("sequence_parallel does not support second derivatives; compute them without it")
         plan: Plan = ctx.plan
         query, keys, values, everyone, context, log_total = ctx.saved_tensors
         q = wide(query).unflatten(1, (keys.shape[1], -1)) * plan.scale

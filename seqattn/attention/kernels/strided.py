@@ -43,14 +43,14 @@ class FactorizedKernel(BlockwiseKernel):
         super().__init__(shape)
         if shape.num_heads % len(patterns):
             raise UserError(
-                f"attention.num_heads must be even for heads of two patterns, got {shape.num_heads}"
+                f"attention.num_heads must be even to alternate two patterns, got {shape.num_heads}"
             )
         self.stride = stride
         # merging sets needs softmaxes
         self.dense_up_to = sys.maxsize if self.written_out else max(self.dense_up_to, stride)
         self.patterns = patterns
         if len(patterns) > 1:
-            self.unlike_heads = "half of them see what the other half does not"
+            self.unlike_heads = "its two halves see different keys"
         size = shape.num_heads // shape.num_kv_heads
         self._run = 1 if size % len(patterns) == 0 else size  # neighbouring heads of one pattern
 

@@ -85,7 +85,7 @@ class LocalKernel(BlockwiseKernel):
     ) -> Tensor:
         """Attend over the cache; a first call with several tokens is a full pass."""
         assert isinstance(cache, RollingCache)
-        assert mask.extra is None, "a mask of your own cannot be joined in decoding"
+        assert mask.extra is None, "custom masks are not supported in decoding"
         rows, _, steps, _ = query.shape
         real, order = real_rows(mask.real, rows, steps)
         if cache.length == 0 and steps > 1 and (not self.watched or cache.beams == 1):

@@ -163,7 +163,7 @@ def test_without_its_data_a_bundle_is_converted_and_not_scored(capfd, trained, t
     words = (f"bundle={alone}", f"output={tmp_path}/no")
     for needing in (["prune=1"], ["heads=mqa", "uptrain_steps=1"]):
         text = refusal(capfd, "convert", *words, *needing)
-        assert text == "data.root must be given: add data.root=..."
+        assert text == "missing required key: data.root (add data.root=...)"
 
 
 def test_uptraining_moves_the_weights_and_is_scored_and_repeats(convert, corpus):
@@ -433,7 +433,7 @@ def test_what_cannot_be_is_refused(refused, words, text):
 
 def test_a_missing_output(capfd, trained):
     text = refusal(capfd, "convert", f"bundle={trained / 'model'}", "heads=mqa")
-    assert text == "output must be given: add output=..."
+    assert text == "missing required key: output (add output=...)"
 
 
 def test_an_attention_without_key_heads_of_its_own(capfd, corpus, tmp_path, refused):

@@ -195,7 +195,7 @@ def test_one_key_head_of_all_loses_query_heads_one_by_one(whole):
 @pytest.mark.parametrize(
     ("attention", "reason"),
     [
-        ("lsh", "rotations are drawn together"),
+        ("lsh", "rotations of all heads are drawn together"),
         ("moa", "MixtureOfAttention, which cannot lose heads"),
     ],
 )
@@ -210,10 +210,10 @@ def test_heads_that_are_not_alike_cannot_go(tmp_path, tokenizer, attention, reas
 @pytest.mark.parametrize(
     ("kept", "groups", "reason"),
     [
-        ([], 4, "must be some of 0 to 3 in their order"),
-        ([1, 0], 4, "must be some of 0 to 3 in their order"),
-        ([2, 4], 4, "must be some of 0 to 3 in their order"),
-        ([0, 1, 2], 2, "must leave as many query heads to each key head"),
+        ([], 4, "must be ascending numbers from 0 to 3"),
+        ([1, 0], 4, "must be ascending numbers from 0 to 3"),
+        ([2, 4], 4, "must be ascending numbers from 0 to 3"),
+        ([0, 1, 2], 2, "must keep equally many query heads per key head"),
     ],
 )
 def test_kept_heads_that_make_no_attention_are_refused(kept, groups, reason):

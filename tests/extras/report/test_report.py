@@ -167,7 +167,7 @@ def test_source_use_is_the_sources_share_of_a_token_the_mean_over_the_output():
     [
         ({"output": "report.txt"}, "output must be a file such as report.html, got report.txt"),
         ({"methods": ["alto"]}, "there is no method alto; the choices are:"),
-        ({"bundles": ["nowhere"]}, "there is no bundle at nowhere"),
+        ({"bundles": ["nowhere"]}, "bundle nowhere does not exist"),
         ({"data": Pairs(0)}, "the val split has no rows to show"),
         ({"generation": SpanSearch()}, "this bundle gives text and takes generation=greedy|beam"),
     ],

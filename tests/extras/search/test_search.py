@@ -47,7 +47,7 @@ def test_what_cannot_be_is_counted_by_its_reason_and_what_is_the_same_is_tried_o
     drawn = space.draw(settings, None, seed=1)
     assert drawn.lines == [
         "models: 4 of 12 combinations",
-        "6 left out: num_heads must divide query_dim (12), got 5",
+        "6 left out: num_heads must divide model.dim (12), got 5",
         "1 left out: same as another model",  # mqa is mha with one key head
     ]
     assert drawn.candidates[0].name in ("mha 4h 4kv (as given)", "mqa 4h 4kv (as given)")

@@ -67,7 +67,7 @@ def test_a_stream_that_fails_says_so_in_its_last_event(client):
     assert name == "error"
     assert last["error"].startswith("intervene.weights: step 99 of ")
     line = refusal(client, inputs=TEXT, generation="gredy", stream=True)  # before it begins
-    assert line.startswith("there is no generation=gredy")
+    assert line.startswith("unknown choice generation=gredy")
 
 
 def test_a_client_that_goes_ends_the_search(bundle):

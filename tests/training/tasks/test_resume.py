@@ -303,7 +303,7 @@ def test_a_finished_run_that_is_resumed_without_more_to_do_keeps_its_weights(
 
 def test_only_a_run_can_be_resumed(tmp_path, capfd):
     assert refusal(capfd, "train", f"resume={tmp_path}/no") == (
-        f"resume={tmp_path}/no is no run: {tmp_path}/no/overrides.yaml is not there"
+        f"resume={tmp_path}/no is not a run: {tmp_path}/no/overrides.yaml does not exist"
     )
     (tmp_path / "overrides.yaml").write_text("[]\n")
     assert refusal(capfd, "train", f"resume={tmp_path}") == (

@@ -27,7 +27,7 @@ def fold_mask(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
         beams: K.
         slots: slots of the cache.
     """
-    assert mask.extra is None, "a mask of your own cannot be joined in decoding with beams"
+    assert mask.extra is None, "custom masks are not supported in decoding with beams"
     queries, keys, steps = mask.query_positions, mask.key_positions, mask.queries
     (ancestry, tokens), length = slots, mask.keys
     queries = queries.repeat(beams) if queries.dim() == 1 else queries.reshape(-1, beams * steps)

@@ -215,7 +215,7 @@ class RecurrentCache(RowCache):
 
         Must be called before `advance` with their sums, from the first token on.
         """
-        assert self._seen is not None or not self.length, "capture from the first token on"
+        assert self._seen is not None or not self.length, "capture must begin at the first token"
         if self._seen is not None:
             keys, values, scale = self._seen
             if scale is not None and new.log_scale is not None:
