@@ -137,7 +137,7 @@ def test_the_card_says_what_the_bundle_is(bundle, loaded, tmp_path):
     card = (bundle / "README.md").read_text()
     _, head, page = card.split("---\n", 2)
     assert yaml.safe_load(head) == {"license": "unknown", "tags": ["seqattn", "translation"]}
-    for part in ("Data", "Figures", "Settings", "Cost", "Limits"):
+    for part in ("Data", "Scores", "Settings", "Training", "Limits"):
         assert f"\n## {part}\n" in page
     for line in ("`data=demo_translation`", "| val/loss | 3.5 |  |", "| val/bleu | 1 |  |"):
         assert f"\n{line}\n" in page
@@ -417,5 +417,5 @@ def test_an_ensemble_of_several_vocabularies_is_refused(bundle, tmp_path):
     options = TokenizerConfig(vocab_size=35)
     tokenizer = train_tokenizer(corpus(), corpus(), options, tmp_path / "vocabulary")
     other = untrained(tmp_path / "other", tokenizer, configuration())
-    with pytest.raises(UserError, match=r"an ensemble needs one vocabulary, .*other has another"):
+    with pytest.raises(UserError, match=r"an ensemble needs a single vocabulary, .*other and "):
         seqattn.load(bundle, ensemble=[other])

@@ -98,7 +98,7 @@ def test_each_position_and_model_fits():
         ),
         (
             config("span_rnn", "sliding_window"),
-            "model=span_rnn does not support attention=sliding_window; it",
+            "model=span_rnn does not support attention=sliding_window; ch",
         ),
         (
             config("span_rnn", "bahdanau"),
@@ -118,7 +118,7 @@ def test_each_position_and_model_fits():
             config(slots=[("decoder", "mha,mha,lsh")], **TRANSFORMER),
             "this attention cannot be used as decoder attention; it fits these slots: ",
         ),
-        (config(dim=25), "num_heads must divide model.dim (25), got 4"),
+        (config(dim=25), "attention.num_heads must divide model.dim (25), got 4"),
         (config(dmi=25), "unknown key model.dmi; did you mean model.dim?"),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_check_takes_no_memory_and_draws_no_random_number():
 
 
 def test_an_attention_that_counts_no_heads_needs_a_cross_attention_beside_it():
-    with pytest.raises(UserError, match="choose one by attention@cross_attention=NAME"):
+    with pytest.raises(UserError, match="set attention@cross_attention=NAME"):
         cross_default(lambda query_dim, memory_dim: None)
     made = cross_default(build(choices("attention")["moa"])).keywords
     assert (made["num_heads"], made["num_kv_heads"]) == (4, 4)

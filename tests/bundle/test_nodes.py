@@ -87,8 +87,14 @@ def test_what_a_partial_is_called_with_comes_before_what_its_node_says():
         (node("Shape", dim="2"), "model.dim must be a whole number of at least 1, got '2'"),
         (node("Shape", dim={"a": 1}), "model.dim must be a whole number of at least 1, got a dict"),
         (node("Shape", dim=node("Part")), "model.dim must be a whole number of at least 1, got a "),
-        (node("Shape", dim=2, make=3), "model.make must be a choice with keys of its own, got 3"),
-        (node("Shape", dim=2, make="x"), "model.make must be a choice with keys of its own, got"),
+        (
+            node("Shape", dim=2, make=3),
+            "model.make must be a config node of a matching class, got 3",
+        ),
+        (
+            node("Shape", dim=2, make="x"),
+            "model.make must be a config node of a matching class, got",
+        ),
         (
             node("Shape", dim=2, make={"a": 1}),
             "model.make must be a config node of a matching class",

@@ -120,7 +120,7 @@ TAMPERED = {
         {TABLE + ".int8_scale": torch.full((36, 1), torch.inf)},
         f"{TABLE} that are not finite numbers",
     ),
-    "scales of nothing": ({"other.int8_scale": torch.ones(36, 1)}, "it holds other.int8_scale, wh"),
+    "scales of nothing": ({"other.int8_scale": torch.ones(36, 1)}, "(unexpected tensor other.int8"),
 }
 
 

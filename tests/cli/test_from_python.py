@@ -35,7 +35,7 @@ def test_words_and_plain_values_are_those_of_the_command(corpus, tmp_path):
         ([], {"data": object()}, "data must be a plain value, got a object"),
         (["find_lr=true"], {}, "find_lr=true needs the command line"),
         (["~seed"], {}, "missing required key seed"),
-        ([], {"resume": "nowhere"}, "resume=nowhere is no run"),
+        ([], {"resume": "nowhere"}, "resume=nowhere is not a run"),
     ],
 )
 def test_what_the_command_refuses_is_refused_in_its_line(
