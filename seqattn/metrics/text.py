@@ -201,7 +201,7 @@ def reference_lists(references: References, count: int) -> list[list[str]]:
     """
     rows = [[row] if isinstance(row, str) else list(row) for row in references]
     if len(rows) != count:
-        raise UserError(f"each text must have references, got {len(rows):,} for {count:,} texts")
+        raise UserError(f"each text must have references, got {len(rows):,} for {count:,}")
     if [] in rows:
         raise UserError(f"each text must have a reference, but row {rows.index([]) + 1} has none")
     return rows

@@ -291,7 +291,7 @@ NAMES = (
     ("generate", "generation=[beam,greedy]", "unknown key generation.beam_size; did y"),
     ("generate", "++generation.foo=1", "unknown key generation.foo; choose from lim"),
     ("evaluate", "data=nope", "unknown choice data=nope; choose from aesl"),
-    ("evaluate", "scorer._target_=seqattn.metrics.text.nope", "scorer._target_=seqattn.metrics.te"),
+    ("evaluate", "scorer._target_=seqattn.metrics.text.nope", "cannot import scorer._target_"),
     ("evaluate", "data._target_=os.getcwd", "unknown key data.root; data has no keys"),
     ("evaluate", "scorer=bleu", "there is no "),
     ("explain", "+foo=1", "unknown key foo; choose from "),
