@@ -42,7 +42,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         plain = stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             if not (plain or os.isatty(file.fileno()) or path.samefile(os.devnull)):
-                raise UserError(f"cannot read {path}: it is a device; give a file or a pipe")
+                raise UserError(f"cannot read {path}: it is a device; use a file or a pipe")
             yield file  # type: ignore[misc]
 
 
@@ -55,7 +55,7 @@ def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
     with opened(path) as file:
         content = file.read(largest + 1)
     if len(content) > largest:
-        raise UserError(f"{path} must have at most {largest:,} bytes to be read whole, it has more")
+        raise UserError(f"{path} is larger than the maximum of {largest:,} bytes")
     return content
 
 
@@ -91,16 +91,15 @@ def limited_lines(
 def too_long(name: object, number: int, longest: int) -> UserError:
     """Return the error for a line that is too long."""
     return UserError(
-        f"{name} must have lines of at most {longest:,} bytes, line {number:,} has more; split or "
-        "cut it"
+        f"{name}: line {number:,} is longer than {longest:,} bytes; split or truncate it"
     )
 
 
 def check_there(path: Path, kind: str) -> None:
     """Raise UserError unless `path` is a regular file. Args: kind: such as "a text file"."""
     if not is_file(path):
-        why = "is no regular file" if path.exists() else "does not exist"
-        raise UserError(f"{path} must be {kind}, it {why}")
+        why = "is not a regular file" if path.exists() else "does not exist"
+        raise UserError(f"{path} {why}; expected {kind}")
 
 
 def read_json(path: Path, kind: str, form: str = "JSON", largest: int = LARGEST) -> Any:
@@ -121,12 +120,12 @@ def read_json(path: Path, kind: str, form: str = "JSON", largest: int = LARGEST)
     try:
         return json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} must be UTF-8 text, byte {error.start:,} is not") from error
+        raise UserError(f"{path} is not valid UTF-8 at byte {error.start:,}") from error
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
-        raise UserError(f"{path} must be {form}, {where}: {error.msg}") from error
+        raise UserError(f"{path} is not valid {form}, {where}: {error.msg}") from error
     except ValueError as error:  # an integer of thousands of digits
-        raise UserError(f"{path} must be {form}: {error}") from error
+        raise UserError(f"{path} is not valid {form}: {error}") from error
 
 
 def read_yaml(path: Path) -> Any:
@@ -139,7 +138,7 @@ def read_yaml(path: Path) -> Any:
     try:
         return parse_yaml(read_bytes(path, 4 * _LARGEST_YAML).decode())
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} must be UTF-8 text, byte {error.start:,} is not") from error
+        raise UserError(f"{path} is not valid UTF-8 at byte {error.start:,}") from error
     except UserError as error:
         raise error if str(path) in str(error) else UserError(f"{path}: {error}") from error
 
@@ -151,7 +150,7 @@ def parse_yaml(text: str) -> Any:
         UserError: the text is not such YAML.
     """
     if len(text) > _LARGEST_YAML:
-        raise UserError(f"it cannot be read: it is longer than {_LARGEST_YAML:,} characters")
+        raise UserError(f"the YAML is longer than {_LARGEST_YAML:,} characters")
     depth = events = 0
     try:
         for event in yaml.parse(text, Loader=LOADER):
@@ -159,15 +158,15 @@ def parse_yaml(text: str) -> Any:
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) is not None:
-                raise UserError("it cannot be read: it has a tag or an alias")
+                raise UserError("YAML tags and aliases are not supported")
             if depth > _DEEPEST_YAML or events > _MOST_YAML:
-                raise UserError("it cannot be read: it nests too deep or holds too much")
+                raise UserError("the YAML is too deeply nested or too large")
         return yaml.load(text, Loader=LOADER)
     except UserError:
         raise
     except (yaml.YAMLError, ValueError) as error:  # invalid dates raise ValueError
         reason = " ".join(str(error).split())[:80]
-        raise UserError(f"it cannot be read: {reason!r}") from error
+        raise UserError(f"not valid YAML: {reason!r}") from error
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
@@ -204,7 +203,7 @@ def check_json(lines: Iterable[bytes], path: Path, by_line: bool = False) -> Non
     depth = 0
     for number, line in enumerate(lines, 1):
         if _SURROGATE.search(line) and _SURROGATE.search(_WHOLE_PAIR.sub(b"", line)):
-            raise UserError(f"{path} must be Unicode text, line {number} has half a surrogate pair")
+            raise UserError(f"{path} is not valid Unicode: line {number} has an unpaired surrogate")
         if by_line:
             depth = 0
             if line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
@@ -213,6 +212,6 @@ def check_json(lines: Iterable[bytes], path: Path, by_line: bool = False) -> Non
             depth += 1 if bracket in b"[{" else -1
             if depth > MAX_DEPTH:
                 raise UserError(
-                    f"{path} must nest at most {MAX_DEPTH} lists and objects, line {number} nests "
-                    "more"
+                    f"{path} must nest lists and objects at most {MAX_DEPTH} deep, line {number} "
+                    "is deeper"
                 )

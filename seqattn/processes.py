@@ -78,10 +78,10 @@ def worker_deaths(advice: str) -> Iterator[None]:
     try:
         yield
     except BrokenProcessPool as error:
-        raise UserError(f"a worker died, perhaps for want of memory; {advice}") from error
+        raise UserError(f"a worker process died, possibly out of memory; {advice}") from error
 
 
-_WATCH = "watch of the parent"
+_WATCH = "parent watcher"
 _orphaned = threading.Event()
 
 

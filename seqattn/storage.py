@@ -45,7 +45,7 @@ def user_path(name: str | Path) -> Path:
     try:
         return Path(name).expanduser()
     except RuntimeError as error:
-        raise UserError(f"{name}: there is no such home folder; write the whole path") from error
+        raise UserError(f"{name}: unknown home directory; use an absolute path") from error
 
 
 def kind_of(path: Path) -> str:

@@ -35,7 +35,7 @@ def table_of(
     """
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
     path = folder / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.arrow"
-    with file_faults("make", folder):
+    with file_faults("create", folder):
         folder.mkdir(parents=True, exist_ok=True)
     if not is_file(path):
         some, schema = iter(rows), pa.schema(columns)

@@ -117,7 +117,7 @@ class FileOrHub(Source):
             names = [named] if isinstance(named, str) else named
             strings = isinstance(names, Sequence) and all(n and isinstance(n, str) for n in names)
             if not strings or not names:
-                raise UserError(f"data.files.{split} must be a file's name, got {named!r}")
+                raise UserError(f"data.files.{split} must be a file name, got {named!r}")
             self.paths[split] = [user_path(name) for name in names]
         self.dataset = dataset
         self.hub_splits = {**HUB_SPLITS, **(splits or {})}
@@ -130,12 +130,12 @@ class FileOrHub(Source):
         """
         known = self.paths or self.hub_splits
         if split not in known:
-            raise UserError(f"the {split} split must have a file, got {', '.join(known)}")
+            raise UserError(f"the data has no {split} split, only {', '.join(known)}")
         if self.dataset is not None:
             return f"{self.dataset} ({self.hub_splits[split]})"
         path, *more = self.paths_of(split)
         if split == "test" and self.no_test and not is_file(path):
-            raise UserError(f"the test split needs {path}, which does not exist; {self.no_test}")
+            raise UserError(f"the test split requires {path}, which does not exist; {self.no_test}")
         return several([path, *more])
 
     def files(self, split: str) -> list[Path]:
@@ -165,7 +165,7 @@ def matching(path: Path) -> list[Path]:
     # not `Path.glob`, which accepts neither absolute paths nor "**.jsonl"
     files = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
     if not files:
-        raise UserError(f"{path} must name a file at least, there is none")
+        raise UserError(f"no file matches {path}")
     return files
 
 

@@ -139,12 +139,12 @@ class BucketSampler(Sampler[list[int]]):
 def _check_step(batches: int, world: int, rows: int) -> None:
     if batches % world:
         raise UserError(
-            f"the ranks ({world}) must divide the batches of a step, loader.step_batches, "
+            f"loader.step_batches must be a multiple of the number of ranks ({world}), "
             f"got {batches}"
         )
     if rows < batches:
         raise UserError(
-            f"a step of {batches} batches needs a row for each at least, got {rows}; lower "
+            f"a step of {batches} batches needs at least one row per batch, got {rows}; lower "
             "loader.step_batches, trainer.devices or trainer.accumulate_grad_batches"
         )
 

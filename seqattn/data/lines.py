@@ -83,7 +83,7 @@ def read_questions(path: Path | None) -> Iterator[list[tuple[int, Asked]]]:
 def _question(row: dict[str, Any], where: str) -> Asked:
     question, context = row.get("question"), row.get("context")
     if not isinstance(question, str) or not isinstance(context, str):
-        raise UserError(f"{where} lacks a question or a context; {_QUESTION}")
+        raise UserError(f"{where} needs a question and a context; {_QUESTION}")
     if not question.strip():
         raise UserError(f"{where} has an empty question; {_QUESTION}")
     return Asked(question, context, row.get("id"))
@@ -104,16 +104,16 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
     """
     if output is None:
         if sys.stdout is None:
-            raise UserError("standard output is closed; give output=FILE")
+            raise UserError("standard output is closed; set output=FILE")
         for line in lines:
             print(line, flush=True)
         return
     path = user_path(output)
     with file_faults("write", path):
         if path.is_dir():
-            raise UserError(f"output={path} is a directory; name a file")
+            raise UserError(f"output={path} is a directory; give a file name")
         if not path.parent.is_dir():
-            missing = f"the directory {path.parent} is not there; make it first"
+            missing = f"the directory {path.parent} does not exist; create it first"
             raise UserError(f"output={path}: {missing}")
     encoded = (f"{line}\n".encode() for line in lines)
     write_whole(path, _packed(encoded) if path.suffix == ".gz" else encoded)
@@ -131,12 +131,13 @@ def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:
     if path is not None:
         if kind_of(path) in _NO_LINES:
             raise UserError(
-                f"input={path} is no file of lines; give one, or a .jsonl of objects with a text"
+                f"input={path} is not a text file; use one text per line, or .jsonl with "
+                "one object per line"
             )
         yield [*enumerate(read_lines(path, LONGEST), 1)]
         return
     if sys.stdin is None:
-        raise UserError("standard input is closed; give input=FILE")
+        raise UserError("standard input is closed; set input=FILE")
     first = 1
     for lines in _typed():
         yield [*enumerate(decoded(lines, "standard input", first), first)]
@@ -184,7 +185,7 @@ def _parsed(line: str, where: str, expected: str) -> dict[str, Any]:
         row = json.loads(line)
         json.dumps(row, ensure_ascii=False).encode()  # fails for lone surrogates
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not JSON; {expected}") from error
+        raise UserError(f"{where} is not valid JSON; {expected}") from error
     return _checked(row, where, expected)
 
 

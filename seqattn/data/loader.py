@@ -115,9 +115,9 @@ class BatchLoader(DataLoader[BatchT]):
         step, plan = state_dict["step"], self.batches.plan
         if step and not state_dict["over"] and state_dict["plan"] != plan:
             raise UserError(
-                f"resuming after step {step:,} of an epoch must find the same data, batch limits, "
-                "seed and batches of a step as before, they have changed; restore them, or begin "
-                "anew with the weights by init_from"
+                f"cannot resume after step {step:,} of the epoch: the data, batch limits, seed or "
+                "batches per step have changed; restore them, or start a new run from its weights "
+                "with init_from"
             )
         self.batches.set_epoch(state_dict["epoch"])
         self._position = step * self.batches.step_batches // self.batches.world

@@ -88,7 +88,7 @@ class TextData(LightningDataModule):
             data = self._dataset(split)
             if len(data) == 0:
                 raise UserError(
-                    f"the {split} split must keep some {self.unit}, {data.account(split)}; "
+                    f"the {split} split has no usable {self.unit}: {data.account(split)}; "
                     f"{data.advice}"
                 )
             self._splits[split] = data
@@ -139,7 +139,7 @@ class TextData(LightningDataModule):
     def _rows(self, split: str) -> datasets.Dataset:
         rows = self.source.load(split, self.cache_dir / "datasets")
         if len(rows) == 0:
-            raise UserError(f"the {split} split must hold some {self.unit}, it has none")
+            raise UserError(f"the {split} split has no {self.unit}")
         return rows
 
     def _loader(self, split: str, shuffle: bool) -> BatchLoader[Any]:
@@ -167,8 +167,7 @@ class Seq2SeqData(TextData):
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
         if "target" not in rows.column_names:
             raise UserError(
-                "training needs both sides and there is no target; name it by "
-                "data.target_column or data.target_suffix"
+                "training requires targets; set data.target_column or data.target_suffix"
             )
         return rows["source"], rows["target"]
 

@@ -59,8 +59,8 @@ class BatchLimits:
         """Raise UserError if a row of `length` tokens, described by `what`, does not fit."""
         if self.rows(length) < 1:
             raise UserError(
-                f"max_tokens and max_square must hold {what}, "
-                f"got {self.max_tokens} and {self.max_square}{advice}"
+                f"loader.max_tokens and loader.max_square must be large enough for {what}, "
+                f"got {self.max_tokens} and {self.max_square or 'null'}{advice}"
             )
 
 
@@ -99,14 +99,14 @@ class LoaderOptions(BatchLimits):
         stride, source = self.window_stride, self.source_length
         if stride is not None and self.long_sources != "window":
             raise UserError(
-                f"window_stride must go with long_sources=window, got {self.long_sources}"
+                f"loader.window_stride requires loader.long_sources=window, got {self.long_sources}"
             )
         name, longest = self.longest_row
         self.check_holds(longest, f"a row of {name} ({longest}) tokens")
         if stride is not None and not 1 <= stride < source:
             raise UserError(
-                f"window_stride must be from 1 to {source - 1} (max_source_length without "
-                f"the end mark), so that no token is left out, got {stride}"
+                f"loader.window_stride must be from 1 to {source - 1} (max_source_length without "
+                f"EOS) so that windows cover every token, got {stride}"
             )
 
     @property
@@ -168,8 +168,8 @@ class SpanOptions(BatchLimits):
     def __post_init__(self) -> None:
         if self.stride > self.window:
             raise UserError(
-                f"stride must be at most window ({self.window}), so that no token is left out, "
-                f"got {self.stride}"
+                f"loader.stride must be at most loader.window ({self.window}) so that windows "
+                f"cover every token, got {self.stride}"
             )
         longest = self.longest_row[1]
         self.check_holds(longest, f"a window or question of {longest} tokens")

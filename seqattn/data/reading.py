@@ -93,9 +93,8 @@ def read_sources(
             continue
         if len(ids) > LONGEST_WHOLE:
             raise UserError(
-                f"a text must have at most {LONGEST_WHOLE:,} tokens to be read whole, number "
-                f"{number:,} has {len(ids):,}; split it, or train with long_sources=truncate or "
-                "window"
+                f"text {number:,} has {len(ids):,} tokens, the maximum is {LONGEST_WHOLE:,}; split "
+                "it, or train with loader.long_sources=truncate or window"
             )
         read.append([ids])
     return read

@@ -20,7 +20,7 @@ from seqattn.storage import digest_of, file_faults, is_file, write_whole
 FORMAT: Literal["seqattn shards 1"] = "seqattn shards 1"
 MANIFEST, LENGTHS, TOKENIZER, WORK = "manifest.json", "lengths.npy", "tokenizer", "unfinished"
 """Files and folders of a prepared corpus beside its shards; `WORK` exists during preparation."""
-AGAIN = "give the same seqattn prepare command again"
+AGAIN = "rerun the same seqattn prepare command"
 """Advice for a damaged corpus."""
 SIDES = ("source", "target")
 Ints = npt.NDArray[np.int64]
@@ -89,14 +89,14 @@ def read_manifest(root: Path) -> Manifest:
     """
     path = root / MANIFEST
     if not is_file(path):
-        reason = f"{MANIFEST} is not there; make it by seqattn prepare output={root}"
+        reason = f"{MANIFEST} is missing; create it with seqattn prepare output={root}"
         if (root / WORK).is_dir():
-            reason = f"its preparation is unfinished; {AGAIN}"
-        raise UserError(f"data.root={root} is no prepared corpus: {reason}")
+            reason = f"preparation is unfinished; {AGAIN}"
+        raise UserError(f"data.root={root} is not a prepared corpus: {reason}")
     try:
         return Manifest.model_validate_json(read_bytes(path))
     except ValidationError as error:
-        raise UserError(f"{path} cannot be read; give seqattn prepare again") from error
+        raise UserError(f"cannot read {path}; rerun seqattn prepare") from error
 
 
 def is_whole(path: Path, sha256: str) -> bool:
@@ -247,13 +247,13 @@ def read_lengths(home: Path, manifest: Manifest) -> npt.NDArray[np.int32]:
         raise UserError(f"{path} is damaged; {AGAIN}") from error
     sizes = [entry.lengths for entry in manifest.train]
     if table.dtype != np.int32 or table.shape != (sum(sizes), 3) or table.min(initial=0) < 0:
-        raise UserError(f"{path} is not what {MANIFEST} says; {AGAIN}")
+        raise UserError(f"{path} does not match {MANIFEST}; {AGAIN}")
     ends = np.cumsum([0, *sizes])
     totals = np.cumsum([0, *table[:, 2].tolist()])[ends]
     for entry, rows in zip(manifest.train, np.diff(totals).tolist(), strict=True):
         if entry.pairs != rows:
             raise UserError(
-                f"{home / MANIFEST} says that {entry.name} has {entry.pairs:,} pairs, "
+                f"{home / MANIFEST} lists {entry.pairs:,} pairs for {entry.name}, "
                 f"{LENGTHS} has {rows:,}; {AGAIN}"
             )
     return table

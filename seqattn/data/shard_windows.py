@@ -88,13 +88,13 @@ class ShardedCorpus:
             shard, pairs = open_shard(self.paths[number]), self.entries[number].pairs
             if len(shard) != pairs or not shard.is_below(self._sizes):
                 raise UserError(
-                    f"{self.paths[number]} must hold {pairs:,} pairs of ids below "
-                    f"{' and '.join(map(str, self._sizes))}, it does not; {AGAIN}"
+                    f"{self.paths[number]} does not contain {pairs:,} pairs of ids below "
+                    f"{' and '.join(map(str, self._sizes))}; {AGAIN}"
                 )
             source, target = shard.lengths()
             part = self._table[self._parts[number] : self._parts[number + 1]]
             if not np.array_equal(histogram([source, target]), part):
-                raise UserError(f"{self.paths[number]} is not what {LENGTHS} says; {AGAIN}")
+                raise UserError(f"{self.paths[number]} does not match {LENGTHS}; {AGAIN}")
             selected = np.flatnonzero(self._readable(source, target))
             clipped = np.minimum(source[selected], self.options.source_length)
             parts.append((selected + self.firsts[number], clipped, target[selected]))
@@ -125,8 +125,8 @@ class Passes:
             source, target, rows = corpus.histogram(window)
             if int(rows.sum()) < step_batches:
                 raise UserError(
-                    f"{corpus.name} must have {step_batches} pairs in each window of shards, a "
-                    f"window has {int(rows.sum())}; raise data.window or loader.max_length"
+                    f"{corpus.name} must have at least {step_batches} pairs in each window of "
+                    f"shards, got {int(rows.sum())}; raise data.window or loader.max_length"
                 )
             counts.append(batch_count(source, target, rows, limits, step_batches))
         self.counts = np.array(counts)
@@ -154,7 +154,7 @@ class Passes:
         sampler = BucketSampler(source, target, self.limits, seed=own, step_batches=step)
         if len(sampler) != self.counts[window]:
             name = self.corpus.name
-            raise UserError(f"the shards of {name} are not those of its manifest; {AGAIN}")
+            raise UserError(f"the shards of {name} do not match its manifest; {AGAIN}")
         sampler.epoch, sampler.start_batch = epoch, start
         del source, target
         yield from (places[rows] for rows in sampler)

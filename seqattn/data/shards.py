@@ -44,9 +44,11 @@ class ShardRows(TokenRows[Batch]):
         self, corpora: Sequence[ShardedCorpus], options: LoaderOptions, weights: Weights
     ) -> None:
         if options.subword_sampling is not None:
-            raise UserError("shards hold ids; leave loader.subword_sampling out")
+            raise UserError("shards contain ids, not text; remove loader.subword_sampling")
         if options.long_sources == "window":
-            raise UserError("shards are not read in windows; set loader.long_sources=truncate")
+            raise UserError(
+                "shards do not support loader.long_sources=window; set loader.long_sources=truncate"
+            )
         self.options, self._corpora, self._weights = options, corpora, weights
         self._paths = [path for one in corpora for path in one.paths]
         self._firsts = np.concatenate([one.firsts[:-1] for one in corpora])
@@ -99,10 +101,10 @@ class ShardRows(TokenRows[Batch]):
         left, options = self._total - self._selected, self.options
         report = f"kept all {self._total:,} {split} pairs"
         if left:
-            report = f"left out {left:,} of {self._total:,} {split} pairs, which are longer than "
+            report = f"dropped {left:,} of {self._total:,} {split} pairs: longer than "
             report += f"{options.max_length} tokens"
         if self._cut:
-            report += f"; cut {self._cut:,} sources to their first {options.source_length} tokens"
+            report += f"; truncated {self._cut:,} sources to {options.source_length} tokens"
         return report
 
 
@@ -132,14 +134,14 @@ class Shards(Source):
     ) -> None:
         self.roots = [user_path(one) for one in ([root] if isinstance(root, str) else root)]
         if not self.roots or len(set(self.roots)) < len(self.roots):
-            raise UserError("data.root must name different prepared directories")
+            raise UserError("data.root must list one or more distinct prepared directories")
         if weights is not None and len(weights) != len(self.roots):
             raise UserError(
-                f"data.weights must have one for each of {len(self.roots)} directories, "
+                f"data.weights must have one weight per directory ({len(self.roots)}), "
                 f"got {len(weights)}"
             )
         if weights is not None and temperature != 1:
-            raise UserError("the shares come from data.weights or data.temperature; leave one out")
+            raise UserError("data.weights and data.temperature are mutually exclusive")
         self._weights, self.temperature, self.window = weights, temperature, window
 
     @cached_property
@@ -153,7 +155,7 @@ class Shards(Source):
         for root, manifest in zip(self.roots, manifests, strict=True):
             if manifest.fingerprint != manifests[0].fingerprint:
                 raise UserError(
-                    f"data.root={root} has another vocabulary than {self.roots[0]}; prepare it "
+                    f"data.root={root} has a different vocabulary from {self.roots[0]}; prepare it "
                     f"with vocabulary={self.roots[0]}"
                 )
         return manifests
@@ -169,15 +171,15 @@ class Shards(Source):
         manifest = self.manifests[0]  # first, to say that a directory is none of ours
         tokenizer = Tokenizer.load(self.roots[0] / TOKENIZER)
         if tokenizer.fingerprint != manifest.fingerprint:
-            raise UserError(f"{self.roots[0] / TOKENIZER} is another than the manifest's; {AGAIN}")
+            raise UserError(f"{self.roots[0] / TOKENIZER} does not match the manifest; {AGAIN}")
         return tokenizer
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         root, splits = self.roots[0], self.manifests[0].splits
         if split not in splits:
             raise UserError(
-                f"data.root={root} has texts of {' and '.join(splits)}, got split={split}; what "
-                "is trained on is kept as ids alone"
+                f"data.root={root} has texts only for {' and '.join(splits)}, got split={split}; "
+                "training data is stored as ids"
             )
         path = root / splits[split].name
         check_whole(path, splits[split].sha256)
@@ -189,7 +191,7 @@ class Shards(Source):
         texts = {"source", "target"} <= set(table.column_names)
         if not texts or len(table) != splits[split].rows:
             raise UserError(
-                f"{path} must hold {splits[split].rows:,} pairs of texts, it does not; {AGAIN}"
+                f"{path} does not contain {splits[split].rows:,} pairs of texts; {AGAIN}"
             )
         return table
 
@@ -207,8 +209,8 @@ class Shards(Source):
         """
         if tokenizer.fingerprint != self.manifests[0].fingerprint:
             raise UserError(
-                f"the shards of data.root={self.roots[0]} are of another vocabulary than the "
-                "model's; prepare them with vocabulary=RUN/model"
+                f"the shards of data.root={self.roots[0]} have a different vocabulary from the "
+                "model; prepare them with vocabulary=RUN/model"
             )
         corpora, first, sizes = [], 0, (tokenizer.source_size, tokenizer.target_size)
         for root, manifest in zip(self.roots, self.manifests, strict=True):

@@ -64,7 +64,7 @@ class ParallelText(Source):
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
         if "target" not in self.suffixes:
-            raise UserError("there is no target side; name it by data.target_suffix")
+            raise UserError("the data has no target side; set data.target_suffix")
         for source, target in self._files(split):
             yield from aligned_lines(source, target)
 
@@ -81,10 +81,10 @@ class ParallelText(Source):
         """Return the digests of both sides' files; raise UserError if their line counts differ."""
         lines, digests = zip(*map(scan_text, paths), strict=True)
         if len(set(lines)) > 1:
-            said = " and ".join(f"{path} has {n:,}" for path, n in zip(paths, lines, strict=True))
-            raise UserError(f"both sides must have as many lines, {said}")
+            said = ", ".join(f"{path} has {n:,}" for path, n in zip(paths, lines, strict=True))
+            raise UserError(f"source and target must have the same number of lines: {said}")
         if lines[0] == 0:
-            raise UserError(f"the {split} split must hold text, {paths[0]} is empty")
+            raise UserError(f"the {split} split has no text: {paths[0]} is empty")
         return digests
 
     def _files(self, split: str) -> list[list[Path]]:
@@ -93,11 +93,11 @@ class ParallelText(Source):
             raise UserError(f"split must be one of {', '.join(self.names)}, got {split!r}")
         with file_faults("read", self.root):
             if not self.root.is_dir():
-                raise UserError(f"the data's root must be a directory, {self.root} is not")
+                raise UserError(f"data.root={self.root} is not a directory")
             there = sorted(path.name for path in self.root.iterdir() if path.is_file())
         given = self.names[split]
         if not given:
-            raise UserError(f"data.{split} must be a file's name without its suffix, got {given!r}")
+            raise UserError(f"data.{split} must be a file name without its suffix, got {given!r}")
         return [
             [self._file(split, f"{name}.{suffix}", there) for suffix in self.suffixes.values()]
             for pattern in ([given] if isinstance(given, str) else given)
@@ -111,7 +111,7 @@ class ParallelText(Source):
         magic = glob.has_magic(pattern) and not by_name
         names = self._glob(f"{pattern}{end}") if magic else [pattern]
         if not names:
-            raise UserError(f"{self.root} has no file {pattern}{end}")
+            raise UserError(f"no file in {self.root} matches {pattern}{end}")
         return [name.removesuffix(end) for name in names]
 
     def _glob(self, pattern: str) -> list[str]:
@@ -129,8 +129,8 @@ class ParallelText(Source):
                 return path
         more = f" and {len(there) - 12} more" if len(there) > 12 else ""
         raise UserError(
-            f"the {split} split needs {name} in {self.root}, "
-            f"which holds {', '.join(there[:12]) or 'no file'}{more}"
+            f"the {split} split requires {name} in {self.root}, "
+            f"which contains {', '.join(there[:12]) or 'no files'}{more}"
         )
 
 
@@ -161,7 +161,7 @@ class Multi30k(ParallelText):
         self.hub = None
         if root is None:
             if test != "test_2016_flickr":
-                raise UserError(f"data.test={test} is not on the hub; give data.root=DIR")
+                raise UserError(f"data.test={test} is not on the hub; set data.root=DIR")
             self.hub = Table(
                 dataset="bentrevett/multi30k", source_column=source, target_column=target
             )
@@ -173,7 +173,7 @@ class Multi30k(ParallelText):
             return self.hub.load(split, cache_dir)
         except UserError as error:
             raise UserError(
-                f"{error}; give data.root=DIR, a directory with train.en, train.de and so on"
+                f"{error}; set data.root=DIR, a directory with train.en, train.de and so on"
             ) from error
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:

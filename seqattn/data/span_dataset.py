@@ -75,8 +75,8 @@ def _answers(name: str, row: dict[str, Any], context: ReadText) -> list[TokenSpa
         text = row["context"][start : start + len(answer)]
         if text != answer:
             raise UserError(
-                f"{name}: the answer {answer!r} must stand at character {start} of its "
-                f"context, there is {text!r}"
+                f"{name}: the answer {answer!r} must begin at character {start} of its "
+                f"context, got {text!r}"
             )
         spans.append(find_span(context, *trimmed(answer, start)))
     return [span for span in spans if span is not None]
@@ -134,11 +134,11 @@ class SpanDataset(TokenRows[SpanBatch]):
         self._total = len(sizes)
         self._spans = Lists(questions, "spans")
         self._counts = [
-            (long.sum(), f"{'left out' if drops else 'cut'}: the question is too long"),
-            (empty.sum(), "have an empty side" + (", left out" if drops else "")),
-            (inexact, "have an answer within a token, which is taken whole"),
-            (answered - held, "have a first answer that no window holds"),
-            (np.sum(self._answered[selected] < 0), "have no answer in their context, and no loss"),
+            (long.sum(), f"{'dropped' if drops else 'truncated'}: question too long"),
+            (empty.sum(), ("dropped: " if drops else "with an ") + "empty question or context"),
+            (inexact, "with an answer that begins or ends inside a token (extended to the token)"),
+            (answered - held, "with a first answer that fits in no window"),
+            (np.sum(self._answered[selected] < 0), "with answers not in the context (no loss)"),
         ]
 
     def batch(self, places: Sequence[int]) -> SpanBatch:
@@ -163,7 +163,7 @@ class SpanDataset(TokenRows[SpanBatch]):
     @property
     def advice(self) -> str:
         long = self._counts[0][0]
-        return "raise loader.max_question" if long else "give questions with text on both sides"
+        return "raise loader.max_question" if long else "use questions and contexts with text"
 
     def account(self, split: str) -> str:
         line = f"{self._total:,} {split} questions in {len(self):,} windows"

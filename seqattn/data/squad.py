@@ -47,7 +47,7 @@ class Squad(FileOrHub):
     """
 
     yields = "questions"
-    no_test = "SQuAD's test set is not public, and its dev set is split=val"
+    no_test = "SQuAD's test set is not public, use split=val for its dev set"
 
     def __init__(
         self, root: str | None = None, files: Files | None = None, dataset: str | None = None
@@ -55,9 +55,9 @@ class Squad(FileOrHub):
         super().__init__(files, dataset)
         if (root is not None or bool(self.paths)) == (dataset is not None):
             raise UserError(
-                "questions must come from data.root and data.files, or else from data.dataset, got "
+                "questions must come from either data.root and data.files or data.dataset, got "
                 f"root={root}, files={(files and {k: v for k, v in files.items() if v}) or None}, "
-                f"dataset={dataset}; set what is not meant to null"
+                f"dataset={dataset}; set the unused ones to null"
             )
         if root is not None:
             paths = {split: [user_path(root) / name] for split, name in _FILES.items()}
@@ -74,7 +74,7 @@ class Squad(FileOrHub):
         selected = left_out == 0
         told = [f"{len(table):,} {split} questions", *_counted(events, selected, split == "train")]
         if not selected.any():
-            raise UserError(f"{origin} must hold questions, {', '.join(told)}")
+            raise UserError(f"{origin} has no usable questions: {', '.join(told)}")
         self._counts[split] = told
         table = table.select_columns(list(_COLUMNS))
         table = table if selected.all() else table.select(np.flatnonzero(selected))
@@ -90,7 +90,7 @@ class Squad(FileOrHub):
             return (Question(*row.values()) for row in table), table._fingerprint
         content = hashlib.sha256()
         for path in self.paths_of(split):
-            check_there(path, "a file in SQuAD's format")
+            check_there(path, "a file in SQuAD format")
             content.update(hashlib.sha256(read_bytes(path)).digest())
         return chain.from_iterable(map(read_questions, self.paths_of(split))), content.hexdigest()
 
@@ -120,7 +120,7 @@ def _hub_questions(name: str, split: str, cache_dir: Path | None) -> datasets.Da
     missing = [column for column in _HUB_COLUMNS if column not in table.column_names]
     if missing:
         raise UserError(
-            f"{name} ({split}) must have columns as SQuAD's, no {missing[0]!r} among "
+            f"{name} ({split}) has no column {missing[0]!r} as in SQuAD, only "
             f"{', '.join(table.column_names)}"
         )
     return table.select_columns(_HUB_COLUMNS)
@@ -136,14 +136,14 @@ def _placed(row: dict[str, Any]) -> dict[str, Any]:
 def _counted(events: Mapping[str, Ints], selected: Ints, training: bool) -> list[str]:
     """Return texts on what was repaired and left out, omitting zero counts."""
     read = (events["empty"] == 0) | (not training)
-    treated, unfounded = "kept", "questions with no other answer, for scores alone"
-    unplaced = "answers that stand nowhere in their context, compared as texts alone"
+    treated, unfounded = "kept", "questions with no other answer (scored, no loss)"
+    unplaced = "answers that do not occur in their context (compared as text only)"
     if training:
-        treated, unfounded = "left out", "questions left out that lost all their answers"
-        unplaced = "answers dropped that stand nowhere in their context"
+        treated, unfounded = "dropped", "questions dropped that have no other answer"
+        unplaced = "answers dropped that do not occur in their context"
     said = [
         (events["unanswerable"][selected].sum(), "unanswerable"),
-        (events["moved"][read].sum(), "answers moved to where they stand"),
+        (events["moved"][read].sum(), "answer offsets corrected"),
         (events["unplaced"][read].sum(), unplaced),
         (events["unfounded"][read].sum(), unfounded),
         (events["empty"].sum(), f"with an empty question or context ({treated})"),
@@ -178,9 +178,7 @@ class AnswerPairs(Source):
                 selected = [number for number, right in enumerate(answers) if right]
                 rows, answers = rows.select(selected), [answers[number] for number in selected]
             if len(rows) == 0:
-                raise UserError(
-                    f"the {split} split must hold questions with an answer, it has none"
-                )
+                raise UserError(f"the {split} split has no questions with an answer")
             references = [list(right) or [NO_ANSWER] for right in answers]
             sources = list(map(question_source, rows["question"], rows["context"]))
             starts = [next(iter(right.values()), -1) for right in answers]

@@ -57,8 +57,8 @@ def read_asked(path: Path) -> Iterator[Asked]:
 
 def _entries(path: Path) -> "Iterator[tuple[_Place, str]]":
     """Yield each question's object, and its context."""
-    form = 'JSON as SQuAD\'s ({"data": [{"paragraphs": [...]}]})'
-    top = _Place(path, "", read_json(path, "a file in SQuAD's format", form))
+    form = 'JSON in SQuAD format ({"data": [{"paragraphs": [...]}]})'
+    top = _Place(path, "", read_json(path, "a file in SQuAD format", form))
     for article in top.items("data"):
         for paragraph in article.items("paragraphs"):
             context = paragraph.get("context", str)
@@ -72,15 +72,15 @@ class _Place:
     def __init__(self, origin: Path, at: str, value: Any) -> None:
         self.origin, self.at, self.value = origin, at, value
         if not isinstance(value, dict):
-            raise self._wrong(f"must be an object, it is {_KINDS[type(value)]}")
+            raise self._wrong(f"must be an object, got {_KINDS[type(value)]}")
 
     def get(self, key: str, kind: type) -> Any:
         if key not in self.value:
             there = ", ".join(map(repr, self.value)) or "nothing"
-            raise self._wrong(f"must have {key!r}, it has {there}")
+            raise self._wrong(f"must have the key {key!r}, got {there}")
         value = self.value[key]
         if type(value) is not kind:
-            raise self._wrong(f"must have {_KINDS[kind]} as {key!r}, it is {_KINDS[type(value)]}")
+            raise self._wrong(f"must have {_KINDS[kind]} as {key!r}, got {_KINDS[type(value)]}")
         return value
 
     def items(self, key: str) -> "list[_Place]":
@@ -89,11 +89,11 @@ class _Place:
         return [_Place(self.origin, f"{head}[{n}]", value) for n, value in values]
 
     def _wrong(self, fault: str) -> UserError:
-        return UserError(f"{self.origin}: {self.at or 'the whole'} {fault}")
+        return UserError(f"{self.origin}: {self.at or 'the file'} {fault}")
 
 
-_KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
-_KINDS |= {int: "a whole number", float: "a number with a point", type(None): "null"}
+_KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
+_KINDS |= {int: "an integer", float: "a float", type(None): "null"}
 
 
 def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any]]:
@@ -107,11 +107,11 @@ def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any
     seen: set[str] = set()
     for row in questions:
         if row.id in seen:
-            raise UserError(f"{origin} must have each id once, {row.id!r} comes twice")
+            raise UserError(f"{origin} must have unique ids, {row.id!r} occurs twice")
         seen.add(row.id)
         if len(row.answers) != len(row.starts):
             raise UserError(
-                f"{origin} must have a start for each answer, {row.id!r} has "
+                f"{origin} must have one start per answer, {row.id!r} has "
                 f"{len(row.answers)} answers and {len(row.starts)} starts"
             )
         places = list(map(nearest, repeat(row.context), row.answers, row.starts))

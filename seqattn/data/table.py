@@ -66,12 +66,12 @@ class Table(FileOrHub):
     ) -> None:
         super().__init__(files, dataset, splits)
         if bool(self.paths) == (dataset is not None):
-            got = "both; set the other to null" if self.paths else "neither"
-            raise UserError(f"a table must come from data.files or from data.dataset, got {got}")
+            got = "both; set one to null" if self.paths else "neither"
+            raise UserError(f"a table must come from either data.files or data.dataset, got {got}")
         for path in [path for paths in self.paths.values() for path in paths]:
             if kind_of(path) not in READERS or path.name.endswith(".parquet.gz"):
                 ends = ", ".join(READERS)
-                raise UserError(f"a table's file must end in one of {ends}, got {path}")
+                raise UserError(f"names in data.files must end in one of {ends}, got {path}")
         self.name = name
         self.source_column, self.target_column = source_column or None, target_column
         self.references_column = references_column
@@ -87,8 +87,8 @@ class Table(FileOrHub):
         for path, part in zip(paths, parts, strict=True):
             if part.column_names != parts[0].column_names:
                 raise UserError(
-                    f"all files of a split must have the same columns, {paths[0]} has "
-                    f"{', '.join(parts[0].column_names)} and {path} {', '.join(part.column_names)}"
+                    f"all files of a split must have the same columns: {paths[0]} has "
+                    f"{', '.join(parts[0].column_names)}, {path} has {', '.join(part.column_names)}"
                 )
         return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
 
@@ -106,7 +106,7 @@ class Table(FileOrHub):
         for row in rows:
             columns = columns or self._columns(names_in(row), origin)
             if "target" not in columns:
-                raise UserError(f"{origin} needs a target; name it by data.target_column")
+                raise UserError(f"{origin} has no target column; set data.target_column")
             tags, sources = (
                 row_texts(row, names, origin) for names in (self.tag_columns, columns["source"])
             )
@@ -141,8 +141,8 @@ class Table(FileOrHub):
         if source is None:
             known = ", ".join("/".join(pair) for pair in KNOWN_PAIRS)
             raise UserError(
-                f"{origin} must have two columns of a known pair ({known}), it has "
-                f"{', '.join(there)}; name them by data.source_column and data.target_column"
+                f"{origin} has no known pair of columns ({known}), only "
+                f"{', '.join(there)}; set data.source_column and data.target_column"
             )
         sources: dict[str, Sequence[str]] = {
             "source": [source] if isinstance(source, str) else source
@@ -155,16 +155,16 @@ def _check(table: datasets.Dataset, columns: Mapping[str, Sequence[str]], origin
     for side, column in [(side, name) for side, names in columns.items() for name in names]:
         if column not in table.column_names:
             known = ", ".join(table.column_names)
-            raise UserError(f"{origin} has no column {column!r}, it has {known}")
+            raise UserError(f"{origin} has no column {column!r}, only {known}")
         feature, must, other = table.features[column], "text", "nested values"
         if side == "references":
             feature = getattr(feature, "feature", None)
-            must, other = "lists of texts", "something else"
+            must, other = "lists of strings", "other values"
         kind = getattr(feature, "dtype", other)
         if len(table) and kind not in ("string", "large_string", "null"):
-            raise UserError(f"column {column!r} of {origin} must hold {must}, it holds {kind}")
+            raise UserError(f"column {column!r} of {origin} must contain {must}, got {kind}")
     if len(table) == 0:
-        raise UserError(f"{origin} must hold text, it has no rows")
+        raise UserError(f"{origin} has no rows")
 
 
 def _sides(
@@ -207,7 +207,7 @@ class Aeslc(Table):
             `Threads`.
     """
 
-    no_test = "dev.jsonl is split=val"
+    no_test = "use split=val for dev.jsonl"
 
     def __init__(self, root: str, all_references: bool = False, new_threads: bool = False) -> None:
         self.new_threads = new_threads

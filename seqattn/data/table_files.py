@@ -45,7 +45,7 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     if kind == "parquet":
         check_there(path, "a parquet file")
     if kind != "parquet" and scan_text(path)[0] == 0:
-        raise UserError(f"{path} must hold text, it is empty")
+        raise UserError(f"{path} is empty")
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir), _explained_errors(path, kind):
         table = datasets.load_dataset(
@@ -122,7 +122,7 @@ def _check_lines(path: Path) -> None:
         read_bytes(path)
     with opened(path) as file:
         if sum(1 for _ in limited_lines(file, path, LARGEST)) == 0:
-            raise UserError(f"{path} must hold text, it is empty")
+            raise UserError(f"{path} is empty")
 
 
 def _itself(path: Path) -> str:
@@ -142,7 +142,7 @@ def _options(path: Path) -> dict[str, Any]:
     rows = pd.read_csv(path, nrows=1, encoding_errors="replace", **options)
     if len(rows) and not isinstance(rows.index, pd.RangeIndex):
         # the first field would become an index, and the others get their neighbours' names
-        raise UserError(f"{path} must have a name for each column, its rows have more fields")
+        raise UserError(f"{path} must have a name for each column: its rows have more fields")
     texts = datasets.Features({name: datasets.Value("string") for name in rows.columns})
     return {**options, "features": texts}
 
@@ -158,11 +158,10 @@ def _explained_errors(path: Path, kind: str) -> Iterator[None]:
         if isinstance(error.__cause__, OSError):
             raise
         if any(sign in f"{error} {error.__cause__}" for sign in _NO_ROWS):
-            raise UserError(f"{path} must hold text, it has no rows") from error
+            raise UserError(f"{path} has no rows") from error
         reason = json_fault(path) if kind == "json" else None
         reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
-        must = f"{path} must be {kind_of(path)[1:]}"
-        raise UserError(f"{must}, cannot read it: {reason}") from error
+        raise UserError(f"cannot read {path} as {kind_of(path)[1:]}: {reason}") from error
 
 
 def row_texts(row: Mapping[str, Any], columns: Sequence[str], origin: str) -> list[str]:
@@ -176,11 +175,11 @@ def row_texts(row: Mapping[str, Any], columns: Sequence[str], origin: str) -> li
         value: Any = row
         for name in [column] if column in row else column.split("."):
             if not isinstance(value, Mapping) or name not in value:
-                raise UserError(f"{origin} has no column {column!r}, it has {', '.join(row)}")
+                raise UserError(f"{origin} has no column {column!r}, only {', '.join(row)}")
             value = value[name]
         if not isinstance(value, str | None):
             kind = type(value).__name__
-            raise UserError(f"column {column!r} of {origin} must hold text, it holds {kind}")
+            raise UserError(f"column {column!r} of {origin} must contain text, got {kind}")
         texts.append(value or "")
     return texts
 

@@ -65,8 +65,8 @@ def aligned_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
             if read is None or said is None:
                 short, long = (source, target) if read is None else (target, source)
                 raise UserError(
-                    f"both sides must have as many lines, {short} ends after {number:,} and {long} "
-                    "goes on"
+                    f"source and target must have the same number of lines: {short} ends after "
+                    f"{number:,}, {long} has more"
                 )
             yield read, said
 
@@ -93,8 +93,8 @@ def decoded(
             text = line.decode(errors=errors)
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{name} must be UTF-8 text, line {number:,} is not "
-                f"(byte 0x{line[error.start]:02x} at column {error.start + 1})"
+                f"{name} is not valid UTF-8: line {number:,} has byte 0x{line[error.start]:02x} at "
+                f"column {error.start + 1}"
             ) from error
         text = text.removeprefix("\ufeff") if number == 1 else text
         yield text.removesuffix("\n").removesuffix("\r")
@@ -103,7 +103,7 @@ def decoded(
 def json_fault(path: Path) -> str | None:
     """Return where a file is not a list of JSON objects (".jsonl": one per line), or None.
 
-    For example, "line 3 must be a JSON object: Expecting value at column 9".
+    For example, "line 3 is not valid JSON: Expecting value at column 9".
     """
     by_line = kind_of(path) == ".jsonl"
     texts = read_lines(path, LARGEST) if by_line else ["\n".join(read_lines(path, LARGEST))]
@@ -111,16 +111,16 @@ def json_fault(path: Path) -> str | None:
         try:
             value = json.loads(text) if text.strip() else {}
         except json.JSONDecodeError as error:
-            must = f"{number} must be a JSON object" if by_line else f"{error.lineno} is not JSON"
-            return f"line {must}: {error.msg} at column {error.colno}"
+            line = number if by_line else error.lineno
+            return f"line {line} is not valid JSON: {error.msg} at column {error.colno}"
         except RecursionError:
-            return f"line {number} nests too many lists and objects"
+            return f"line {number} nests lists and objects too deeply"
         except ValueError as error:
             return f"line {number}: {error}"
         if not (by_line or isinstance(value, list)):
-            return f"it must be a list of objects, it is a {type(value).__name__}"
+            return f"it must be a list of objects, got a {type(value).__name__}"
         for place, row in enumerate([value] if by_line else value, 1):
             if not isinstance(row, dict):
                 where = f"line {number}" if by_line else f"row {place}"
-                return f"{where} must be a JSON object, it is a {type(row).__name__}"
+                return f"{where} must be a JSON object, got a {type(row).__name__}"
     return None

@@ -69,9 +69,9 @@ def as_single_lines(texts: Sequence[str]) -> list[str]:
     """Replace line breaks by spaces, with a note on standard error."""
     broken = [number for number, text in enumerate(texts, 1) if _BROKEN.search(text.strip())]
     if broken:
-        which = "the text" if len(texts) == 1 else f"{len(broken):,} texts (first {broken[0]:,})"
+        which = "the text" if len(texts) == 1 else f"{len(broken):,} texts (first: {broken[0]:,})"
         print(
-            f"the model reads one line: line breaks in {which} are read as spaces",
+            f"the model reads single lines: line breaks in {which} are replaced by spaces",
             file=sys.stderr,
         )
     return [_in_one_line(text) if _BROKEN.search(text) else text for text in texts]

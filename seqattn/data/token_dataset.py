@@ -37,7 +37,7 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
         UserError: there is no target column.
     """
     if "target" not in texts.column_names:
-        raise UserError("training and validation data must have a target side, there is none")
+        raise UserError("training and validation data must have targets")
     # other columns, such as references, are not tokenised
     names = [name for name in _NUMBERS if name in texts.column_names]
     texts = texts.select_columns(["source", "target", *names])
@@ -165,7 +165,7 @@ class TokenDataset(TokenRows[Batch]):
 
     @property
     def advice(self) -> str:
-        return "raise loader.max_length" if self._long else "give files with text on both sides"
+        return "raise loader.max_length" if self._long else "use pairs with text on both sides"
 
     def account(self, split: str) -> str:
         options, maximum = self.options, self.options.source_length
@@ -173,9 +173,7 @@ class TokenDataset(TokenRows[Batch]):
         if options.long_sources != "drop":
             beyond = f"with a target {beyond}"
         elif maximum != options.max_length:
-            beyond = (
-                f"with a source beyond {maximum} or a target beyond {options.max_length} tokens"
-            )
+            beyond = f"with a source over {maximum} or a target over {options.max_length} tokens"
         report = f"kept all {self._total:,} {split} pairs"
         if self._long or self._empty:
             report = (
@@ -183,13 +181,13 @@ class TokenDataset(TokenRows[Batch]):
                 f"{self._long:,} {beyond}, {self._empty:,} with an empty side"
             )
         if self._cut:
-            what = f"to their first {maximum} tokens"
+            how, what = "truncated", f"to {maximum} tokens"
             if options.long_sources == "window":
-                what = f"into {self._pieces:,} windows of {maximum} tokens"
+                how, what = "split", f"into {self._pieces:,} windows of {maximum} tokens"
             share = 100 * self._cut / self._total
-            report += f"; cut {self._cut:,} sources ({share:.1f} %) {what}"
+            report += f"; {how} {self._cut:,} sources ({share:.1f}%) {what}"
             if any(self._unheld):
                 windows, lost = self._unheld
-                report += f", left out {windows:,} more without the answer"
-                report += f" ({lost:,} answers are in none)" if lost else ""
+                report += f", dropped {windows:,} more without the answer"
+                report += f" ({lost:,} answers fit in no window)" if lost else ""
         return report

@@ -43,19 +43,19 @@ class Side:
                 model_proto=model, num_threads=threads
             )
         except RuntimeError as error:
-            raise UserError("a tokenizer model must be a sentencepiece model, it is not") from error
+            raise UserError("the tokenizer model is not a sentencepiece model") from error
         names = ("pad_id", "unk_id", "bos_id", "eos_id")
         marks = tuple(getattr(self._processor, name)() for name in names)
         if marks != (PAD, UNK, BOS, EOS):
             raise UserError(
-                f"a tokenizer model must number pad, unk, bos, eos as {PAD}, {UNK}, {BOS}, {EOS}, "
-                f"got {', '.join(map(str, marks))}"
+                f"the tokenizer model must have ids {PAD}, {UNK}, {BOS}, {EOS} for pad, unk, bos, "
+                f"eos, got {', '.join(map(str, marks))}"
             )
         self.size = int(self._processor.get_piece_size())
         try:
             self._processor.id_to_piece([*range(self.size)])
         except UnicodeDecodeError as error:
-            raise UserError("a tokenizer model must have pieces in UTF-8, it has others") from error
+            raise UserError("the tokenizer model has pieces that are not valid UTF-8") from error
         first = self._processor.id_to_piece(EOS + 1) if self.size > EOS + 1 else None
         # a model without folding may have learned this piece like any other
         self._folds = self._processor.normalize("a  b") == self._processor.normalize("a b")
@@ -187,7 +187,7 @@ class Tokenizer:
 
     def save(self, directory: Path) -> None:
         """Write the models and then `tokenizer.json`, each file atomically."""
-        with file_faults("make", directory):
+        with file_faults("create", directory):
             directory.mkdir(parents=True, exist_ok=True)
         contents = dict(zip(_NAMES[self.joint], self._models, strict=True))
         if self.truecaser is not None:
@@ -208,8 +208,8 @@ class Tokenizer:
         """
         path = directory / "tokenizer.json"
         if not is_file(path):
-            raise UserError(f"{directory} must hold a tokenizer: tokenizer.json is not there")
-        foreign = f"{path} must be a tokenizer of seqattn ({_FORMAT}), it is not"
+            raise UserError(f"{directory} is not a tokenizer: tokenizer.json is missing")
+        foreign = f"{path} is not a seqattn tokenizer ({_FORMAT})"
         try:
             head = read_json(path, "a tokenizer")
         except UserError as error:
@@ -226,12 +226,12 @@ class Tokenizer:
             try:
                 truecaser = Truecaser.read(content)
             except ValueError as error:
-                damaged = f"{path.with_name(_TRUECASER)} is no table of how words are written"
-                raise UserError(f"{damaged}; copy it anew or train again") from error
+                damaged = f"{path.with_name(_TRUECASER)} is not a valid truecaser"
+                raise UserError(f"{damaged}; copy it again or retrain") from error
         try:
             return cls(models[0], models[1] if len(models) > 1 else None, truecaser)
         except UserError as error:
-            raise UserError(f"{directory}: {error}; copy it anew or train again") from error
+            raise UserError(f"{directory}: {error}; copy it again or retrain") from error
 
     def __reduce__(self) -> "tuple[type[Tokenizer], tuple[Any, ...]]":
         target = None if self.joint else self._models[1]
@@ -253,16 +253,16 @@ def _checked(texts: Sequence[str]) -> list[str]:
             text.encode()
         except UnicodeEncodeError as error:
             raise UserError(
-                f"a text must be Unicode, number {number:,} has half a surrogate pair "
-                f"(U+{ord(text[error.start]):04X} at character {error.start + 1:,})"
+                f"text {number:,} is not valid Unicode: unpaired surrogate "
+                f"U+{ord(text[error.start]):04X} at character {error.start + 1:,}"
             ) from error
     return list(texts)
 
 
 def _read(path: Path, digest: object) -> bytes:
     if not is_file(path):
-        raise UserError(f"{path} must stand beside tokenizer.json, it is not there")
+        raise UserError(f"{path} is missing")
     content = read_bytes(path)
     if hashlib.sha256(content).hexdigest() != digest:
-        raise UserError(f"{path} is not the file that was saved: truncated or replaced")
+        raise UserError(f"{path} does not match its digest: truncated or replaced")
     return content

@@ -49,10 +49,7 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
         if width and _is_name(values[:-width]) and len(_numbers(values[-width:])):
             continue
         if not width or len(vector) != width:
-            raise UserError(
-                f"{path} must have a name and {width:,} numbers in each line, line {number:,} "
-                "has others"
-            )
+            raise UserError(f"{path}: line {number:,} must have a name and {width:,} numbers")
         for row, sure in meant.items():
             if row is not None and (row not in matches or (sure and not matches[row][0])):
                 matches[row] = (sure, vector)

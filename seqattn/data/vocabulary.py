@@ -67,13 +67,13 @@ class TokenizerConfig:
     def __post_init__(self) -> None:
         if self.line_breaks and self.normalization == "identity":
             raise UserError(
-                "tokenizer.normalization=identity keeps every character, line breaks too; set "
+                "tokenizer.normalization=identity already keeps line breaks; set "
                 "tokenizer.normalization=nmt_nfkc, or tokenizer.line_breaks=false"
             )
         if self.truecase and not self.normalization.endswith("_cf"):
             raise UserError(
-                "tokenizer.truecase=true restores what tokenizer.normalization=nmt_nfkc_cf folds, "
-                f"and {self.normalization} keeps case; leave truecase at false"
+                "tokenizer.truecase=true requires a tokenizer.normalization that folds case, such "
+                f"as nmt_nfkc_cf, got {self.normalization}; set tokenizer.truecase=false"
             )
 
 
@@ -96,7 +96,7 @@ def train_tokenizer(
     try:
         return Tokenizer.load(directory)
     except UserError:  # missing or damaged: trained again
-        with file_faults("make", directory):  # before the work
+        with file_faults("create", directory):  # before the work
             directory.mkdir(parents=True, exist_ok=True)
     _announce([len(text) for text in chain(source, target)], config)
     sides = {"joint": [source, target]}
@@ -123,7 +123,7 @@ def _content_key(source: Iterable[str], target: Iterable[str], config: Tokenizer
             digest.update(_learnt(text, config).encode() + b"\0")
             lines += 1
         if lines == 0:
-            raise UserError(f"the {side} corpus must hold at least one line of text, got none")
+            raise UserError(f"the {side} corpus is empty")
     return digest.hexdigest()[:32]
 
 
@@ -136,8 +136,8 @@ def _announce(sizes: list[int], config: TokenizerConfig) -> None:
     long = [number for number, size in enumerate(sizes, 1) if size > LONGEST_LEARNT]
     if long:
         lines.append(
-            f"{len(long):,} of them (line {long[0]:,} first) are longer than {LONGEST_LEARNT:,} "
-            "characters: only their beginnings are learnt from"
+            f"{len(long):,} of them (first: line {long[0]:,}) are longer than {LONGEST_LEARNT:,} "
+            f"characters; training uses only the first {LONGEST_LEARNT:,} of each"
         )
     print(*lines, sep="\n", file=sys.stderr, flush=True)
 
@@ -198,9 +198,9 @@ def _explained(message: str, kind: str, size: int, side: str) -> Exception:
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         least = int(smallest[1])
         return UserError(
-            f"vocab_size must be at least {least:,} to hold every character of this {side} "
+            f"vocab_size must be at least {least:,} to cover every character of this {side} "
             f"corpus, got {size:,}; set tokenizer.vocab_size={least} or more"
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
-        return UserError(f"the {side} corpus must hold some text, every line is empty")
+        return UserError(f"the {side} corpus contains no text: every line is empty")
     return RuntimeError(message)

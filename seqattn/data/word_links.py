@@ -37,8 +37,8 @@ def read_links(path: Path, sources: Sequence[str], targets: Sequence[str]) -> li
     lines = list(read_lines(path))
     if len(lines) != len(sources):
         raise UserError(
-            f"data.alignments={path} must have a line for each pair of the split, it has "
-            f"{len(lines):,} for {len(sources):,}"
+            f"data.alignments={path} must have one line per pair of the split, got "
+            f"{len(lines):,} lines for {len(sources):,} pairs"
         )
     return [
         _parsed(line, len(source.split()), len(target.split()), f"{path}, line {number:,}")
@@ -53,7 +53,7 @@ def _parsed(line: str, source_words: int, target_words: int, where: str) -> Word
     for written in line.split():
         match = _LINK.fullmatch(written)
         if match is None:
-            raise UserError(f"{where}: a link must be such as 0-0, or 0p0, got {written[:40]!r}")
+            raise UserError(f"{where}: a link must have the form 0-0 or 0p0, got {written[:40]!r}")
         source, target = int(match[1]), int(match[3])
         for side, word, words in (
             ("source", source, source_words),
@@ -61,8 +61,8 @@ def _parsed(line: str, source_words: int, target_words: int, where: str) -> Word
         ):
             if word >= words:
                 raise UserError(
-                    f"{where}: {written} leads to word {word:,} of the {side}, which has {words:,} "
-                    "words; the first is 0"
+                    f"{where}: {written} refers to word {word:,} of the {side}, which has "
+                    f"{words:,} words, counted from 0"
                 )
         links[match[2]].add((source, target))
     return WordLinks(frozenset(links["-"]), frozenset().union(*links.values()))
