@@ -43,7 +43,7 @@ def endless(tmp_path):
 def test_a_line_is_refused_before_it_is_in_memory(endless, reader, name):
     tracemalloc.start()
     try:
-        with pytest.raises(UserError, match=f"{name} must have "):
+        with pytest.raises(UserError, match=f"{name}(: line 1)? is l"):
             READERS[reader](endless / name)
         assert tracemalloc.get_traced_memory()[1] < 12 * MEGABYTE
     finally:
@@ -79,13 +79,13 @@ DEEP = b'{"source":"a"}\n' + b"[" * 100_000 + b"]" * 100_000
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("t.jsonl", b"", "must hold text, it is empty"),
-        ("t.jsonl.gz", b"", "must hold text, it is empty"),
-        ("t.jsonl.gz", gzip.compress(b"", mtime=0), "must hold text, it is empty"),
-        ("t.csv", b"", "must hold text, it is empty"),
+        ("t.jsonl", b"", "is empty"),
+        ("t.jsonl.gz", b"", "is empty"),
+        ("t.jsonl.gz", gzip.compress(b"", mtime=0), "is empty"),
+        ("t.csv", b"", "is empty"),
         ("t.jsonl.gz", gzip.compress(b"{}\n" * 999, mtime=0)[:-9], "cannot read"),
         ("t.jsonl.gz", b"no gzip", "cannot read"),
-        ("t.jsonl", DEEP, "line 2 nests too many lists and objects"),
+        ("t.jsonl", DEEP, "line 2 nests lists and objects too deeply"),
         ("t.jsonl", b'{"source":"a"}\n[1]\n', "line 2 must be a JSON object"),
     ],
 )

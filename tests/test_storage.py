@@ -72,5 +72,5 @@ def test_the_lock_of_a_run_follows_no_link(tmp_path):
 
 
 def test_the_home_of_nobody_is_refused():
-    with pytest.raises(UserError, match="~nobody-here/x: there is no such home folder"):
+    with pytest.raises(UserError, match="~nobody-here/x: unknown home directory"):
         user_path("~nobody-here/x")

@@ -79,7 +79,7 @@ def test_who_knows_line_breaks_or_reads_documents_keeps_texts_whole(
     assert bundle.lines(text).lines == ([ONE, TWO] if reads == "lines" else [text])
     spaced, plain = bundle.encode([text, ONE]), bundle.encode([f"{ONE} {TWO}", ONE])
     said = capfd.readouterr().err
-    assert ("the model reads one line" in said) == (reads != "text")
+    assert ("the model reads single lines" in said) == (reads != "text")
     if reads != "text":
         assert spaced == plain
 

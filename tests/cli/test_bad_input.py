@@ -49,7 +49,7 @@ def broken(corpus, tmp_path):
 
 def test_a_root_that_is_not_there(refused, tmp_path):
     text = refused(f"data.root={tmp_path}/no")
-    assert text == f"the data's root must be a directory, {tmp_path}/no is not"
+    assert text == f"data.root={tmp_path}/no is not a directory"
 
 
 def test_a_missing_root():
@@ -64,7 +64,7 @@ def test_a_missing_file(refused, broken, split):
     (broken / f"{split}.de").unlink()
     held = ", ".join(sorted(path.name for path in broken.iterdir()))
     assert refused(root=broken) == (
-        f"the {split} split needs {split}.de in {broken}, which holds {held}"
+        f"the {split} split requires {split}.de in {broken}, which contains {held}"
     )
 
 
@@ -74,7 +74,8 @@ def test_sides_of_unequal_length_with_both_counts(refused, broken, split):
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     file.write_text("".join(lines[:-1]), encoding="utf-8")
     assert refused(root=broken) == (
-        f"both sides must have as many lines, {broken}/{split}.en has {len(lines)} and "
+        f"source and target must have the same number of lines: {broken}/{split}.en has "
+        f"{len(lines)}, "
         f"{broken}/{split}.de has {len(lines) - 1}"
     )
 
@@ -84,20 +85,18 @@ def test_an_empty_corpus(refused, broken, split):
     write_split(broken, split, [("", "")])
     for suffix in ("en", "de"):
         (broken / f"{split}.{suffix}").write_text("")
-    assert refused(root=broken) == (
-        f"the {split} split must hold text, {broken}/{split}.en is empty"
-    )
+    assert refused(root=broken) == (f"the {split} split has no text: {broken}/{split}.en is empty")
 
 
 def test_a_corpus_of_empty_lines(refused, broken):
     write_split(broken, "train", [("", "")] * 5)
-    assert refused(root=broken) == "the joint corpus must hold some text, every line is empty"
+    assert refused(root=broken) == "the joint corpus contains no text: every line is empty"
 
 
 def test_a_validation_split_of_which_no_pair_is_short_enough(refused, broken):
     write_split(broken, "val", [("a dog " * 40, "ein Hund")])
     text = refused(root=broken)
-    assert text.startswith("the val split must keep some pairs, dropped 1 of 1 val pairs: 1 longer")
+    assert text.startswith("the val split has no usable pairs: dropped 1 of 1 val pairs: 1 longer")
 
 
 def test_a_column_that_is_not_there_lists_those_that_are(refused, tmp_path):
@@ -108,14 +107,12 @@ def test_a_column_that_is_not_there_lists_those_that_are(refused, tmp_path):
     text = refused("data=table", *words, "data.source_column=english", "data.target_column=dutch")
     assert text == f"{file} has no column 'dutch', it has english, german"
     text = refused("data=table", *words, "data.source_column=english")
-    assert text.startswith(
-        "training needs both sides and there is no target; name it by data.target"
-    )
+    assert text.startswith("training requires targets; set data.target")
 
 
 def test_a_table_from_nowhere(refused):
     text = refused("data=table")
-    assert text.startswith("a table must come from data.files or from data.dataset, got neither")
+    assert text.startswith("a table must come from either data.files or data.dataset, got neither")
 
 
 def test_a_vocabulary_that_the_corpus_cannot_give(refused):

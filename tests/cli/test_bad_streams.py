@@ -8,10 +8,10 @@ from tests.cli.forked import run_forked
 @pytest.mark.parametrize(
     ("verb", "drop", "streams", "text"),
     [
-        ("generate", "input", {"closed": (0,)}, "standard input is closed; give input=FILE"),
-        ("generate", "output", {"closed": (1,)}, "standard output is closed; give output=FILE"),
-        ("generate", "input", {"stdin": b"\xff\n"}, "standard input must be UTF-8 text, line 1"),
-        ("generate", "input", {"stdin": b"x" * 600_000}, "standard input must have lines of"),
+        ("generate", "input", {"closed": (0,)}, "standard input is closed; set input=FILE"),
+        ("generate", "output", {"closed": (1,)}, "standard output is closed; set output=FILE"),
+        ("generate", "input", {"stdin": b"\xff\n"}, "standard input is not valid UTF-8: line 1"),
+        ("generate", "input", {"stdin": b"x" * 600_000}, "standard input: line 1 is longer"),
         ("answer", "input", {"stdin": b"{\n"}, "standard input line 1 is not JSON"),
         ("answer", "input", {"stdin": b"[" * 100_000}, "standard input line 1 is not JSON"),
         ("generate", "", {"largest": 3}, "cannot write "),

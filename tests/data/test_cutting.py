@@ -148,7 +148,7 @@ def test_the_report_says_what_was_cut(corpus, cache):
     assert 0 < cut_ones < sum(short) < 39
     assert told(long_sources="truncate", max_source_length=8) == (
         f"{dropped} with a target longer than 9 tokens, 1 with an empty side; "
-        f"cut {cut_ones} sources ({100 * cut_ones / 40:.1f} %) to their first 8 tokens"
+        f"truncated {cut_ones} sources ({100 * cut_ones / 40:.1f}%) to 8 tokens"
     )
     windows = build(corpus, cache, long_sources="window", max_source_length=4, window_stride=3)
     windows.setup("fit")
@@ -159,11 +159,11 @@ def test_the_report_says_what_was_cut(corpus, cache):
         windows.report()[0]
         .partition("; read from ")[0]
         .endswith(
-            f"; cut {len(several)} sources ({100 * len(several) / 40:.1f} %) "
+            f"; split {len(several)} sources ({100 * len(several) / 40:.1f}%) "
             f"into {sum(map(len, several))} windows of 4 tokens"
         )
     )
-    assert " with a source beyond 8 or a target beyond 9 tokens, " in told(max_source_length=8)
+    assert " with a source over 8 or a target over 9 tokens, " in told(max_source_length=8)
 
 
 @pytest.mark.parametrize(
@@ -176,18 +176,23 @@ def test_the_report_says_what_was_cut(corpus, cache):
         ),
         (
             {"long_sources": "window", "max_source_length": 9, "window_stride": 9},
-            "window_stride must be from 1 to 8 (max_source_length without the end mark), so that "
-            "no token is left out, got 9",
+            "loader.window_stride must be from 1 to 8 (max_source_length without EOS) so that "
+            "windows cover every token, got 9",
         ),
         (
             {"max_tokens": 10, "max_length": 20},
-            "max_tokens and max_square must hold a row of max_length (20) tokens, got 10 and None",
+            "loader.max_tokens and loader.max_square must be large enough for a row of max_length "
+            "(20) tokens, got 10 and null",
         ),
-        ({"window_stride": 3}, "window_stride must go with long_sources=window, got drop"),
+        (
+            {"window_stride": 3},
+            "loader.window_stride requires loader.long_sources=window, got drop",
+        ),
         (
             {"max_source_length": 5000},
-            "max_tokens and max_square must hold a row of max_source_length (5000) tokens, "
-            "got 4096 and None",
+            "loader.max_tokens and loader.max_square must be large enough for a row of "
+            "max_source_length (5000) tokens, "
+            "got 4096 and null",
         ),
     ],
 )

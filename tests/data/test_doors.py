@@ -34,7 +34,7 @@ def table(path, content):
 def test_json_that_nests_too_deeply_is_refused_with_its_line(tmp_path):
     deep = b"[" * DEEP + b"]" * DEEP
     good = b'{"source": "a [[[", "target": "b"}\n'
-    says = f"must nest at most {MAX_DEPTH} lists and objects, line 2 nests more"
+    says = f"must nest lists and objects at most {MAX_DEPTH} deep, line 2 is deeper"
     lines = table(tmp_path / "t.jsonl", good + b'{"source": ' + deep + b', "target": "b"}\n')
     assert refusal(lines) == f"{tmp_path}/t.jsonl {says}"
     whole = table(tmp_path / "t.json", b'[\n{"source": ' + deep + b', "target": "b"}]\n')
@@ -49,7 +49,7 @@ def test_brackets_within_texts_do_not_nest(tmp_path):
         check_json([text], tmp_path)
     lists = [b"[" * (MAX_DEPTH // 2), b"[" * (MAX_DEPTH // 2)]
     check_json(lists, tmp_path)
-    with pytest.raises(UserError, match="line 3 nests more"):
+    with pytest.raises(UserError, match="line 3 is deeper"):
         check_json([*lists, b"["], tmp_path)
 
 
@@ -59,7 +59,7 @@ def test_half_a_surrogate_pair_is_refused_and_a_whole_one_is_a_character(tmp_pat
     good = row % "\\ud83d\\ude00 \\\\ud800"
     for name, text in (("t.jsonl", good + row % half), ("t.json", f"[{good},{row % half}]")):
         message = refusal(table(tmp_path / name, text.encode()))
-        assert message.endswith("must be Unicode text, line 2 has half a surrogate pair")
+        assert message.endswith("is not valid Unicode: line 2 has an unpaired surrogate")
     assert list(table(tmp_path / "t.jsonl", good.encode())()["source"]) == ["😀 \\ud800"]
 
 
@@ -67,7 +67,7 @@ def test_a_text_with_half_a_pair_is_refused_by_the_tokenizer(tmp_path):
     tokenizer = train_tokenizer(["a b"], ["c d"], TokenizerConfig("bpe"), tmp_path)
     for encode in (tokenizer.encode_source, tokenizer.encode_target, tokenizer.source_offsets):
         assert refusal(lambda encode=encode: encode(["ab", "a\udc80"])) == (
-            "a text must be Unicode, number 2 has half a surrogate pair (U+DC80 at character 2)"
+            "text 2 is not valid Unicode: unpaired surrogate U+DC80 at character 2"
         )
 
 
@@ -76,8 +76,7 @@ def test_a_line_of_a_megabyte_is_refused_with_its_number(tmp_path):
     (tmp_path / "train.de").write_text("a\nb\n")
     source = ParallelText(str(tmp_path), "en", "de")
     assert refusal(lambda: source.load("train")) == (
-        f"{tmp_path}/train.en must have lines of at most 1,000,000 bytes, line 2 has more; "
-        "split or cut it"
+        f"{tmp_path}/train.en: line 2 is longer than 1,000,000 bytes; split or truncate it"
     )
 
 
@@ -86,7 +85,7 @@ def test_a_vocabulary_learns_from_the_beginnings_of_long_texts_and_says_so(tmp_p
     head = "ab " * (LONGEST_LEARNT // 3 + 1)
     head = head[:LONGEST_LEARNT]
     long = train_tokenizer(["ab", head + "cdefghijk" * 100_000], ["ab"], config, tmp_path / "long")
-    assert "1 of them (line 2 first) are longer than 20,000 characters" in capfd.readouterr().err
+    assert "1 of them (first: line 2) are longer than 20,000 characters" in capfd.readouterr().err
     cut = train_tokenizer(["ab", head], ["ab"], config, tmp_path / "cut")
     assert long.fingerprint == cut.fingerprint
     assert "longer than" not in capfd.readouterr().err
@@ -98,7 +97,7 @@ def test_a_text_that_is_read_whole_has_a_longest_length(tmp_path):
     cutting = LoaderOptions(max_length=9, long_sources="truncate")
     assert refusal(
         lambda: read_sources(["a", long], tokenizer, LoaderOptions(max_length=9))
-    ).startswith("a text must have at most 16,384 tokens to be read whole, number 2 has ")
+    ).startswith("text 2 has ")
     assert len(read_sources([long], tokenizer, cutting)[0][0]) == 9
 
 
@@ -156,7 +155,7 @@ def test_a_cache_that_cannot_be_made_is_said_in_a_line_and_leaves_nothing(tmp_pa
     data = pairs_in(tmp_path, tmp_path / "file" / "cache")
     there = sorted(tmp_path.rglob("*"))
     message = refusal(data.prepare_data)
-    assert message == f"cannot make {tmp_path}/file/cache/datasets: Not a directory"
+    assert message == f"cannot create {tmp_path}/file/cache/datasets: Not a directory"
     assert sorted(tmp_path.rglob("*")) == there
     (tmp_path / "cache" / "tokens").mkdir(parents=True)
     (tmp_path / "cache" / "tokenizers").write_text("")
@@ -212,7 +211,7 @@ def test_questions_are_read_and_tokenised_once(tmp_path, monkeypatch):
     first.prepare_data()
     first.setup("fit")
     told = first.source.report()
-    assert told[0].startswith("2 train questions, 1 answers moved to where they stand, 1 answers")
+    assert told[0].startswith("2 train questions, 1 answer offsets corrected, 1 answers")
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.arrow")}
     assert len([path for path in files if path.parent.name == "tokens"]) == 4
 

@@ -77,8 +77,8 @@ def test_json_is_read_as_what_it_is(tmp_path):
         ("x.json", '{"a": 1}', 'x.json must be a list of objects; expected {"document": "..."}'),
         ("x.json", '["a"]', "x.json row 1 is not a JSON object"),
         ("x.json", '[{"a": 1}]', "x.json row 1 has no text under source, document"),
-        ("x.json", "[", "x.json must be JSON, line 1"),
-        ("x.csv", "a,b", "x.csv is no file of lines; give one, or a .jsonl of objects"),
+        ("x.json", "[", "x.json is not valid JSON, line 1"),
+        ("x.csv", "a,b", "x.csv is not a text file; use one text per line, or .jsonl"),
     ],
 )
 def test_what_is_no_text_is_refused_and_not_translated(tmp_path, name, content, text):

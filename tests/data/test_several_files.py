@@ -48,14 +48,15 @@ def test_what_is_wrong_with_one_of_several_files_names_it(corpus):
     def load(*train):
         return refusal(lambda: ParallelText(str(corpus), "en", "de", train=[*train]).load("train"))
 
-    assert load("none*") == f"{corpus} has no file none*.en"
-    assert load() == "data.train must be a file's name without its suffix, got []"
+    assert load("none*") == f"no file in {corpus} matches none*.en"
+    assert load() == "data.train must be a file name without its suffix, got []"
     write(corpus / "odd.en", "a\nb\n"), write(corpus / "odd.de", "a\n")
     assert load("web", "odd") == (
-        f"both sides must have as many lines, {corpus}/odd.en has 2 and {corpus}/odd.de has 1"
+        f"source and target must have the same number of lines: {corpus}/odd.en has 2, "
+        f"{corpus}/odd.de has 1"
     )
     (corpus / "cut.en.gz").write_bytes(gzip.compress(b"a\n" * 99)[:-9])
-    assert load("cut").startswith("the train split needs cut.de")
+    assert load("cut").startswith("the train split requires cut.de")
     write(corpus / "cut.de", "a\n")
     assert load("cut").startswith(f"cannot read {corpus}/cut.en.gz: ")
     (corpus / "no.en.gz").write_bytes(b"plain"), write(corpus / "no.de", "a\n")
@@ -75,17 +76,15 @@ def test_tables_follow_each_other_whatever_their_kinds(tmp_path):
     assert columns(source.load("train")) == {"source": list("abcd"), "target": list("ABCD")}
     assert columns(source.load("val")) == {"source": ["d"], "target": ["D"]}
     absent = Table({"train": [str(tmp_path / "z*.csv")]})
-    assert refusal(lambda: absent.load("train")) == (
-        f"{tmp_path}/z*.csv must name a file at least, there is none"
-    )
+    assert refusal(lambda: absent.load("train")) == f"no file matches {tmp_path}/z*.csv"
     write(tmp_path / "e.csv", "source\na\n")
     alone = Table({"train": [files[2], str(tmp_path / "e.csv")]}, source_column="source")
     assert refusal(lambda: alone.load("train")) == (
-        f"all files of a split must have the same columns, {files[2]} has source, target and "
-        f"{tmp_path}/e.csv source"
+        f"all files of a split must have the same columns: {files[2]} has source, target, "
+        f"{tmp_path}/e.csv has source"
     )
     for none in ([], "", [""], 5, [5]):
-        says = f"data.files.train must be a file's name, got {none!r}"
+        says = f"data.files.train must be a file name, got {none!r}"
         assert refusal(lambda none=none: Table({"train": none})) == says
 
 
@@ -105,7 +104,7 @@ def test_questions_follow_each_other_and_ids_stay_single(tmp_path):
     found = Squad(files={"train": [first, other]}).load("train")
     assert list(found["id"]) == ["1", "3"]
     twice = Squad(files={"train": [first, first]})
-    assert "must have each id once, '1' comes twice" in refusal(lambda: twice.load("train"))
+    assert "must have unique ids, '1' occurs twice" in refusal(lambda: twice.load("train"))
 
 
 @pytest.fixture
@@ -124,7 +123,7 @@ def test_several_columns_make_a_source_and_tags_begin_it(documents):
     assert tagged["source"][:] == ["<de> <law> t | first", "<fr>  | second"]
     assert [text[: text.head] for text in Texts.of(tagged).sources] == ["<de> <law> ", "<fr> "]
     none = Table(documents, source_column=[], target_column="title")
-    assert "must have two columns of a known pair" in refusal(lambda: none.load("train"))
+    assert "has no known pair of columns" in refusal(lambda: none.load("train"))
     absent = Table(documents, **form, tag_columns=["region"])
     assert "has no column 'region'" in refusal(lambda: absent.load("train"))
 

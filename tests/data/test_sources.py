@@ -78,19 +78,19 @@ def test_what_is_wrong_with_files_is_said(text):
         "split must be one of train, val, test, got 'dev'"
     )
     assert refusal(lambda: source.load("test")) == (
-        f"the test split needs test.en in {text}, which holds train.de, train.en, val.de, val.en"
+        f"the test split requires test.en in {text}, which contains train.de, "
+        "train.en, val.de, val.en"
     )
     nowhere = ParallelText(str(text / "no"), "en", "de")
-    assert refusal(lambda: nowhere.load("train")) == (
-        f"the data's root must be a directory, {text / 'no'} is not"
-    )
+    assert refusal(lambda: nowhere.load("train")) == (f"data.root={text / 'no'} is not a directory")
     write(text, val_de=["y", "z"])
     assert refusal(lambda: source.load("val")) == (
-        f"both sides must have as many lines, {text}/val.en has 1 and {text}/val.de has 2"
+        f"source and target must have the same number of lines: {text}/val.en has 1, "
+        f"{text}/val.de has 2"
     )
     write(text, val_de=[], val_en=[])
     assert refusal(lambda: source.load("val")) == (
-        f"the val split must hold text, {text}/val.en is empty"
+        f"the val split has no text: {text}/val.en is empty"
     )
 
 
@@ -98,7 +98,7 @@ def test_text_that_is_not_utf_8_is_refused_with_its_line(text):
     (text / "train.de").write_bytes("gut\nschön\n".encode("latin-1") + b"x\n")
 
     assert refusal(lambda: ParallelText(str(text), "en", "de").load("train")) == (
-        f"{text}/train.de must be UTF-8 text, line 2 is not (byte 0xf6 at column 4)"
+        f"{text}/train.de is not valid UTF-8: line 2 has byte 0xf6 at column 4"
     )
 
 
@@ -136,7 +136,7 @@ def test_multi30k_without_a_root_comes_from_the_hub(monkeypatch):
     assert columns(Multi30k().load("val")) == {"source": ENGLISH, "target": GERMAN}
     assert asked == [("bentrevett/multi30k", None, "validation")]
     assert refusal(lambda: Multi30k(test="test_2017_mscoco")) == (
-        "data.test=test_2017_mscoco is not on the hub; give data.root=DIR"
+        "data.test=test_2017_mscoco is not on the hub; set data.root=DIR"
     )
 
 
@@ -148,7 +148,7 @@ def test_an_unreachable_hub_says_how_to_do_without(monkeypatch, capfd):
 
     assert refusal(lambda: Multi30k().load("train")) == (
         "cannot load bentrevett/multi30k (train) from the hub: Couldn't reach the Hub; "
-        "give data.root=DIR, a directory with train.en, train.de and so on"
+        "set data.root=DIR, a directory with train.en, train.de and so on"
     )
     assert capfd.readouterr().err == ""
 
@@ -177,10 +177,10 @@ def test_a_table_gives_its_named_columns(tmp_path, suffix, capfd):
 
     assert columns(source.load("train")) == {"source": ENGLISH, "target": GERMAN}
     assert capfd.readouterr() == ("", "")
-    assert refusal(lambda: source.load("val")) == "the val split must have a file, got train"
+    assert refusal(lambda: source.load("val")) == "the data has no val split, only train"
     other = Table({"train": str(path)}, source_column="en", target_column="fr")
     assert re.fullmatch(
-        rf"{path} has no column 'fr', it has (en, de|de, en)", refusal(lambda: other.load("train"))
+        rf"{path} has no column 'fr', only (en, de|de, en)", refusal(lambda: other.load("train"))
     )
 
 
@@ -236,7 +236,7 @@ def test_rows_of_more_fields_than_names_are_refused(tmp_path):
     """The names would stand over their neighbours' texts."""
     (tmp_path / "t.csv").write_text("source,target\na,x,more\nb,y\n")
     table = Table({"train": str(tmp_path / "t.csv")})
-    said = f"{tmp_path}/t.csv must have a name for each column, its rows have more fields"
+    said = f"{tmp_path}/t.csv must have a name for each column: its rows have more fields"
     assert refusal(lambda: table.load("train", tmp_path)) == said
     assert refusal(lambda: list(table.stream("train"))) == said
 
@@ -247,31 +247,29 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path):
         source = Table({"train": str(tmp_path / name)})
         return refusal(lambda: source.load("train"))
 
-    assert load("a.jsonl", b"") == f"{tmp_path}/a.jsonl must hold text, it is empty"
-    assert load("b.csv", b"source,target\n") == f"{tmp_path}/b.csv must hold text, it has no rows"
+    assert load("a.jsonl", b"") == f"{tmp_path}/a.jsonl is empty"
+    assert load("b.csv", b"source,target\n") == f"{tmp_path}/b.csv has no rows"
     assert load("c.jsonl", b'{"source": 1, "target": "a"}\n') == (
-        f"column 'source' of {tmp_path}/c.jsonl must hold text, it holds int64"
+        f"column 'source' of {tmp_path}/c.jsonl must contain text, got int64"
     )
-    assert "line 2 is not (byte 0xff" in load("d.tsv", b"source\ttarget\na\t\xff\n")
+    assert "line 2 has byte 0xff" in load("d.tsv", b"source\ttarget\na\t\xff\n")
     assert load("e.jsonl", b'{"source": "a", "tar').startswith(
-        f"{tmp_path}/e.jsonl must be jsonl, cannot read it: "
+        f"cannot read {tmp_path}/e.jsonl as jsonl: "
     )
-    assert load("f.parquet", b"PAR1").startswith(
-        f"{tmp_path}/f.parquet must be parquet, cannot read it: "
-    )
+    assert load("f.parquet", b"PAR1").startswith(f"cannot read {tmp_path}/f.parquet as parquet: ")
     absent = Table({"train": str(tmp_path / "no.parquet")})
-    assert "no.parquet must be a parquet file, it does not" in refusal(lambda: absent.load("train"))
+    assert "no.parquet does not exist; expected a parquet" in refusal(lambda: absent.load("train"))
 
 
 def test_a_table_needs_one_origin_that_it_can_read(tmp_path):
     archive = tmp_path / "t.parquet.gz"
     archive.write_bytes(gzip.compress(b"{}"))
 
-    both = "a table must come from data.files or from data.dataset, got both; set the other to null"
+    both = "a table must come from either data.files or data.dataset, got both; set one to null"
     assert refusal(lambda: Table({"train": "a.csv"}, dataset="x")) == both
     assert refusal(lambda: Table()).endswith("got neither")
     assert refusal(lambda: Table({"train": str(archive)})) == (
-        f"a table's file must end in one of .jsonl, .json, .csv, .tsv, .parquet, got {archive}"
+        f"names in data.files must end in one of .jsonl, .json, .csv, .tsv, .parquet, got {archive}"
     )
     assert refusal(lambda: Table({"dev": "a.csv"})) == (
         "split must be one of train, val, test, got 'dev'"

@@ -152,8 +152,8 @@ def test_what_cannot_be_trained_on_is_left_out_and_counted(dataset, reader):
     data = dataset(rows, [*CONTEXTS, "  "], max_question=40)
     assert {window.row for window in windows(data)} == set(range(7))
     assert data.account("train") == (
-        f"10 train questions in {len(data)} windows; 1 left out: the question is too long; "
-        "2 have an empty side, left out"
+        f"10 train questions in {len(data)} windows; 1 dropped: question too long; "
+        "2 dropped: empty question or context"
     )
     kept = dataset(rows, [*CONTEXTS, "  "], drops=False, max_question=40)
     assert {window.row for window in windows(kept)} == set(range(10))
@@ -168,23 +168,26 @@ def test_answers_that_are_no_tokens_or_in_no_window_are_counted(dataset, tmp_pat
     rows = [("a", "Who?", 1, ["ry's sis"]), ("b", "Who?", 1, ["Mary's sister, Ann, has a red"])]
     data = dataset(rows, tokenizer=other, window=12, stride=6)
     assert data.account("val").endswith(
-        "; 1 have an answer within a token, which is taken whole; "
-        "1 have a first answer that no window holds"
+        "; 1 with an answer that begins or ends inside a token (extended to the token); "
+        "1 with a first answer that fits in no window"
     )
 
 
 def test_an_answer_must_stand_where_it_is_said_to(reader, tmp_path):
     table = FewQuestions().table.map(lambda row: {"starts": [n + 1 for n in row["starts"]]})
-    with pytest.raises(UserError, match=r"question 1: the answer '1990' must stand at character 4"):
+    with pytest.raises(UserError, match=r"question 1: the answer '1990' must begin at character 4"):
         tokenize_questions(table, reader.tokenizer, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"stride": 500}, "stride must be at most window (384), so that no token is left out"),
+        ({"stride": 500}, "loader.stride must be at most loader.window (384) so that windows"),
         ({"max_question": 1}, "max_question must be a whole number from 2 to"),
-        ({"max_tokens": 100}, "must hold a window or question of 384 tokens, got 100 and None"),
+        (
+            {"max_tokens": 100},
+            "must be large enough for a window or question of 384 tokens, got 100 and null",
+        ),
     ],
 )
 def test_options_out_of_range_are_refused(options, words):
@@ -213,7 +216,7 @@ def test_an_epoch_holds_every_window_once(tmp_path):
 
 def test_the_module_says_what_became_of_the_questions(tmp_path):
     data = data_module(tmp_path, max_question=5)
-    with pytest.raises(UserError, match="the train split must keep some questions, 7 train"):
+    with pytest.raises(UserError, match="the train split has no usable questions: 7 train"):
         data.setup("fit")
     data = data_module(tmp_path)
     data.setup("fit")

@@ -53,13 +53,13 @@ def test_val_is_the_dev_file_and_test_the_test_file_or_nothing(tmp_path):
     source = write(tmp_path, document(entry("1", "Who?", ("Zoë", 0))), "dev.json")
 
     assert refusal(lambda: source.load("test")) == (
-        f"the test split needs {tmp_path}/test.json, which does not exist; SQuAD's test set is "
-        "not public, and its dev set is split=val"
+        f"the test split requires {tmp_path}/test.json, which does not exist; SQuAD's test set is "
+        "not public, use split=val for its dev set"
     )
     write(tmp_path, document(entry("2", "Which?", ("dog", 29))), "test.json")
     assert columns(source.load("test"))["id"] == ["2"]
     assert refusal(lambda: source.load("train")) == (
-        f"{tmp_path}/train.json must be a file in SQuAD's format, it does not exist"
+        f"{tmp_path}/train.json does not exist; expected a file in SQuAD format"
     )
 
 
@@ -91,9 +91,9 @@ def test_answers_are_moved_to_the_nearest_place_or_dropped_and_this_is_told(tmp_
     assert found["answers"] == [["cat"], ["cat", "dog"], ["Zoë"]]
     assert found["starts"] == [[19], [19, 29], [0]]
     assert source.report() == [
-        "4 train questions, 3 answers moved to where they stand, "
-        "2 answers dropped that stand nowhere in their context, "
-        "1 questions left out that lost all their answers"
+        "4 train questions, 3 answer offsets corrected, "
+        "2 answers dropped that do not occur in their context, "
+        "1 questions dropped that have no other answer"
     ]
     assert all(
         text == context[start : start + len(text)]
@@ -125,9 +125,9 @@ def test_empty_questions_and_contexts_are_left_out_of_training_alone(tmp_path):
     assert found["answers"] == [["Zoë"], ["Zoë"], ["Zoë"]]
     assert found["starts"] == [[0], [0], [-1]]
     assert source.report() == [
-        "3 train questions, 2 with an empty question or context (left out)",
-        "3 val questions, 1 answers that stand nowhere in their context, compared as texts alone, "
-        "1 questions with no other answer, for scores alone, "
+        "3 train questions, 2 with an empty question or context (dropped)",
+        "3 val questions, 1 answers that do not occur in their context (compared as text only), "
+        "1 questions with no other answer (scored, no loss), "
         "2 with an empty question or context (kept)",
     ]
 
@@ -147,9 +147,9 @@ def test_every_gold_answer_is_there_to_score_whether_it_can_be_located_or_not(tm
     assert found["answers"] == [["cat"], ["Cat", "cat", "the  cat"], [decomposed, ""], []]
     assert found["starts"] == [[19], [-1, 19, -1], [-1, -1], []]
     assert source.report() == [
-        f"4 {split} questions, 1 unanswerable, 1 answers moved to where they stand, "
-        "4 answers that stand nowhere in their context, compared as texts alone, "
-        "1 questions with no other answer, for scores alone"
+        f"4 {split} questions, 1 unanswerable, 1 answer offsets corrected, "
+        "4 answers that do not occur in their context (compared as text only), "
+        "1 questions with no other answer (scored, no loss)"
     ]
     pairs = columns(AnswerPairs(source).load(split))
     assert pairs["references"] == [
@@ -167,31 +167,31 @@ def test_every_gold_answer_is_there_to_score_whether_it_can_be_located_or_not(tm
     [
         (
             '{"data": [\n{"paragraphs" []}]}',
-            'must be JSON as SQuAD\'s ({"data": [{"paragraphs": [...]}]}), '
+            'is not valid JSON in SQuAD format ({"data": [{"paragraphs": [...]}]}), '
             "line 2 column 15: Expecting ':' delimiter",
         ),
-        ("[]", "the whole must be an object, it is a list"),
-        ({"rows": []}, "the whole must have 'data', it has 'rows'"),
-        ({"data": {}}, "the whole must have a list as 'data', it is an object"),
+        ("[]", "the file must be an object, got a list"),
+        ({"rows": []}, "the file must have the key 'data', got 'rows'"),
+        ({"data": {}}, "the file must have a list as 'data', got an object"),
         (
             {"data": [{"paragraphs": [3]}]},
-            "data[0].paragraphs[0] must be an object, it is a whole number",
+            "data[0].paragraphs[0] must be an object, got an integer",
         ),
         (
             document({"id": "1", "question": "Who?"}),
-            "data[0].paragraphs[0].qas[0] must have 'answers', it has 'id', 'question'",
+            "data[0].paragraphs[0].qas[0] must have the key 'answers', got 'id', 'question'",
         ),
         (
             document(entry("1", "a?"), entry(2, "b?")),
-            "data[0].paragraphs[0].qas[1] must have a text as 'id', it is a whole number",
+            "data[0].paragraphs[0].qas[1] must have a string as 'id', got an integer",
         ),
         (
             document(entry("1", "a?", ("Zoë", "0"))),
-            "data[0].paragraphs[0].qas[0].answers[0] must have a whole number as 'answer_start', "
-            "it is a text",
+            "data[0].paragraphs[0].qas[0].answers[0] must have an integer as 'answer_start', "
+            "got a string",
         ),
-        (document(entry("1", "a?"), entry("1", "b?")), "must have each id once, '1' comes twice"),
-        (document(), "must hold questions, 0 train questions"),
+        (document(entry("1", "a?"), entry("1", "b?")), "must have unique ids, '1' occurs twice"),
+        (document(), "has no usable questions: 0 train questions"),
     ],
 )
 def test_what_is_not_squads_format_is_refused_with_its_place(tmp_path, content, message):
@@ -204,17 +204,17 @@ def test_what_is_not_squads_format_is_refused_with_its_place(tmp_path, content, 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
     (tmp_path / "dev.json").write_bytes(b'{"a": "\xff"}')
     assert refusal(lambda: Squad(str(tmp_path)).load("val")) == (
-        f"{tmp_path}/dev.json must be UTF-8 text, byte 7 is not"
+        f"{tmp_path}/dev.json is not valid UTF-8 at byte 7"
     )
 
 
 def test_questions_have_one_origin():
     assert refusal(lambda: Squad()) == (
-        "questions must come from data.root and data.files, or else from data.dataset, "
-        "got root=None, files=None, dataset=None; set what is not meant to null"
+        "questions must come from either data.root and data.files or data.dataset, "
+        "got root=None, files=None, dataset=None; set the unused ones to null"
     )
     assert refusal(lambda: Squad("a", {"train": "b", "val": None}, dataset="c")).endswith(
-        "got root=a, files={'train': 'b'}, dataset=c; set what is not meant to null"
+        "got root=a, files={'train': 'b'}, dataset=c; set the unused ones to null"
     )
     mixed = Squad("a", {"val": "b.json", "train": None})
     assert (mixed.origin("val"), mixed.origin("train")) == ("b.json", "a/train.json")
@@ -222,7 +222,7 @@ def test_questions_have_one_origin():
         "split must be one of train, val, test, got 'dev'"
     )
     alone = Squad(files={"train": "x.json", "val": None})
-    assert refusal(lambda: alone.load("val")) == "the val split must have a file, got train"
+    assert refusal(lambda: alone.load("val")) == "the data has no val split, only train"
 
 
 def test_the_hub_gives_the_same_questions(monkeypatch, tmp_path):
@@ -256,9 +256,9 @@ def test_the_hub_gives_the_same_questions(monkeypatch, tmp_path):
 
     assert columns(hub.load("val")) == columns(local)
     assert asked == [("rajpurkar/squad_v2", "validation")]
-    assert hub.report() == ["3 val questions, 1 unanswerable, 1 answers moved to where they stand"]
+    assert hub.report() == ["3 val questions, 1 unanswerable, 1 answer offsets corrected"]
     assert refusal(lambda: Squad(dataset="odd").load("train")) == (
-        "odd (train) must have columns as SQuAD's, no 'context' among id, question"
+        "odd (train) has no column 'context' as in SQuAD, only id, question"
     )
 
 
@@ -287,7 +287,7 @@ def test_questions_as_pairs_are_texts_with_all_their_answers(tmp_path):
     assert columns(answerable.load("train"))["id"] == ["1"]
     write(tmp_path, document(entry("1", "Why?", is_impossible=True)))
     assert refusal(lambda: answerable.load("train")) == (
-        "the train split must hold questions with an answer, it has none"
+        "the train split has no questions with an answer"
     )
 
 

@@ -46,12 +46,10 @@ def test_unknown_columns_are_refused_with_those_that_are_known_and_there(tmp_pat
 
     message = refusal(lambda: Table(files).load("train"))
     assert message.startswith(
-        f"{tmp_path}/t.jsonl must have two columns of a known pair (source/target, "
+        f"{tmp_path}/t.jsonl has no known pair of columns (source/target, "
         "document/summary, article/highlights, "
     )
-    assert message.endswith(
-        "), it has mail, summary; name them by data.source_column and data.target_column"
-    )
+    assert message.endswith("), only mail, summary; set data.source_column and data.target_column")
 
 
 def test_references_are_lists_with_one_text_at_least(tmp_path):
@@ -71,7 +69,7 @@ def test_references_are_lists_with_one_text_at_least(tmp_path):
     assert Texts.of(found).references == [["c", "d"], ["f"], ["h"]]
     assert Texts.of(Table(files).load("train")).references == [["b"], ["f"], ["h"]]
     assert refusal(lambda: Table(files, references_column="title").load("train")) == (
-        f"column 'title' of {tmp_path}/t.jsonl must hold lists of texts, it holds something else"
+        f"column 'title' of {tmp_path}/t.jsonl must contain lists of strings, got other values"
     )
     (tmp_path / "train.en").write_text("x\n")
     alone = ParallelText(str(tmp_path), "en", None).load("train")
@@ -86,16 +84,16 @@ def test_a_line_that_is_no_json_object_is_named(tmp_path):
         path.write_text(text)
         return refusal(lambda: Table({"train": str(path)}).load("train"))
 
-    head = f"{path} must be jsonl, cannot read it: "
+    head = f"cannot read {path} as jsonl: "
     assert message(good * 2 + '{"source": a}\n' + good) == (
-        f"{head}line 3 must be a JSON object: Expecting value at column 12"
+        f"{head}line 3 is not valid JSON: Expecting value at column 12"
     )
-    assert message(good + '["a", "b"]\n') == f"{head}line 2 must be a JSON object, it is a list"
-    assert message(good + '{"source": "a", "ta').startswith(f"{head}line 2 must be a JSON object")
+    assert message(good + '["a", "b"]\n') == f"{head}line 2 must be a JSON object, got a list"
+    assert message(good + '{"source": "a", "ta').startswith(f"{head}line 2 is not valid JSON")
     path = tmp_path / "t.json"
-    head = f"{path} must be json, cannot read it: "
+    head = f"cannot read {path} as json: "
     assert message('[{"source": "a"},\n {"source" "b"}]') == (
-        f"{head}line 2 is not JSON: Expecting ':' delimiter at column 12"
+        f"{head}line 2 is not valid JSON: Expecting ':' delimiter at column 12"
     )
 
 
@@ -106,7 +104,8 @@ def test_aeslc_scores_against_its_original_subjects_or_all(tmp_path):
 
     plain, several = Aeslc(str(tmp_path)), Aeslc(str(tmp_path), all_references=True)
     assert refusal(lambda: plain.load("test")) == (
-        f"the test split needs {tmp_path}/test.jsonl, which does not exist; dev.jsonl is split=val"
+        f"the test split requires {tmp_path}/test.jsonl, which does not exist; use "
+        "split=val for dev.jsonl"
     )
     assert columns(plain.load("train")) == {"source": ["Hi all"], "target": ["greeting"]}
     assert columns(several.load("train")) == columns(plain.load("train"))
@@ -118,7 +117,7 @@ def test_aeslc_scores_against_its_original_subjects_or_all(tmp_path):
     (tmp_path / "test.jsonl").unlink()
     (tmp_path / "dev.jsonl").unlink()
     assert refusal(lambda: plain.load("val")) == (
-        f"{tmp_path}/dev.jsonl must be a text file, it does not exist"
+        f"{tmp_path}/dev.jsonl does not exist; expected a text file"
     )
 
 

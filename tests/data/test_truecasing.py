@@ -75,12 +75,12 @@ def test_a_tokenizer_writes_its_outputs_in_case_wherever_it_is_read(tmp_path, jo
         assert one.decode_target(ids) == targets
         assert one.joint == joint
     (tmp_path / "saved" / "truecaser.json").write_text("{}")
-    with pytest.raises(UserError, match="is not the file that was saved"):
+    with pytest.raises(UserError, match="does not match its digest"):
         Tokenizer.load(tmp_path / "saved")
 
 
 def test_case_that_is_kept_is_not_restored():
-    with pytest.raises(UserError, match=r"identity keeps case; leave truecase at false"):
+    with pytest.raises(UserError, match=r"got identity; set tokenizer.truecase=false"):
         TokenizerConfig(truecase=True)
 
 
@@ -110,7 +110,7 @@ def test_a_malformed_table_of_forms_is_one_line(tmp_path, content):
     head = json.loads((tmp_path / "tokenizer.json").read_text())
     head["files"]["truecaser.json"] = hashlib.sha256(content).hexdigest()
     (tmp_path / "tokenizer.json").write_text(json.dumps(head))
-    with pytest.raises(UserError, match=r"truecaser.json is no table of how words are written"):
+    with pytest.raises(UserError, match=r"truecaser.json is not a valid truecaser"):
         Tokenizer.load(tmp_path)
 
 

@@ -38,7 +38,7 @@ def test_pieces_are_found_by_name_and_words_by_the_piece_that_begins_them(tmp_pa
 def test_a_line_of_other_numbers_is_refused(tmp_path, line):
     path = write(tmp_path / "v.vec", "dog 1 2", line)
     assert refusal(lambda: read_vectors(path, PIECES)) == (
-        f"{path} must have a name and 2 numbers in each line, line 2 has others"
+        f"{path}: line 2 must have a name and 2 numbers"
     )
 
 
@@ -60,7 +60,7 @@ def test_a_name_with_spaces_names_no_piece(tmp_path, name, place):
 @pytest.mark.parametrize("line", ["cat 1 x", "cat 1e99 2"])
 def test_a_first_line_of_no_numbers_is_refused(tmp_path, line):
     path = write(tmp_path / "v.vec", line, "dog 1 2")
-    assert "each line, line 1 has others" in refusal(lambda: read_vectors(path, PIECES))
+    assert "line 1 must have a name and" in refusal(lambda: read_vectors(path, PIECES))
 
 
 @pytest.fixture(scope="module")

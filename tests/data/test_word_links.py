@@ -24,12 +24,12 @@ def test_sure_links_are_possible_too(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0-0\n", "must have a line for each pair of the split, it has 1 for 2"),
-        ("0-0\n0-0\n0-0\n", "it has 3 for 2"),
-        ("0-0\n2-0\n", "line 2: 2-0 leads to word 2 of the source, which has 2 words"),
-        ("0-4\n0-0\n", "line 1: 0-4 leads to word 4 of the target, which has 4 words"),
-        ("0-0\n1:1\n", "line 2: a link must be such as 0-0, or 0p0, got '1:1'"),
-        ("0-0\n-1-0\n", "line 2: a link must be such as 0-0, or 0p0, got '-1-0'"),
+        ("0-0\n", "must have one line per pair of the split, got 1 lines for 2"),
+        ("0-0\n0-0\n0-0\n", "got 3 lines for 2"),
+        ("0-0\n2-0\n", "line 2: 2-0 refers to word 2 of the source, which has 2 words"),
+        ("0-4\n0-0\n", "line 1: 0-4 refers to word 4 of the target, which has 4 words"),
+        ("0-0\n1:1\n", "line 2: a link must have the form 0-0 or 0p0, got '1:1'"),
+        ("0-0\n-1-0\n", "line 2: a link must have the form 0-0 or 0p0, got '-1-0'"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path, text, message):

@@ -192,7 +192,7 @@ def test_alignments_that_do_not_fit_the_split_are_refused_with_their_line(
     wrong.write_text(gold.read_text().replace("0-0", "0-9", 1))
     words = [f"bundle={trained}/model", f"output={tmp_path}/out", f"data.alignments={wrong}"]
     assert refusal(capfd, "explain", *words, "split=test").startswith(
-        f"{wrong}, line 1: 0-9 leads to word 9 of the target, which has "
+        f"{wrong}, line 1: 0-9 refers to word 9 of the target, which has "
     )
     assert "it has 5 for 6" in refusal(capfd, "explain", *words, "split=val")
     assert not (tmp_path / "out").exists()

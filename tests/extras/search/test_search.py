@@ -338,11 +338,11 @@ def test_a_damaged_journal_is_refused_in_one_line(halving, tmp_path, old, new):
 
 def test_a_journal_that_is_no_file_is_refused(halving, tmp_path):
     os.mkfifo(tmp_path / JOURNAL)
-    with pytest.raises(UserError, match="must be an Optuna journal, it is no regular file"):
+    with pytest.raises(UserError, match="is not a regular file; expected an Optuna journal"):
         halving()
 
 
 def test_a_journal_of_brackets_is_refused(halving, tmp_path):
     (tmp_path / JOURNAL).write_text("[" * 99_999 + "\n")
-    with pytest.raises(UserError, match="must nest at most 64 lists"):
+    with pytest.raises(UserError, match="must nest lists and objects at most 64"):
         halving()

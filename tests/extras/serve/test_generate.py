@@ -283,7 +283,7 @@ def test_a_request_that_cannot_be_is_refused_in_words(client, keys, line):
     [
         (b'{"inputs": "a', 400, "the body is not JSON: Unterminated string"),
         (b"\xff", 400, "There was an error parsing the body"),
-        (b'{"inputs": "\\ud800"}', 422, "a text must be Unicode, number 1 has half"),
+        (b'{"inputs": "\\ud800"}', 422, "text 1 is not valid Unicode: unpaired"),
         (b'{"inputs": "a", "generation": "\\ud800"}', 422, "generation has half a surrogate pair;"),
         (b"3", 422, "the body must be a JSON object, sent with Content-Type: application/json"),
         (b"[" * 100_000, 400, "There was an error parsing the body"),

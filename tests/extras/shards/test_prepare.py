@@ -64,7 +64,7 @@ def test_a_run_from_shards_scores_and_writes_a_bundle_of_their_vocabulary(
     of_shards, of_lines = (tmp_path / x / "hypotheses.txt" for x in ("shards", "lines"))
     assert of_shards.read_text() == of_lines.read_text()
     text = refusal(capfd, "evaluate", bundle, "split=train")
-    assert "what is trained on is kept as ids alone" in text
+    assert "training data is stored as ids" in text
 
 
 def test_workers_train_the_same(prepared, run_of_shards, tmp_path):
@@ -118,10 +118,10 @@ def test_a_bundle_is_trained_further_on_shards_of_its_vocabulary(
     [
         (["tokenizer=bpe"], "; leave tokenizer=bpe out, or prepare it again"),
         (["tokenizer.vocab_size=50"], "tokenizer.vocab_size=60"),
-        (["loader.subword_sampling=0.1"], "leave loader.subword_sampling out"),
-        (["data.weights=[1,2]"], "data.weights must have one for each of 1 directories, got 2"),
+        (["loader.subword_sampling=0.1"], "remove loader.subword_sampling"),
+        (["data.weights=[1,2]"], "data.weights must have one weight per directory (1), got 2"),
         (["data.window=0"], "data.window must be a whole number from 1"),
-        (["data.root=gone"], "data.root=gone is no prepared corpus: manifest.json is not there"),
+        (["data.root=gone"], "data.root=gone is not a prepared corpus: manifest.json is missing"),
         (
             ["task=qa_generative", "data=shards", "loader.max_tokens=400"],
             "task=qa_generative cannot use data=shards",
@@ -145,11 +145,11 @@ def test_a_test_split_that_cannot_be_read_is_left_out_in_words(capfd, corpus, tm
     (copied / "test.de").write_text("eine Zeile\n", encoding="utf-8")
     ended = run(capfd, "prepare", *data_of(copied), *FEW, f"output={tmp_path}/out")
     assert ended.code == 0
-    assert "without a test split: both sides must have as many lines" in ended.err
+    assert "without a test split: source and target must have the same" in ended.err
     assert list(read_manifest(tmp_path / "out").splits) == ["val"]
 
 
 def test_what_is_unfinished_is_not_trained_on(capfd, prepared, tmp_path):
     (tmp_path / "shards" / "unfinished").mkdir(parents=True)
     told = refusal(capfd, "train", *words_for(tmp_path / "shards", tmp_path / "run"))
-    assert "is unfinished; give the same seqattn prepare command again" in told
+    assert "is unfinished; rerun the same seqattn prepare command" in told

@@ -318,6 +318,6 @@ def test_a_resumption_mid_epoch_needs_the_same_batches(corpus, capfd):
     text = refusal(
         capfd, "train", f"resume={run_dir}", "trainer.max_steps=6", "loader.max_tokens=150"
     )
-    assert text.startswith("resuming after step 4 of an epoch must find the same data, batch")
+    assert text.startswith("cannot resume after step 4 of the epoch: the data, batch")
     assert sorted((run_dir / "checkpoints").iterdir()) == before
     assert run_verb("train", [f"resume={run_dir}", "trainer.max_steps=6"]) == 0
