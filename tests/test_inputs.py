@@ -54,7 +54,7 @@ def test_a_line_is_refused_before_it_is_in_memory(endless, reader, name):
 @pytest.mark.parametrize("name", ["/dev/zero", "/dev/urandom", "/"])
 def test_what_is_no_file_and_no_pipe_is_refused(reader, name, tmp_path):
     (tmp_path / "link").symlink_to(name)
-    with pytest.raises(UserError, match=r"is a device|no regular file|directory"):
+    with pytest.raises(UserError, match=r"is a device|not a regular file|directory"):
         READERS[reader](tmp_path / "link")
 
 
@@ -112,5 +112,5 @@ def test_figures_that_are_still_written_are_read_up_to_there(tmp_path):
     "text", ["[" * 9000, "a: 2001-99-99", "a: *x", "!!set {a}", "a: [", "- a\n" * 30_000]
 )
 def test_yaml_that_is_deep_tagged_or_large_is_refused(text):
-    with pytest.raises(UserError, match="it cannot be read"):
+    with pytest.raises(UserError, match="YAML"):
         parse_yaml(text)

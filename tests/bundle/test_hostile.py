@@ -267,7 +267,7 @@ CASES = {
     "scores that are no JSON": (raw("scores.json", b"{"), "scores.json is not valid JSON, line 1"),
     "scores that are a list": (raw("scores.json", b"[1]"), "must contain a JSON object of numbers"),
     "deep scores": (raw("scores.json", b'{"a":' * 20000), "scores.json must nest lists and obj"),
-    "scores of bytes": (raw("scores.json", b"\xff\xff"), "scores.json must be UTF-8 text"),
+    "scores of bytes": (raw("scores.json", b"\xff\xff"), "scores.json is not valid UTF-8"),
     "nested scores": (raw("scores.json", b'{"a":' * 9 + b"1" + b"}" * 9), "must contain a JSON o"),
     "huge scores": (raw("scores.json", b" " * (2 << 20)), "larger than the maximum of 1,048,576"),
     "no tokenizer": (gone("tokenizer.json"), "tokenizer.json is missing"),

@@ -105,7 +105,7 @@ def test_a_column_that_is_not_there_lists_those_that_are(refused, tmp_path):
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = [f"data.files.{split}={file}" for split in ("train", "val")]
     text = refused("data=table", *words, "data.source_column=english", "data.target_column=dutch")
-    assert text == f"{file} has no column 'dutch', it has english, german"
+    assert text == f"{file} has no column 'dutch', only english, german"
     text = refused("data=table", *words, "data.source_column=english")
     assert text.startswith("training requires targets; set data.target")
 

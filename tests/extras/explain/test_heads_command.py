@@ -86,7 +86,7 @@ def test_labels_are_probed_layer_by_layer(capfd, trained, corpus, tmp_path):
     text = refusal(capfd, "probe", *given[:2])
     assert f"{labels} line 1 has 1 labels for" in text
     labels.write_bytes(b"L1 \xff\n")
-    assert "must be UTF-8 text" in refusal(capfd, "probe", *given[:2])
+    assert "is not valid UTF-8" in refusal(capfd, "probe", *given[:2])
     labels.write_text("L1\n")
     assert f"{labels} has 1 lines for {len(lines)} sentences" in refusal(capfd, "probe", *given[:2])
 
