@@ -89,13 +89,14 @@ def scores(value):
 
 ROWS, LINES, MINE = "input=t.jsonl", "input=t.txt", file("f", b"mine")
 HERE = "data.root=c"
+SAME = "source and target must have the same number of lines:"
 ASKED = b'{"data":[{"paragraphs":[{"context":%b,"qas":[{"id":"1","question":"x","answers":%b}]}]}]}'
 # fmt: off
 CASES = [
     # texts
     *[("generate", ROWS, file("t.jsonl", content), text) for content, text in (
-        (DEEP, "t.jsonl line 1 is not JSON"), (DEEPER, "t.jsonl line 1 is not JSON"),
-        (b'{"document":"\\ud800"}', "t.jsonl line 1 is not JSON"), (b"{", "t.jsonl line 1 is not"),
+        (DEEP, "t.jsonl line 1 is not valid JSON"), (DEEPER, "t.jsonl line 1 is not JSON"),
+        (b'{"document":"\\ud800"}', "t.jsonl line 1 is not valid JSON"), (b"{", "t.jsonl line 1 is not"),
         (b'{"x":1}', "t.jsonl line 1 has no text under"), (b"5", "t.jsonl line 1 is not a JSON ob"),
         (b"\xff", "t.jsonl is not valid UTF-8: line 1"), (LONG_LINE, "t.jsonl: line 1 is longer"),
     )],
@@ -104,10 +105,10 @@ CASES = [
     ("generate", LINES, file("t.txt", b"\xed\xa0\x80"), "t.txt is not valid UTF-8: line 1 has"),
     ("generate", LINES, file("t.txt", b"a " * 20_000), "text 1 has 40,001 tokens, the maximum is"),
     *[("answer", ROWS, file("t.jsonl", content), text) for content, text in (
-        (DEEP, "t.jsonl line 1 is not JSON"), (b'{"question":5,"context":"x"}', "t.jsonl line 1"),
+        (DEEP, "t.jsonl line 1 is not valid JSON"), (b'{"question":5,"context":"x"}', "t.jsonl line 1"),
         (b'{"question":" ","context":"x"}', "t.jsonl line 1 has an empty question"),
-        (b'{"question":"\\ud800","context":"x"}', "t.jsonl line 1 is not JSON"),
-        (b'{"question":"a"}', "t.jsonl line 1 lacks"), (b"[1]", "t.jsonl line 1 is not a JSON ob"),
+        (b'{"question":"\\ud800","context":"x"}', "t.jsonl line 1 is not valid JSON"),
+        (b'{"question":"a"}', "t.jsonl line 1 needs"), (b"[1]", "t.jsonl line 1 is not a JSON ob"),
         (LONG_LINE, "t.jsonl: line 1 is longer"),
         (b'{"question":"a","context":null}', "t.jsonl line 1 needs a question and a context"),
     )],
@@ -130,9 +131,9 @@ CASES = [
     ("generate", "bundle=f", MINE, "bundle f does not exist"),
     ("evaluate", "output=f", MINE, "cannot write f: File exists"),
     ("evaluate", "output=f/x", MINE, "cannot write f/x: Not a directory"),
-    ("evaluate", HERE, corpus("test.de", b"a\n"), "the same number of lines: c/test.en"),
+    ("evaluate", HERE, corpus("test.de", b"a\n"), SAME + " c/test.en has 5"),
     ("evaluate", HERE, corpus("test.de", b"\xff\n" * 5), "c/test.de is not valid UTF-8: line 1"),
-    ("evaluate", HERE, corpus("test.en", b""), "must have the same number of lines"),
+    ("evaluate", HERE, corpus("test.en", b""), SAME),
     ("evaluate", HERE, corpus("test.en", LONG_LINE + b"\n" * 5), "c/test.en: line 1 is longer"),
     ("convert", "output=f", MINE, "output=f is a file; name a directory"),
     ("convert", "output=f/x", MINE, "cannot write"),
@@ -152,7 +153,7 @@ CASES = [
     ("compare", "runs=[f]", MINE, "f is no run, no multirun and no evaluation; or leave it out by"),
     ("compare", f"runs=[{LONG_NAME}]", nothing, f"cannot read {LONG_NAME[:50]}"),
     *[("train", HERE, corpus(name, content), text) for name, content, text in (
-        ("train.de", b"a\n", "source and target must have the same number of lines"),
+        ("train.de", b"a\n", SAME),
         ("train.de", b"\xff\n" * 60, "c/train.de is not valid UTF-8: line 1"),
         ("train.en", LONG_LINE + b"\n" * 60, "c/train.en: line 1 is longer than"),
         ("val.en", LONG_LINE + b"\n" * 6, "c/val.en: line 1 is longer than"),
@@ -172,7 +173,7 @@ CASES = [
         ("config.yaml", b"format: seqattn run 1\n", "resume=r was written by another version"),
         ("overrides.yaml", None, "resume=r is not a run: r/overrides.yaml does not exist"),
         ("overrides.yaml", b"- foo=1\n", "unknown key foo"),
-        ("tokenizer/tokenizer.json", b"{", "r/tokenizer/tokenizer.json must be"),
+        ("tokenizer/tokenizer.json", b"{", "r/tokenizer/tokenizer.json is not"),
         ("tokenizer/joint.model", b"x", "r/tokenizer/joint.model"),
     )],
     *[("resume", "", run_with("checkpoints/step-*", content), "no checkpoint in r/checkpoints is")

@@ -135,7 +135,9 @@ def test_processes_are_started_where_there_are_several_batches_and_threads(monke
 
 def test_a_worker_that_dies_is_told():
     generator = Generator(make_transformer(), Dying(LIMIT), batch_size=1, workers=2)
-    with pytest.raises(UserError, match=r"a worker process died.*; set generation.workers=1, or a lower"):
+    with pytest.raises(
+        UserError, match=r"a worker process died.*; set generation.workers=1, or a lower"
+    ):
         generator.generate(SOURCES)
 
 
