@@ -71,7 +71,7 @@ class BucketSampler(Sampler[list[int]]):
         _check_step(self.step_batches, world, len(source_lengths))
         longer = np.maximum(source_lengths, target_lengths)
         longest = int(longer.max())
-        advice = "; raise them or lower max_length"
+        advice = "; raise them or lower loader.max_length"
         limits.check_holds(longest, f"the longest row ({longest} tokens)", advice)
         self.band = bands(longer)
         self.difference = np.subtract(source_lengths, target_lengths)

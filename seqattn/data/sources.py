@@ -173,7 +173,7 @@ class Multi30k(ParallelText):
             return self.hub.load(split, cache_dir)
         except UserError as error:
             raise UserError(
-                f"{error}; set data.root=DIR, a directory with train.en, train.de and so on"
+                f"{error}; set data.root to a directory with train.en, train.de, ..."
             ) from error
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:

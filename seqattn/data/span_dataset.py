@@ -137,8 +137,11 @@ class SpanDataset(TokenRows[SpanBatch]):
             (long.sum(), f"{'dropped' if drops else 'truncated'}: question too long"),
             (empty.sum(), ("dropped: " if drops else "with an ") + "empty question or context"),
             (inexact, "with an answer that begins or ends inside a token (extended to the token)"),
-            (answered - held, "with a first answer that fits in no window"),
-            (np.sum(self._answered[selected] < 0), "with answers not in the context (no loss)"),
+            (answered - held, "whose first answer fits in no window"),
+            (
+                np.sum(self._answered[selected] < 0),
+                "whose answers are not in the context (no loss)",
+            ),
         ]
 
     def batch(self, places: Sequence[int]) -> SpanBatch:

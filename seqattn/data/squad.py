@@ -47,7 +47,7 @@ class Squad(FileOrHub):
     """
 
     yields = "questions"
-    no_test = "SQuAD's test set is not public, use split=val for its dev set"
+    no_test = "use split=val, the dev set (SQuAD's test set is not public)"
 
     def __init__(
         self, root: str | None = None, files: Files | None = None, dataset: str | None = None
@@ -137,10 +137,10 @@ def _counted(events: Mapping[str, Ints], selected: Ints, training: bool) -> list
     """Return texts on what was repaired and left out, omitting zero counts."""
     read = (events["empty"] == 0) | (not training)
     treated, unfounded = "kept", "questions with no other answer (scored, no loss)"
-    unplaced = "answers that do not occur in their context (compared as text only)"
+    unplaced = "answers not in their context (compared as text only)"
     if training:
-        treated, unfounded = "dropped", "questions dropped that have no other answer"
-        unplaced = "answers dropped that do not occur in their context"
+        treated, unfounded = "dropped", "questions dropped (no answer left)"
+        unplaced = "answers dropped (not in their context)"
     said = [
         (events["unanswerable"][selected].sum(), "unanswerable"),
         (events["moved"][read].sum(), "answer offsets corrected"),

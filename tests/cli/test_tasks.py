@@ -206,7 +206,7 @@ def test_answers_that_cannot_be_located_are_scored_as_texts(folder, capfd, tmp_p
         name: one["value"] for name, one in scores["scores"].items()
     }
     assert scores["questions"] == 3
-    assert "3 answers that do not occur in their context (compared as text only)" in out
+    assert "3 answers not in their context (compared as text only)" in out
 
 
 def test_a_threshold_for_no_answer_is_chosen_in_training_and_kept_in_the_bundle(folder, capfd):

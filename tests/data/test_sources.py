@@ -148,7 +148,7 @@ def test_an_unreachable_hub_says_how_to_do_without(monkeypatch, capfd):
 
     assert refusal(lambda: Multi30k().load("train")) == (
         "cannot load bentrevett/multi30k (train) from the hub: Couldn't reach the Hub; "
-        "set data.root=DIR, a directory with train.en, train.de and so on"
+        "set data.root to a directory with train.en, train.de, ..."
     )
     assert capfd.readouterr().err == ""
 
@@ -236,7 +236,7 @@ def test_rows_of_more_fields_than_names_are_refused(tmp_path):
     """The names would stand over their neighbours' texts."""
     (tmp_path / "t.csv").write_text("source,target\na,x,more\nb,y\n")
     table = Table({"train": str(tmp_path / "t.csv")})
-    said = f"{tmp_path}/t.csv must have a name for each column: its rows have more fields"
+    said = f"{tmp_path}/t.csv must name every column in its header, rows have more fields"
     assert refusal(lambda: table.load("train", tmp_path)) == said
     assert refusal(lambda: list(table.stream("train"))) == said
 

@@ -169,7 +169,7 @@ def test_answers_that_are_no_tokens_or_in_no_window_are_counted(dataset, tmp_pat
     data = dataset(rows, tokenizer=other, window=12, stride=6)
     assert data.account("val").endswith(
         "; 1 with an answer that begins or ends inside a token (extended to the token); "
-        "1 with a first answer that fits in no window"
+        "1 whose first answer fits in no window"
     )
 
 

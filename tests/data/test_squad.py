@@ -53,8 +53,8 @@ def test_val_is_the_dev_file_and_test_the_test_file_or_nothing(tmp_path):
     source = write(tmp_path, document(entry("1", "Who?", ("Zoë", 0))), "dev.json")
 
     assert refusal(lambda: source.load("test")) == (
-        f"the test split requires {tmp_path}/test.json, which does not exist; SQuAD's test set is "
-        "not public, use split=val for its dev set"
+        f"the test split requires {tmp_path}/test.json, which does not exist; use split=val, "
+        "the dev set (SQuAD's test set is not public)"
     )
     write(tmp_path, document(entry("2", "Which?", ("dog", 29))), "test.json")
     assert columns(source.load("test"))["id"] == ["2"]
@@ -92,8 +92,8 @@ def test_answers_are_moved_to_the_nearest_place_or_dropped_and_this_is_told(tmp_
     assert found["starts"] == [[19], [19, 29], [0]]
     assert source.report() == [
         "4 train questions, 3 answer offsets corrected, "
-        "2 answers dropped that do not occur in their context, "
-        "1 questions dropped that have no other answer"
+        "2 answers dropped (not in their context), "
+        "1 questions dropped (no answer left)"
     ]
     assert all(
         text == context[start : start + len(text)]
@@ -126,7 +126,7 @@ def test_empty_questions_and_contexts_are_left_out_of_training_alone(tmp_path):
     assert found["starts"] == [[0], [0], [-1]]
     assert source.report() == [
         "3 train questions, 2 with an empty question or context (dropped)",
-        "3 val questions, 1 answers that do not occur in their context (compared as text only), "
+        "3 val questions, 1 answers not in their context (compared as text only), "
         "1 questions with no other answer (scored, no loss), "
         "2 with an empty question or context (kept)",
     ]
@@ -148,7 +148,7 @@ def test_every_gold_answer_is_there_to_score_whether_it_can_be_located_or_not(tm
     assert found["starts"] == [[19], [-1, 19, -1], [-1, -1], []]
     assert source.report() == [
         f"4 {split} questions, 1 unanswerable, 1 answer offsets corrected, "
-        "4 answers that do not occur in their context (compared as text only), "
+        "4 answers not in their context (compared as text only), "
         "1 questions with no other answer (scored, no loss)"
     ]
     pairs = columns(AnswerPairs(source).load(split))
