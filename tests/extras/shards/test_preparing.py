@@ -402,14 +402,14 @@ def test_what_cannot_be_prepared_is_refused_in_a_line(tmp_path):
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"source": "a", "target": "b"}\n{"source": \n')
     cases = [
-        (again(other), "train.de ends after 599 and "),
+        (again(other), "train.de ends after 599, "),
         (again(other, output=str(full)), "holds other files (mine.txt); name a new directory"),
         (again(empty), "no pair of 2 is left to train on: 2 an empty side"),
         (again(alone), "or give hold_out=2000, to validate on so many training pairs"),
         (again(other, vocabulary=str(full)), "is no bundle"),
         (
             again(other, data=node_of(Table, {"train": str(broken)}), hold_out=1),
-            "line 2 must be a JSON ob",
+            "line 2 is not valid JSON",
         ),
         (again(other, output=str(full / "mine.txt")), "cannot make "),
     ]
