@@ -26,7 +26,7 @@ class Maps(dict[str, list[Tensor]]):
 
     def __missing__(self, name: str) -> list[Tensor]:
         if name in self.without:
-            raise UserError(f"{name} has no attention weights; its mechanism mixes without them")
+            raise UserError(f"{name} has no attention weights; its mechanism computes none")
         raise KeyError(name)
 
 

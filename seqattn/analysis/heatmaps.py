@@ -63,7 +63,7 @@ def attention_heatmaps(
     """
     maps = observed(model, Pair(source.ids, target.ids))
     read, predicted = ("source", source.pieces), (said, target.pieces)
-    before = (f"{said} before it", ["<s>", *target.pieces[:-1]])
+    before = (f"previous {said}", ["<s>", *target.pieces[:-1]])
     slots = {"cross": (predicted, read), "encoder": (read, read), "decoder": (predicted, before)}
     heatmaps, alignment = Heatmaps({}, [], None), None
     for view, (queries, keys) in slots.items():
@@ -131,7 +131,9 @@ def _drawn(
 ) -> dict[str, Figure]:
     """Draw figures of layers (H, T, S): all averaged over heads, and the heads of each."""
     names, labels = (queries[0], keys[0]), (queries[1], keys[1])
-    averaged = f"{title}, mean of heads" if any(len(one) > 1 for one in layers.values()) else title
+    averaged = (
+        f"{title}, mean over heads" if any(len(one) > 1 for one in layers.values()) else title
+    )
     means = {layer: weights.mean(dim=0) for layer, weights in layers.items()}
     figures = {view: heatmap(means, *labels, averaged, names)}
     for layer, weights in layers.items():

@@ -49,7 +49,7 @@ def intervene(
         for name in _named(pattern, parts):
             if not has_weights(parts[name]):
                 if name == pattern:
-                    raise UserError(f"{name} has no attention weights to edit; give it gates")
+                    raise UserError(f"{name} has no attention weights to edit; use gates")
                 continue
             edits.setdefault(name, []).append(edit)
     factors: dict[str, Tensor] = {}
@@ -59,7 +59,7 @@ def intervene(
             one = torch.as_tensor(values, dtype=torch.float32, device=device)
             heads = attentions[name].gated_heads
             if one.shape != (heads,):
-                raise UserError(f"{name} has {heads} heads, got gates for {one.numel()}")
+                raise UserError(f"{name} has {heads} heads, got {one.numel()} gates")
             factors[name] = factors[name] * one if name in factors else one
     before = {name: parts[name].edits for name in edits}
     gated = {name: attentions[name].gates for name in factors}
@@ -107,7 +107,7 @@ def without_heads(*heads: int) -> Edit:
     def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
         count = weights.shape[1]
         if not all(0 <= head < count for head in heads):
-            raise UserError(f"heads must be from 0 to {count - 1}, got {list(heads)}")
+            raise UserError(f"heads must be between 0 and {count - 1}, got {list(heads)}")
         mask = weights.new_ones(count)
         mask[list(heads)] = 0.0
         return weights * mask[:, None, None]
@@ -122,7 +122,7 @@ def without_keys(*keys: int) -> Edit:
         UserError: a key is below 0.
     """
     if any(key < 0 for key in keys):
-        raise UserError(f"keys are counted from 0, got {list(keys)}")
+        raise UserError(f"keys must be 0 or above, got {list(keys)}")
 
     def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
         mask = weights.new_ones(weights.shape[-1])
@@ -158,7 +158,7 @@ def parts_of(model: nn.Module) -> Parts:
         (slots[place_of(name)[0]] if has_weights(part) else without).append(name)
     groups = {slot: names for slot, names in slots.items() if names}
     if not groups:
-        raise UserError("no attention has weights; the mechanisms of this model mix without them")
+        raise UserError("this model has no attention weights; its mechanisms compute none")
     parts = {"all": [name for names in groups.values() for name in names]}
     if len(groups) > 1:
         parts |= groups
@@ -177,5 +177,5 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 def _named(pattern: str, known: Mapping[str, object]) -> list[str]:
     matches = matching(pattern, known)
     if not matches:
-        raise UserError(f"no attention is called {pattern}; there are {', '.join(known)}")
+        raise UserError(f"unknown attention {pattern}; choose from {', '.join(known)}")
     return matches

@@ -26,7 +26,7 @@ def length_bins(sources: Sequence[str], edges: Sequence[int]) -> list[LengthBin]
         UserError: edges do not increase from at least 1.
     """
     if not edges or edges[0] < 1 or any(a >= b for a, b in pairwise(edges)):
-        raise UserError(f"lengths must be whole numbers that rise from at least 1, got {edges}")
+        raise UserError(f"lengths must be increasing integers of at least 1, got {edges}")
     spans = [(-1, 0), *pairwise([0, *edges])]
     bounds = [
         (f"{low + 1}-{high}" if low + 1 < high else f"{high}", low, high) for low, high in spans

@@ -118,7 +118,7 @@ def save(figure: Figure, path: str | Path) -> Path:
         with matplotlib.rc_context({"svg.fonttype": "none", "pdf.fonttype": 42}):  # text as text
             figure.savefig(drawn, format=path.suffix[1:] or "png", dpi=_dots(figure))
     except ValueError as error:
-        raise UserError(f"cannot draw to {path}: {error}") from error
+        raise UserError(f"cannot write a figure to {path}: {error}") from error
     with file_faults("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, drawn.getvalue())

@@ -34,14 +34,12 @@ def adamw_8bit(
             installed.
     """
     if any(isinstance(weight, DTensor) for weight in model.parameters()):
-        raise UserError(
-            "adamw_8bit needs whole matrices; with trainer=fsdp2 choose optimizer=adamw"
-        )
+        raise UserError("optimizer=adamw_8bit does not support trainer=fsdp2; use optimizer=adamw")
     try:
         optim: Any = importlib.import_module("bitsandbytes.optim")
     except ImportError as error:
         raise UserError(
-            "optimizer=adamw_8bit needs bitsandbytes: pip install -e .[8bit], in the checkout"
+            "optimizer=adamw_8bit needs bitsandbytes; run pip install -e .[8bit] in the checkout"
         ) from error
 
     class AdamW(optim.AdamW8bit):  # type: ignore[misc]

@@ -25,13 +25,13 @@ def average_weights(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]
     count = 0
     for state in states:
         if last and state.keys() != last.keys():
-            raise ValueError("the checkpoints to average hold different weights")
+            raise ValueError("checkpoints to average must contain the same weights")
         for name, weight in state.items():
             if weight.is_floating_point():
                 sums[name] = sums[name] + weight.double() if name in sums else weight.double()
         last, count = state, count + 1
     if count == 0:
-        raise ValueError("there is no checkpoint to average")
+        raise ValueError("no checkpoints to average")
     return {
         name: (sums[name] / count).to(weight.dtype) if name in sums else torch.clone(weight)
         for name, weight in last.items()

@@ -145,8 +145,8 @@ class EarlyStopping(callbacks.EarlyStopping):
             trainer.should_stop = True
             if trainer.is_global_zero:
                 print(
-                    f"training has ended: {self.wait_count} validations gave no better "
-                    f"{self.monitor}; to train on, raise checkpoint.patience",
+                    f"early stopping: {self.monitor} has not improved within "
+                    f"checkpoint.patience={self.patience}; raise it to continue",
                     file=sys.stderr,
                 )
 
@@ -156,7 +156,7 @@ class Diverged(UserError):
 
     def __init__(self, step: int) -> None:
         super().__init__(
-            f"training has diverged: no finite numbers at step {step}; lower optimizer.lr, "
+            f"training diverged: non-finite values at step {step}; lower optimizer.lr, "
             "raise schedule.warmup_steps, or set trainer.gradient_clip_val"
         )
 
@@ -181,7 +181,7 @@ class Finite(Callback):
         self._in_a_row = self._in_a_row + 1 if pl_module.agreement.skipped else 0
         if self._in_a_row and trainer.is_global_zero:
             print(
-                f"step {trainer.global_step} changes nothing: its gradients are not finite",
+                f"skipped the update of step {trainer.global_step}: non-finite gradients",
                 file=sys.stderr,
             )
         if self._in_a_row == self._MOST:

@@ -43,7 +43,7 @@ def weights(directory: Path, step: int) -> Path:
     for path in directory.glob(f"weights-{step:06d}-*.ckpt"):
         if is_whole(path):
             return path
-    raise UserError(f"{directory} has no whole weights of step {step}; start a run anew")
+    raise UserError(f"{directory}: weights of step {step} missing or damaged; start a new run")
 
 
 def is_whole(path: Path) -> bool:
@@ -60,15 +60,16 @@ def newest_whole(directory: Path, tells: bool = True) -> Path | None:
     Raises:
         UserError: all of them are damaged.
     """
-    found = checkpoints(directory)
-    for path in found:
+    paths = checkpoints(directory)
+    for path in paths:
         if is_whole(path):
-            if tells and path is not found[0]:
-                print(f"{found[0]} is damaged; going on from {path.name}", file=sys.stderr)
+            if tells and path is not paths[0]:
+                print(f"{paths[0]} is damaged; resuming from {path.name}", file=sys.stderr)
             return path
-    if found:
+    if paths:
         raise UserError(
-            f"no checkpoint in {directory} is whole, {found[0].name} was the last; start a run anew"
+            f"all checkpoints in {directory} are damaged, the last is {paths[0].name}; start a new "
+            "run"
         )
     return None
 
@@ -83,7 +84,7 @@ def read(path: Path, **how: Any) -> dict[str, Any]:
         checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, **how)
     except _DAMAGE as error:
         raise UserError(
-            f"{path} cannot be read, or holds more than weights and numbers; start a run anew"
+            f"cannot read {path}, or it contains more than weights and numbers; start a new run"
         ) from error
     return checkpoint
 
@@ -97,8 +98,8 @@ def step_batches(path: Path) -> int:
     checkpoint = read(path, mmap=True)
     if "validated" not in checkpoint:
         raise UserError(
-            f"{path} was written by another version of seqattn and cannot be resumed; begin a new "
-            f"run with its weights by init_from={path.parents[1]}/model"
+            f"{path} was written by another version of seqattn and cannot be resumed; start a new "
+            f"run from its weights with init_from={path.parents[1]}/model"
         )
     return int(checkpoint["step_batches"])
 

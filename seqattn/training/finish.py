@@ -53,13 +53,13 @@ class TrainingResult:
         write_whole(self.run_dir / RESULT, yaml.safe_dump(content, sort_keys=False).encode())
 
     @classmethod
-    def load(cls, home: Path) -> "TrainingResult":
+    def load(cls, run_dir: Path) -> "TrainingResult":
         """Load the result of a finished run."""
         try:
-            saved = _Saved.model_validate(read_yaml(home / RESULT))
+            saved = _Saved.model_validate(read_yaml(run_dir / RESULT))
         except ValidationError as error:
-            raise UserError(f"{home / RESULT} cannot be read; start a run anew") from error
-        return cls(home, home / "model", saved.monitored, saved.steps, saved.scores)
+            raise UserError(f"cannot read {run_dir / RESULT}; start a new run") from error
+        return cls(run_dir, run_dir / "model", saved.monitored, saved.steps, saved.scores)
 
 
 class _Saved(BaseModel):
@@ -94,7 +94,7 @@ def score_bundle(
     try:
         scores = _final_scores(setup)
     except KeyboardInterrupt:
-        print(f"{result.bundle} is written, without scores", file=sys.stderr)
+        print(f"wrote {result.bundle} without scores", file=sys.stderr)
         raise
     write(scores)
     best = scores.get(monitor) if result.monitored is None else result.monitored
@@ -111,7 +111,7 @@ def load_average(setup: Setup, checkpoints: Checkpoints, monitored: Monitored) -
     """Load the averaged weights into the model; return a text on their steps and selection."""
     steps, prefix = sorted(step for _, step in checkpoints.kept), "model."
     if not steps or setup.run.trainer.fast_dev_run:
-        return "the last step"
+        return "last step"
     paths = (weights(checkpoints.files.directory, step) for step in steps)
     states = map(read, paths)
     mean = average_weights(
@@ -119,13 +119,13 @@ def load_average(setup: Setup, checkpoints: Checkpoints, monitored: Monitored) -
         for state in states
     )
     setup.model.load_state_dict(mean)
-    origin = "step" if len(steps) == 1 else "the mean of steps"
+    origin = "step" if len(steps) == 1 else "mean of steps"
     origin += f" {', '.join(map(str, steps))}"
     if setup.run.checkpoint.average == "last":
-        return f"{origin}: the last that were validated"
+        return f"{origin} (last validated)"
     if monitored.count == 1:
-        return f"{origin}: the only validation"
-    return f"{origin}: best {monitored.name} of {monitored.count} validations"
+        return f"{origin} (only validation)"
+    return f"{origin} (best {monitored.name} of {monitored.count} validations)"
 
 
 def _final_scores(setup: Setup) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _final_scores(setup: Setup) -> dict[str, Any]:
     options = setup.run.trainer
     single = options.alone(limit_val_batches=1 if options.fast_dev_run else 1.0)
     setup.task.validation = None  # from here on, validation only gives losses
-    with progress("losses of val", "batches") as tell:
+    with progress("validation loss", "batches") as tell:
         total = len(setup.data.val_dataloader())
         steps = LambdaCallback(on_validation_batch_end=lambda *at, **_: tell(at[4] + 1, total))
         trainer = replace(single, precision=32).trainer(Path(setup.run.run_dir), [steps])
@@ -162,11 +162,11 @@ def print_result(
     speed, unit = setup.throughput.summary(), setup.throughput.unit
     # figures first; the signatures are in the bundle's scores.json
     rows = {n: f"{x:.4g}" for n, x in result.scores.items() if isinstance(x, float)}
-    rows |= {"steps": f"{result.steps:,}", "weights kept": weights}
+    rows |= {"steps": f"{result.steps:,}", "saved weights": weights}
     time_of = f"time since step {result.first:,}" if result.first else "time"
     rows[time_of] = " · ".join(f"{part} {duration(seconds)}" for part, seconds in times.items())
     if result.steps > result.first:
-        rows[f"{unit} a second"] = f"{speed['tokens_per_second']:,.0f}"
+        rows[f"{unit} per second"] = f"{speed['tokens_per_second']:,.0f}"
         rows["padding"] = f"{speed['padding_share']:.1%}"
         rows["waiting for data"] = f"{speed['waiting_share']:.1%}"
     rows["parameters"] = f"{hyperparameters(setup)['parameters']:,}"

@@ -56,7 +56,7 @@ def fit(
                 raise
             diverged = True
             if rank() == 0:
-                print(f"{error}; going on from {checkpoint.name}", file=sys.stderr)
+                print(f"{error}; resuming from {checkpoint.name}", file=sys.stderr)
         finally:
             checkpoints.files.wait()
     if isinstance(trainer.strategy, FullySharded):
@@ -74,26 +74,26 @@ def _advice(error: RuntimeError, run: TrainingOptions) -> str | None:
         return _smaller_batches(run)
     if "DataLoader worker" in str(error):
         return (
-            f"{str(error).strip().rstrip('.')}; if memory was short, lower loader.num_workers; "
-            "the same command goes on from the last checkpoint"
+            f"{str(error).strip().rstrip('.')}; if memory ran out, lower loader.num_workers; "
+            "rerun the same command to resume from the last checkpoint"
         )
     return None
 
 
 def _smaller_batches(run: TrainingOptions) -> str:
     """Return advice on a budget of tokens that halves the batches, if a row fits into it."""
-    loader, too_large = run.loader, "is too large for the memory"
+    loader = run.loader
     key, longest = loader.longest_row
     tokens = max(loader.max_tokens // 2, longest)
     if tokens >= loader.max_tokens:
         return (
-            f"a batch of one row {too_large}: lower loader.{key} (it is {getattr(loader, key)}), "
-            "or choose a smaller model"
+            f"out of memory on a batch of one row; lower loader.{key} (now {getattr(loader, key)}) "
+            "or use a smaller model"
         )
     several = f"trainer.accumulate_grad_batches={2 * run.trainer.accumulate_grad_batches}"
     if loader.step_batches is not None:
         several = f"loader.step_batches={2 * loader.step_batches}"
     return (
-        f"a batch {too_large}: set loader.max_tokens={tokens} (it is {loader.max_tokens}); with "
-        f"{several} a step stays as large"
+        f"out of memory; set loader.max_tokens={tokens} (now {loader.max_tokens}), and {several} "
+        "to keep the size of a step"
     )

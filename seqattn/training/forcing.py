@@ -35,8 +35,8 @@ class TeacherForcing:
     def __post_init__(self) -> None:
         if self.floor > self.start and self.schedule != "constant":
             raise UserError(
-                f"task.teacher_forcing needs 0 <= floor <= start <= 1, got {self.floor} and "
-                f"{self.start}"
+                "task.teacher_forcing needs 0 <= floor <= start <= 1, got "
+                f"floor={self.floor} start={self.start}"
             )
 
     @property

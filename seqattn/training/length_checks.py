@@ -22,8 +22,8 @@ def check_lengths(setup: Setup) -> None:
     for (what, key), tokens, limit in zip(setup.sides, longest, limits, strict=True):
         if limit is not None and tokens > limit:
             raise UserError(
-                f"{bound(limit)} is {limit} tokens and the longest {what} has {tokens}; set "
-                f"{key}={limit} to leave out what is beyond, or raise {bound(limit)}"
+                f"{bound(limit)} is {limit} tokens, but the longest {what} has {tokens}; set "
+                f"{key}={limit} to drop or shorten longer ones, or raise {bound(limit)}"
             )
     limit = limits[0]
     if limit is None:
@@ -31,8 +31,8 @@ def check_lengths(setup: Setup) -> None:
     for split, tokens in setup.scored_lengths().items():
         if tokens > limit:
             raise UserError(
-                f"{bound(limit)} is {limit} tokens and the bundle is scored on all of the {split} "
-                f"split, of which a source has {tokens}; set loader.long_sources=truncate or "
+                f"{bound(limit)} is {limit} tokens, but the {split} split, on which the bundle is "
+                f"scored, has a source of {tokens}; set loader.long_sources=truncate or "
                 f"task.final=null, or raise {bound(limit)}"
             )
 
@@ -43,6 +43,6 @@ def brevity(setup: Setup) -> list[str]:
     if limit is None or limit.ratio or limit.extra >= longest:
         return []
     return [
-        f"outputs end at {limit.extra} tokens and the longest target has {longest}; set "
-        f"generation.limit.extra={longest} for as many"
+        f"outputs are limited to {limit.extra} tokens, but the longest target has {longest}; set "
+        f"generation.limit.extra={longest} to allow this length"
     ]

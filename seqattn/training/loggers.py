@@ -158,14 +158,14 @@ class WandbRun(RunLogger, WandbLogger):
         try:
             self._begin(options)
         except wandb.errors.UsageError as error:
-            hint = "run `wandb login`, or set logger.wandb.mode=offline"
+            hint = "run `wandb login` or set logger.wandb.mode=offline"
             raise UserError(f"logger=wandb: {error}; {hint}") from error
         except wandb.errors.Error as error:
             wandb.teardown()  # its service still holds the run's id
             self._begin(options | {"mode": "offline"})
             cause = str(error).splitlines()[-1]
             print(
-                f"wandb cannot be reached and logs offline, `wandb sync` sends it later: {cause}",
+                f"cannot reach wandb, logging offline; upload later with `wandb sync`: {cause}",
                 file=sys.stderr,
             )
 

@@ -102,8 +102,8 @@ class GradientHistograms(Callback):
         """Raise UserError if no logger shows histograms."""
         if not show_histograms(kinds):
             raise UserError(
-                "histograms of gradients need a logger that shows them: add "
-                "logger=[csv,tensorboard] or logger=[csv,wandb]"
+                "gradient histograms need a logger that shows them; add logger=[csv,tensorboard] "
+                "or logger=[csv,wandb]"
             )
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:

@@ -87,7 +87,7 @@ def muon(
     if not hasattr(torch.optim, "Muon"):
         raise UserError(f"optimizer=muon needs PyTorch 2.9, found {torch.__version__}")
     if any(isinstance(weight, DTensor) for weight in model.parameters()):
-        raise UserError("muon needs whole matrices; with trainer=fsdp2 choose optimizer=adamw")
+        raise UserError("optimizer=muon does not support trainer=fsdp2; use optimizer=adamw")
     tables = table_ids(model)
     head = getattr(model, "head", None)
     tables |= {id(weight) for weight in head.parameters()} if head is not None else set()

@@ -108,14 +108,14 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.model, Mapping):  # keys of an experiment without a choice
-            raise UserError("model must be given; leave ~model out")
+            raise UserError("missing required key model; remove ~model")
         self._check_fit()
         if self.embeddings and self.init_from:
-            raise UserError("a run begins with init_from or with embeddings; leave one out")
+            raise UserError("init_from and embeddings are mutually exclusive")
         for group, makers in (("logger", self.logger), ("callbacks", self.callbacks)):
             for name, make in makers.items():
                 if not callable(make):
-                    must = "must be a choice with keys of its own, _partial_: true among them"
+                    must = "must be a choice with keys, including _partial_: true"
                     raise UserError(f"{group}.{name} {must}, got {shown(make)}")
         monitor, every = self.checkpoint.monitor, self.task.validation.every
         if monitor not in self.task.monitors:
@@ -123,8 +123,8 @@ class TrainingOptions:
             raise UserError(f"checkpoint.monitor must be one of {names}, got {monitor}")
         if monitor not in LOSSES and every != 1:
             raise UserError(
-                f"checkpoint.monitor={monitor} needs that score at every validation: set "
-                f"task.validation.every=1, got {every}"
+                f"checkpoint.monitor={monitor} needs that score at every validation; set "
+                f"task.validation.every=1 (now {every})"
             )
 
     def _check_fit(self) -> None:
@@ -146,7 +146,7 @@ class TrainingOptions:
                     and getattr(import_path(node[TARGET]), attribute, None) == needed
                 ]
                 raise UserError(
-                    f"task={task} cannot use {group}={name}; it takes {', '.join(fitting)}"
+                    f"task={task} does not support {group}={name}; choose from {', '.join(fitting)}"
                 )
 
     def changed(self, **settings: Node) -> Self:
@@ -169,17 +169,17 @@ class TrainingOptions:
         Raises:
             UserError: one cannot be built, or is not a callback.
         """
-        made = []
+        callbacks = []
         for name, make in self.callbacks.items():
             try:
-                made.append(make())
+                callbacks.append(make())
             except (TypeError, ValueError, MisconfigurationException) as error:
                 raise UserError(f"callbacks.{name}: {error}") from error
-            if not isinstance(made[-1], Callback):
+            if not isinstance(callbacks[-1], Callback):
                 raise UserError(
-                    f"callbacks.{name} must make a lightning.Callback, got {shown(made[-1])}"
+                    f"callbacks.{name} must create a lightning.Callback, got {shown(callbacks[-1])}"
                 )
-        return made
+        return callbacks
 
     @property
     def resumes_another(self) -> bool:
@@ -198,7 +198,7 @@ class TrainingOptions:
                 each other.
         """
         if self.trainer.compile and not isinstance(self.model, LayerShape):
-            raise UserError("trainer.compile=true is for the layers of a Transformer")
+            raise UserError("trainer.compile=true needs a Transformer, such as model=transformer")
         self.trainer.check_device()
         if self.trainer.num_nodes > 1 and world_size() == 1:
             raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
@@ -211,13 +211,13 @@ class TrainingOptions:
                 one.check_loggers([kind for kind in kinds if isinstance(kind, type)])
         if any(isinstance(one, StochasticWeightAveraging) for one in callbacks):
             raise UserError(
-                "what StochasticWeightAveraging makes reaches no checkpoint and no bundle; "
-                "use callbacks=[ema], or checkpoint.average=last checkpoint.count=5"
+                "weights averaged by StochasticWeightAveraging are not saved in checkpoints or "
+                "bundles; use callbacks=[ema], or checkpoint.average=last checkpoint.count=5"
             )
         if any(isinstance(one, WeightAveraging) for one in callbacks) and self.trainer.sharded:
             raise UserError(
-                "trainer=fsdp2 does not hold the whole copy of the weights that callbacks=[ema] "
-                "averages; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"
+                "trainer=fsdp2 does not support callbacks=[ema], which needs a full copy of the "
+                "weights; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"
             )
         self.schedule()
         model = self.architecture.check(self.tokenizer.joint)

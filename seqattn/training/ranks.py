@@ -47,8 +47,8 @@ def as_started(trainer: TrainerOptions) -> dict[str, Any]:
     matches = trainer.devices == "auto" or trainer.ranks in (1, here)
     if not matches or trainer.num_nodes not in (1, nodes) or here * nodes != world_size():
         raise UserError(
-            f"{world_size()} ranks were started, {here} on a machine; trainer.devices must be "
-            f"{here} and trainer.num_nodes {nodes}: leave both out"
+            f"{world_size()} ranks were started, {here} per machine, so trainer.devices must be "
+            f"{here} and trainer.num_nodes {nodes}; remove both"
         )
     devices = trainer.devices if trainer.ranks == here else here
     return {"devices": devices, "num_nodes": nodes}
@@ -114,8 +114,8 @@ def _started(arguments: Any, folder: Path, left: int) -> bool:
         number, failure = error.get_first_failure()
         how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
         if left == 0:
-            raise UserError(f"rank {number} died ({how}), see above") from error
-        again = f"all start again from the last checkpoint (trainer.restarts, {left} left)"
+            raise UserError(f"rank {number} died ({how}; message above)") from error
+        again = f"restarting all ranks from the last checkpoint (trainer.restarts: {left} left)"
         print(f"rank {number} died ({how}); {again}", file=sys.stderr)
         return False
 
@@ -124,8 +124,8 @@ def _raise_error(folder: Path) -> None:
     """Raise the exception that a rank has written, if any."""
     file = folder / _ENDED
     if file.is_file():
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-        raise Stopped(*found) if isinstance(found, list) else UserError(found)
+        ended = yaml.safe_load(file.read_text(encoding="utf-8"))
+        raise Stopped(*ended) if isinstance(ended, list) else UserError(ended)
 
 
 def run_rank(folder: Path) -> int:

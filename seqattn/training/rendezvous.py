@@ -55,10 +55,15 @@ class Rendezvous:
                 if store.check(["refusal"]):
                     break
                 if waited > _PREPARING:
-                    raise UserError("other ranks have not come for two hours; see what they said")
+                    raise UserError(
+                        "other ranks did not connect within two hours; check their output"
+                    )
                 if waited > _PATIENT and not reported:
                     reported = True
-                    print(f"waiting for {world_size() - here} other ranks", file=sys.stderr)
+                    print(
+                        f"waiting for other ranks ({here}/{world_size()} connected)",
+                        file=sys.stderr,
+                    )
                 time.sleep(0.05)
             text = store.get("refusal").decode() if store.check(["refusal"]) else None
             store.add("left", 1)
@@ -100,7 +105,7 @@ class Rendezvous:
         try:
             yield PrefixStore(f"seqattn/{attempt}/{self._held}", self._store)
         except RuntimeError as error:  # connection errors of torch
-            first = "the first rank has ended, or cannot be reached at MASTER_ADDR:MASTER_PORT"
+            first = "rank 0 has exited, or cannot be reached at MASTER_ADDR:MASTER_PORT"
             raise UserError(f"{first} ({str(error).splitlines()[0]})") from error
 
     @cached_property
@@ -118,7 +123,7 @@ class Rendezvous:
         elif {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
             address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         else:
-            raise UserError("ranks need MASTER_ADDR and MASTER_PORT beside RANK and WORLD_SIZE")
+            raise UserError("ranks need MASTER_ADDR and MASTER_PORT besides RANK and WORLD_SIZE")
         agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         return TCPStore(
             address, port, is_master=rank() == 0 and not agents, wait_for_workers=False,

@@ -15,7 +15,7 @@ from seqattn.training.run_directory import has_checkpoint
 from seqattn.training.setting_roles import differences
 
 FORMAT = "seqattn run 3"
-Phase = Literal["begin", "go on", "finished"]
+Phase = Literal["new", "resumable", "finished"]
 RESULT = "result.yaml"
 """File with the result of a run, written when it is finished."""
 
@@ -41,55 +41,57 @@ def phase_of(run: TrainingOptions) -> Phase:
     Raises:
         UserError: its directory holds a different run, or no run although one was requested.
     """
-    home = Path(run.run_dir)
+    run_dir = Path(run.run_dir)
     if run.resumes_another:
-        if not has_checkpoint(home):
-            raise UserError(f"resume={run.resume} holds no checkpoints/step-*.ckpt to go on from")
-        return "go on"
-    if not has_checkpoint(home) and not (home / "model").exists():
-        return "begin"
+        if not has_checkpoint(run_dir):
+            raise UserError(f"resume={run.resume} holds no checkpoints/step-*.ckpt to resume from")
+        return "resumable"
+    if not has_checkpoint(run_dir) and not (run_dir / "model").exists():
+        return "new"
     # after a rank has died, torchrun restarts all of them
     if not run.resume and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
         raise UserError(
-            f"run_dir={home} already holds a run; go on with it by resume=auto, or name another "
-            "directory"
+            f"run_dir={run_dir} already holds a run; continue it with resume=auto, or choose "
+            "another directory"
         )
-    before = settings_before(home, f"run_dir={home}")
+    before = settings_before(run_dir, f"run_dir={run_dir}")
     settings = dict(run.settings)
     if before.get("init_from"):  # it has that bundle's tokenizer
         del settings["tokenizer"]
-    found = differences(before, settings, {Role.STEP, Role.SHAPE})
-    if found:
-        shapes = differences(before, settings, {Role.SHAPE})
-        others = "" if shapes else f"go on with others by resume={home}, "
+    theirs, ours = differences(before, settings, {Role.STEP, Role.SHAPE})
+    if theirs:
+        shapes, _ = differences(before, settings, {Role.SHAPE})
+        change = "" if shapes else f"add resume={run_dir} to change them, "
         raise UserError(
-            f"run_dir={home} holds a run with {', '.join(found)}; give the same, {others}or name "
-            "another directory"
+            f"run_dir={run_dir} holds a run with {theirs}, yours has {ours}; use the same "
+            f"settings, {change}or choose another directory"
         )
-    ended = (home / RESULT).is_file() and (home / "model").exists()
-    if ended and not differences(before, settings, {Role.END, Role.SCORE}):
+    ended = (run_dir / RESULT).is_file() and (run_dir / "model").exists()
+    if ended and not any(differences(before, settings, {Role.END, Role.SCORE})):
         return "finished"
-    if not has_checkpoint(home):
-        raise UserError(f"run_dir={home} holds a bundle and no checkpoint; name another directory")
-    return "go on"
+    if not has_checkpoint(run_dir):
+        raise UserError(
+            f"run_dir={run_dir} holds a bundle but no checkpoint; choose another directory"
+        )
+    return "resumable"
 
 
-def settings_before(home: Path, asked: str) -> dict[str, Any]:
-    """Read the settings of a run. Args: asked: the key and value that name it, for messages.
+def settings_before(run_dir: Path, named: str) -> dict[str, Any]:
+    """Read the settings of a run. Args: named: the key and value that name it, for messages.
 
     Raises:
         UserError: they cannot be read, or are of another version.
     """
-    file = home / "config.yaml"
-    damaged = f"{asked}: {file} cannot be read; start a run anew"
+    file = run_dir / "config.yaml"
+    damaged = f"{named}: cannot read {file}; start a new run"
     try:
         before = read_yaml(file)
     except UserError as error:
         raise UserError(damaged) from error
     if not isinstance(before, dict) or before.get("format") != FORMAT:
         raise UserError(
-            f"{asked} was written by another version of seqattn and cannot go on; begin a new run "
-            f"with its weights by init_from={home}/model"
+            f"{named} was written by another version of seqattn and cannot be resumed; start a new "
+            f"run from its weights with init_from={run_dir}/model"
         )
     try:
         _Settings.model_validate(before)

@@ -155,12 +155,12 @@ def _usual_callbacks(setup: Setup, monitored: Monitored) -> list[Callback]:
 def _accumulated(start: Start) -> int:
     """Return the number of batches that each rank accumulates per step."""
     run, ranks = start.run, max(world_size(), start.run.trainer.ranks * start.run.trainer.num_nodes)
-    asked = start.step_batches
-    if asked is None:
+    batches = start.step_batches
+    if batches is None:
         return run.trainer.accumulate_grad_batches
-    if asked % ranks:
+    if batches % ranks:
         raise UserError(
-            f"trainer.devices must divide the {asked} batches of a step (loader.step_batches), "
+            f"trainer.devices must divide the {batches} batches per step (loader.step_batches), "
             f"got {ranks}"
         )
-    return asked // ranks
+    return batches // ranks

@@ -52,7 +52,7 @@ def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
             lock.acquire(timeout=0)
         except Timeout as error:
             raise UserError(
-                f"{key}={path} is in use by {_holder(file)}; wait for it, or name another"
+                f"{key}={path} is in use by {_holder(file)}; wait for it, or choose another"
             ) from error
     try:
         if not isinstance(lock, SoftFileLock):  # which has written the same

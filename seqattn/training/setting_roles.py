@@ -78,30 +78,37 @@ def _options(hint: Any) -> Any:
 
 def differences(
     theirs: Mapping[str, Any], ours: Mapping[str, Any], roles: Collection[Role]
-) -> list[str]:
-    """Return how the settings of a run differ from ours, written as overrides.
+) -> tuple[str, str]:
+    """Return differing settings of a run and of ours, as overrides; empty if there are none.
 
-    A different choice is reported by name only, the same choice by the values of common keys.
+    If the choices of a group differ, only they are named, else the keys that both have.
 
     Args:
-        theirs: plain settings, with the names of their `choices`.
-        ours: plain settings.
+        theirs, ours: plain settings, with the names of their `choices`.
         roles: of the settings that are compared.
     """
     overrides = []
     for name in ours:
         there, here = (_values(config.get(name), name, roles) for config in (theirs, ours))
-        classes = [{k: v for k, v in x.items() if k.endswith(TARGET)} for x in (there, here)]
-        if classes[0] != classes[1]:
-            key = f"attention@{name}" if name in SLOT_NODES else name
-            choice = (theirs.get("choices") or {}).get(key)
-            overrides.append(f"{key}={choice or ('NAME' if there else 'null')}")
-            continue
-        for key in sorted(there.keys() | here.keys()):
-            one, other = (_written(side, key) for side in (there, here))
-            if None not in (one, other) and one != other:
-                overrides.append(f"{key}={one}")
-    return overrides
+        keys = sorted(there.keys() | here.keys())
+        written = {key: (_written(there, key), _written(here, key)) for key in keys}
+        changed = {key: pair for key, pair in written.items() if pair[0] != pair[1]}
+        classes = {key: pair for key, pair in changed.items() if key.endswith(TARGET)}
+        # other keys follow from the class
+        changed = classes or {key: pair for key, pair in changed.items() if None not in pair}
+        group = f"attention@{name}" if name in SLOT_NODES else name
+        choices = _choice(theirs, name, group), _choice(ours, name, group)
+        if changed and role_of(name) in roles and len({None, *choices}) == 3:
+            changed = {group: choices}
+        for key, pair in changed.items():
+            overrides.append([f"{key}={'null' if value is None else value}" for value in pair])
+    return " ".join(one for one, _ in overrides), " ".join(other for _, other in overrides)
+
+
+def _choice(settings: Mapping[str, Any], name: str, group: str) -> str | None:
+    """Return the name of a group's choice, "null" if it is empty; None if unknown."""
+    choice = (settings.get("choices") or {}).get(group)
+    return choice or ("null" if settings.get(name) is None else None)
 
 
 def _values(node: Any, name: str, roles: Collection[Role]) -> dict[str, Any]:

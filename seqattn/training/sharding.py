@@ -26,9 +26,9 @@ def check_shards(precision: int | str, compiled: bool) -> None:
         UserError: they do not; the message names those that do.
     """
     if precision == "16-mixed":
-        raise UserError("trainer=fsdp2 takes trainer.precision=32 or bf16-mixed, got 16-mixed")
+        raise UserError("trainer=fsdp2 supports trainer.precision=32 or bf16-mixed, got 16-mixed")
     if compiled:
-        raise UserError("trainer=fsdp2 takes trainer.compile=false; trainer=ddp compiles")
+        raise UserError("trainer=fsdp2 does not support trainer.compile=true; use trainer=ddp")
     if not hasattr(FSDPModule, "reset_iter_state"):
         raise UserError(f"trainer=fsdp2 needs PyTorch 2.13, found {torch.__version__}")
 

@@ -11,6 +11,7 @@ from torch import nn
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of
 from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.nodes import TARGET
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vectors import read_vectors
 from seqattn.errors import UserError
@@ -20,7 +21,7 @@ from seqattn.training.checkpoint_files import newest_whole, step_batches
 from seqattn.training.options import TrainingOptions
 from seqattn.training.resume import settings_before
 from seqattn.training.run_directory import rank
-from seqattn.training.setting_roles import differences
+from seqattn.training.setting_roles import differences, leaves
 
 
 class Start(NamedTuple):
@@ -52,18 +53,19 @@ class Start(NamedTuple):
             _tell(*fill_embeddings(model, tokenizer, path))
         if self.bundle is None:
             return
-        ours = {name: node for name, node in self.run.settings.items() if name != "tokenizer"}
-        differing = " ".join(differences(self.bundle.config, ours, {Role.SHAPE}))
-        theirs, own = self.bundle.model.state_dict(), model.state_dict()
-        for name in {**own, **theirs}:
-            there, here = (tuple(s[name].shape) if name in s else None for s in (theirs, own))
+        settings = {name: node for name, node in self.run.settings.items() if name != "tokenizer"}
+        theirs, ours = differences(self.bundle.config, settings, {Role.SHAPE})
+        differing = f"{theirs}, yours has {ours}" if theirs else ""
+        saved, own = self.bundle.model.state_dict(), model.state_dict()
+        for name in {**own, **saved}:
+            there, here = (tuple(s[name].shape) if name in s else "missing" for s in (saved, own))
             if there != here:
-                sides = [f"is {shape}" if shape else "is not" for shape in (there, here)]
                 raise UserError(
-                    f"init_from={self.bundle.path} does not fit: {name} {sides[0]} there and "
-                    f"{sides[1]} here; it was trained with {differing or 'another vocabulary'}"
+                    f"init_from={self.bundle.path} does not fit: {name} is {there} in the bundle "
+                    f"and {here} in the model; the bundle was trained with "
+                    f"{differing or 'another vocabulary'}"
                 )
-        model.load_state_dict(theirs)
+        model.load_state_dict(saved)
         if differing:
             _tell(f"init_from={self.bundle.path} was trained with {differing}")
 
@@ -93,19 +95,17 @@ def start_of(run: TrainingOptions) -> Start:
     bundle = load_bundle(run.init_from, trust=run.trust)
     if bundle.config.get("quantize"):
         raise UserError(
-            f"init_from={run.init_from} is quantized and cannot be trained on; give the bundle "
-            "that it was made from"
+            f"init_from={run.init_from} is quantized and cannot be trained; use the bundle that "
+            "it was converted from"
         )
-    asked = run.typed("tokenizer")
-    ours = {"tokenizer": run.settings["tokenizer"]}
-    found = differences(bundle.config, ours, {Role.SHAPE})
-    if asked and found:
+    typed = run.typed("tokenizer")
+    ours = {name: run.settings[name] for name in ("tokenizer", "choices") if name in run.settings}
+    theirs, _ = differences(bundle.config, ours, {Role.SHAPE})
+    if typed and theirs:
         raise UserError(
-            f"init_from={run.init_from} brings its own tokenizer; leave {asked[0]} out "
-            f"(it has {', '.join(found)})"
+            f"init_from={run.init_from} has its own tokenizer ({theirs}); remove {typed[0]}"
         )
-    theirs = part_of(bundle.config, "tokenizer", run.init_from)
-    run = run.changed(tokenizer=theirs)
+    run = run.changed(tokenizer=part_of(bundle.config, "tokenizer", run.init_from))
     return Start(run, bundle.tokenizer, bundle, step_batches=run.loader.step_batches)
 
 
@@ -121,18 +121,22 @@ def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:
     settings = dict(run.settings)
     if run.init_from:  # it has that bundle's tokenizer
         del settings["tokenizer"]
-    differing = differences(before, settings, {Role.SHAPE})
-    if differing:
+    theirs, ours = differences(before, settings, {Role.SHAPE})
+    if theirs:
         raise UserError(
-            f"resume={run.resume} cannot go on with another model or vocabulary: it has "
-            f"{', '.join(differing)}"
+            f"resume={run.resume} cannot change the model or vocabulary: it has {theirs}, yours "
+            f"has {ours}"
         )
-    steps = differences(before, settings, {Role.STEP})
-    other = next((word for word in steps if word.startswith("optimizer=")), None)
-    if other:
+    kinds = [
+        [leaf.value for leaf in leaves(node, "optimizer") if leaf.key.endswith(TARGET)]
+        for node in (before.get("optimizer"), settings.get("optimizer"))
+    ]
+    if kinds[0] != kinds[1]:
+        settings = {name: settings[name] for name in ("optimizer", "choices") if name in settings}
+        theirs, ours = differences(before, settings, {Role.STEP})
         raise UserError(
-            f"resume={run.resume} cannot go on with another optimizer: it has {other}; begin a "
-            f"new run with its weights by init_from={run.run_dir}/model"
+            f"resume={run.resume} cannot change the optimizer: it has {theirs}, yours has {ours}; "
+            f"start a new run from its weights with init_from={run.run_dir}/model"
         )
 
 
@@ -162,14 +166,14 @@ def fill_embeddings(model: Any, tokenizer: Tokenizer, path: Path) -> list[str]:
     for side, (table, size, pieces) in tables.items():
         rows, vectors = read_vectors(path, pieces(range(size)))
         if not rows:
-            raise UserError(f"embeddings={path} has none of the {size:,} {side} pieces")
+            raise UserError(f"embeddings={path} contains none of the {size:,} {side} pieces")
         if vectors.shape[1] != table.embedding_dim:
             raise UserError(
-                f"embeddings={path} has vectors of {vectors.shape[1]} numbers, the {side} "
-                f"embeddings have {table.embedding_dim}; set model.dim={vectors.shape[1]}"
+                f"embeddings={path} has {vectors.shape[1]} dimensions, but the {side} embeddings "
+                f"have {table.embedding_dim}; set model.dim={vectors.shape[1]}"
             )
         values = torch.from_numpy(vectors)
         with torch.no_grad():
             table.weight[rows] = values * (table.embedding_dim * values.square().mean()).rsqrt()
-        lines.append(f"{path} gave {len(rows):,} of {size:,} {side} pieces their vectors")
+        lines.append(f"initialized {len(rows):,} of {size:,} {side} embeddings from {path}")
     return lines

@@ -144,8 +144,8 @@ class ExtractiveAnswering(TaskOptions):
         super().__post_init__()
         threshold = getattr(self.scorer, "threshold", 1.0)
         if threshold != 1.0:
-            found = "training finds generation.threshold on the validation split"
-            raise BadValue("scorer.threshold", f"must be left out, {found}; got {threshold:g}")
+            tuned = "training tunes generation.threshold on the validation split"
+            raise BadValue("scorer.threshold", f"must not be set, {tuned}; got {threshold:g}")
 
 
 def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:
@@ -153,5 +153,5 @@ def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:
     node = config.get("task")
     task = import_path(node["_target_"], "task") if isinstance(node, dict) else TextGeneration
     if not isinstance(task, type) or not issubclass(task, TaskOptions):
-        raise UserError("the bundle's task is none; train again")
+        raise UserError("the bundle's task is not valid; retrain")
     return task

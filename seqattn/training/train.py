@@ -68,9 +68,9 @@ class Training(TrainingOptions):
             if world_size() == 1 and self.trainer.ranks > 1:
                 held.close()  # the first rank holds the directory
                 return launch(self)
-            if rank() == 0 and phase == "go on":
-                print(f"training goes on in {run_dir}", file=sys.stderr)
-            resuming = phase == "go on"
+            if rank() == 0 and phase == "resumable":
+                print(f"resuming training in {run_dir}", file=sys.stderr)
+            resuming = phase == "resumable"
             before = settings_before(run_dir, f"resume={self.resume}") if resuming else {}
             with threads_of(self.trainer.threads, before.get("threads")):
                 return run_training(replace(self, resume=self.run_dir if resuming else None))
@@ -81,8 +81,8 @@ class Training(TrainingOptions):
         result = TrainingResult.load(path)
         if rank() == 0:
             print(
-                f"run_dir={path} is finished after {result.steps:,} steps, its bundle is "
-                f"{result.bundle}; to train on, add resume={path} and a higher trainer.max_steps "
+                f"run_dir={path} finished after {result.steps:,} steps, its bundle is "
+                f"{result.bundle}; to continue, add resume={path} and a higher trainer.max_steps "
                 "or trainer.max_epochs",
                 file=sys.stderr,
             )
@@ -100,7 +100,7 @@ class Training(TrainingOptions):
         run = self.resolved()
         run.check()
         if run.resumes_another:
-            raise UserError("find_lr=true is for a new run; leave resume out")
+            raise UserError("find_lr=true works on a new run only; remove resume")
         start = start_of(replace(run, resume=None))
         setup = setup_of(start)
         ranks = run.trainer.ranks * run.trainer.num_nodes
@@ -118,11 +118,11 @@ class Training(TrainingOptions):
         suggested = test.suggestion
         if suggested is None:
             raise UserError(
-                f"the loss falls at no learning rate from {test.lowest:g} to {test.highest:g}"
+                f"the loss decreases at no learning rate from {test.lowest:g} to {test.highest:g}"
             )
         pairs = [*zip(test.rates, test.losses, strict=True)]
         rows = {f"{rate:.1e}": f"{loss:.3f}" for rate, loss in pairs[::_ROWS]}
-        print_table("Loss by rate", rows, ["loss"])
+        print_table("Loss by learning rate", rows, ["loss"])
         peak = max(map(run.schedule(), range(_HORIZON)))
         print(f"optimizer.lr={suggested / peak:.2g}")
         return suggested / peak
@@ -153,11 +153,11 @@ def _with_vocabulary(run: Training) -> Training:
     theirs = getattr(run.data, "tokenizer_config", None)
     if theirs is None or theirs == run.tokenizer:
         return run
-    asked = run.typed("tokenizer")
-    if asked or not (run.overrides or run.tokenizer == TokenizerConfig()):
-        made = " ".join(f"tokenizer.{key}={value}" for key, value in asdict(theirs).items())
+    typed = run.typed("tokenizer")
+    if typed or not (run.overrides or run.tokenizer == TokenizerConfig()):
+        prepared = " ".join(f"tokenizer.{key}={value}" for key, value in asdict(theirs).items())
         raise UserError(
-            f"the data was prepared with a vocabulary of its own ({made}); leave "
-            f"{' '.join(asked) or 'tokenizer'} out, or prepare it again"
+            f"the data was prepared with its own vocabulary ({prepared}); remove "
+            f"{' '.join(typed) or 'tokenizer'}, or prepare it again"
         )
     return run.changed(tokenizer={**run.settings["tokenizer"], **asdict(theirs)})

@@ -100,16 +100,16 @@ class TrainerOptions:
         if self.devices == 0:
             raise UserError("trainer.devices must be at least 1, or auto for all, got 0")
         if self.max_steps == -1 and self.max_epochs == -1:
-            raise UserError("a training must end: trainer.max_steps and trainer.max_epochs are -1")
+            raise UserError("trainer.max_steps and trainer.max_epochs are both -1; set one of them")
         if self.lightning.get("gradient_clip_algorithm", "norm") not in ("norm", None):
             raise UserError(
-                "trainer.lightning.gradient_clip_algorithm must be norm, by which gradients are "
-                f"clipped here, got {self.lightning['gradient_clip_algorithm']}"
+                "trainer.lightning.gradient_clip_algorithm must be norm, got "
+                f"{self.lightning['gradient_clip_algorithm']}"
             )
         if self.sharded:
             check_shards(self.precision or 32, self.compile)
         elif self.strategy.startswith(("fsdp", "deepspeed", "model_parallel")):
-            raise UserError(f"weights are shared out by trainer=fsdp2, not by {self.strategy}")
+            raise UserError(f"trainer.strategy={self.strategy} is not supported; use trainer=fsdp2")
 
     @property
     def sharded(self) -> bool:
@@ -139,29 +139,29 @@ class TrainerOptions:
         """
         if self.precision == "16-mixed" and self.on_cpu:
             raise UserError(
-                "trainer.precision=16-mixed needs a GPU; use 32 (quickest) or bf16-mixed on a CPU"
+                "trainer.precision=16-mixed needs a GPU; use 32 (fastest) or bf16-mixed on a CPU"
             )
         if self.accelerator == "gpu" and not torch.cuda.is_available():
-            raise UserError("trainer=gpu finds no GPU here; use trainer=cpu")
+            raise UserError("trainer=gpu found no GPU; use trainer=cpu")
         if self.accelerator not in ("auto", "gpu"):
             kind = dict(AcceleratorRegistry).get(self.accelerator)
             if kind is None or not kind["accelerator"].is_available():
                 named = f"trainer.accelerator={self.accelerator}"
-                raise UserError(f"{named} finds no such device here; use trainer=cpu")
+                raise UserError(f"{named} found no such device; use trainer=cpu")
         if self.compile and self.on_cpu:
-            raise UserError("trainer.compile=true is for GPUs; it makes a CPU slower")
+            raise UserError("trainer.compile=true needs a GPU; it slows down training on a CPU")
 
     def advice(self) -> list[str]:
         """Return lines on settings that would be faster."""
         if self.sharded and self.ranks * self.num_nodes == 1:
             return [
-                "trainer=fsdp2 shares weights out over devices and has one: set trainer.devices"
+                "trainer=fsdp2 shards weights over devices but has only one; set trainer.devices"
             ]
         if self.precision != "bf16-mixed" or not self.on_cpu or not bf16_is_emulated():
             return []
         return [
-            "this CPU has no bfloat16 instructions and spells them out: trainer.precision=32 is "
-            "much quicker here"
+            "this CPU has no bfloat16 instructions and emulates them; trainer.precision=32 is much "
+            "faster here"
         ]
 
     def opening(self, loader: BatchLimits) -> list[str]:

@@ -46,15 +46,17 @@ class Analysis(BundleRun):
                 'a question needs its context: question="Who runs?" context="A dog runs."'
             )
         if bundle.asks and text:
-            raise UserError("this bundle takes a question with its context, not text=...")
+            raise UserError(
+                "this bundle answers questions; use question=... context=... instead of text"
+            )
         if not bundle.asks and (question or context):
-            raise UserError("this bundle takes text=..., not a question; leave it out")
+            raise UserError("this bundle does not answer questions; use text=... instead")
         look = bundle.look(question or text, context, self.target, self.heads)
         print(*look.lines, sep="\n")
         folder = user_path(self.output)
         pictures = [
             save(figure, folder / f"{name}.{self.format}") for name, figure in look.figures.items()
         ]
-        said = " ".join(map(str, pictures)) or "none, there are no weights to show"
-        print(f"pictures:  {said}", flush=True)
+        listed = " ".join(map(str, pictures)) or "none (no attention weights to show)"
+        print(f"figures:   {listed}", flush=True)
         return pictures

@@ -48,11 +48,11 @@ class BundleRun:
             UserError: it cannot be used, or not with that search.
         """
         keep_freed_memory()
-        found = load_bundle(self.bundle, self.device, self.trust, self.ensemble)
-        if search is not None and search.output != found.output:
-            wanted = "|".join(found.searches)
-            raise UserError(f"this bundle gives {found.output} and takes generation={wanted}")
-        return found
+        bundle = load_bundle(self.bundle, self.device, self.trust, self.ensemble)
+        if search is not None and search.output != bundle.output:
+            supported = "|".join(bundle.searches)
+            raise UserError(f"this bundle outputs {bundle.output}; use generation={supported}")
+        return bundle
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,16 +59,13 @@ class Evaluation(ScoredRun):
     def __post_init__(self) -> None:
         if self.tune and self.split != "val":
             raise UserError(
-                f"tune chooses by the validation split, not split={self.split}, whose scores would "
-                "be too good: add split=val, then evaluate the best once on test"
+                f"tuning on split={self.split} would inflate its scores; add split=val, then "
+                "evaluate the best settings once on test"
             )
         if self.tune and self.lengths is not None:
-            raise UserError("tune scores whole splits; leave lengths out")
+            raise UserError("tune and lengths are mutually exclusive")
         if self.store and (not self.tune or self.ensemble or self.rerank.bundle):
-            raise UserError(
-                "store=true keeps in one bundle what tune finds for it alone: give tune, no "
-                "ensemble and no rerank"
-            )
+            raise UserError("store=true needs tune, and supports neither ensemble nor rerank")
 
     @property
     def directory(self) -> Path:
@@ -124,7 +121,7 @@ class Evaluation(ScoredRun):
         notes += getattr(self.data, "report", list)()
         notes += doubts(self.scorer, outputs.rows.references)
         if not silent:
-            print_table(f"{self.split} of {self.names}", rows, notes=notes)
+            print_table(f"{self.names} on {self.split}", rows, notes=notes)
         return results
 
     def _tuned(self, bundle: TextBundle) -> dict[str, Any]:
@@ -137,7 +134,7 @@ class Evaluation(ScoredRun):
         results = {
             "bundle": self.bundle,
             "ensemble": list(self.ensemble),
-            "best": show(f"settings of {self.names} on {self.split}", trials),
+            "best": show(f"tuning of {self.names} on {self.split}", trials),
             "trials": [
                 {"settings": one.settings, "scores": plain_scores(one.scores), "p": one.p}
                 for one in trials
@@ -149,10 +146,10 @@ class Evaluation(ScoredRun):
         write_whole(file, yaml.safe_dump(node, sort_keys=False).encode())
         write_json(self.directory / "tuning.json", results)
         typed = shlex.quote(str(self.directory))
-        print(f"written to {file}: --config-dir {typed} generation=tuned")
+        print(f"written to {file}; use it with --config-dir {typed} generation=tuned")
         if self.store:
             store_search(bundle.path, bundle.config, node)
-            print(f"stored: {bundle.path} searches so from now on")
+            print(f"stored as the default search of {bundle.path}")
         return results
 
     def _outputs(self, bundle: Bundle) -> tuple[Outputs, Sequence[LengthBin]]:

@@ -62,7 +62,7 @@ class Generation(BundleRun):
                 'a question needs its context: question="Who runs?" context="A dog runs."'
             )
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
-            raise UserError("text, question and input are given together; leave all but one out")
+            raise UserError("text, question and input are mutually exclusive")
         if self.n_best is not None:
             object.__setattr__(self, "generation", self.generation.giving(self.n_best))
 
@@ -77,7 +77,7 @@ class Generation(BundleRun):
             raise UserError(f"input={source} is not a file")
         into = user_path(self.output or "")
         if source is not None and source.is_file() and realpath(source) == realpath(into):
-            raise UserError(f"output={into} is what is read; name another file")
+            raise UserError(f"output={into} is also the input; choose another file")
         bundle: Any = self.load(self.generation)
         asks = bundle.asks
         self._check_asked(asks)
@@ -106,13 +106,17 @@ class Generation(BundleRun):
     def _check_asked(self, asks: bool) -> None:
         """Raise UserError for inputs that the bundle does not use."""
         if asks and self.text is not None:
-            raise UserError("this bundle takes question=... context=..., not a text")
+            raise UserError(
+                "this bundle answers questions; use question=... context=... instead of text"
+            )
         if not asks and self.question is not None:
-            raise UserError("this bundle takes text=..., not a question")
+            raise UserError("this bundle does not answer questions; use text=... instead")
         if asks and self.rerank.bundle:
-            raise UserError("this bundle answers questions; rerank takes one that reads texts")
+            raise UserError(
+                "rerank does not support a bundle that answers questions; remove rerank"
+            )
         if asks and self.format not in (None, "jsonl"):
-            raise UserError(f"answers are JSON lines; leave format={self.format} out")
+            raise UserError(f"answers are written as JSON lines; remove format={self.format}")
 
     def _texts(self, bundle: Any, source: Path | None) -> Iterator[list[tuple[int, str]]]:
         if self.text is not None:
@@ -189,4 +193,4 @@ def _different(
 def _say_how(expected: str, source: Path | None) -> None:
     """Print how to enter inputs if standard input is a terminal."""
     if source is None and sys.stdin is not None and sys.stdin.isatty():
-        print(f"type {expected} and Enter; Ctrl-D ends", file=sys.stderr)
+        print(f"type {expected} and press Enter; Ctrl-D to quit", file=sys.stderr)

@@ -42,9 +42,9 @@ class MadeFrom(BaseModel):
         """
         file = directory / RECORD
         try:
-            return cls.model_validate(read_json(file, "a record of what was made"))
+            return cls.model_validate(read_json(file, "a record of settings and inputs"))
         except ValidationError as error:
-            raise UserError(f"{file} cannot be read; name another directory") from error
+            raise UserError(f"cannot read {file}; choose another directory") from error
 
     def is_finished(self, directory: Path, last: str) -> bool:
         """Return True, after printing a line, if a directory holds the complete output.
@@ -58,12 +58,12 @@ class MadeFrom(BaseModel):
         """
         with file_faults("read", directory):
             if directory.exists() and not directory.is_dir():
-                raise UserError(f"output={directory} is a file; name a directory")
+                raise UserError(f"output={directory} is a file; choose a directory")
             names = {one.name for one in directory.iterdir()} if directory.exists() else set()
         if names <= {".lock"}:
             return False
         if RECORD not in names:
-            raise UserError(f"output={directory} is not empty; name another directory")
+            raise UserError(f"output={directory} is not empty; choose another directory")
         self.check(directory, self.read(directory))
         finished = is_file(directory / last)
         if finished:
@@ -72,12 +72,12 @@ class MadeFrom(BaseModel):
 
     def check(self, directory: Path, before: "MadeFrom") -> None:
         """Raise UserError if a directory was made from other settings or inputs."""
-        told = before.differing(self)
-        if told:
-            more = [f"{len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
+        differing = before.differing(self)
+        if differing:
+            more = [f"{len(differing) - _SHOWN} more"] if len(differing) > _SHOWN else []
             raise UserError(
-                f"output={directory} was made with {', '.join(told[:_SHOWN] + more)}; give the "
-                "same, name another directory, or remove it"
+                f"output={directory} was made with {', '.join(differing[:_SHOWN] + more)}; use the "
+                "same settings, choose another directory, or remove it"
             )
 
     def differing(self, other: "MadeFrom") -> list[str]:
@@ -101,12 +101,12 @@ class MadeFrom(BaseModel):
             for name in sorted(self.contents.keys() | other.contents.keys())
             if self.contents.get(name) != other.contents.get(name)
         ]
-        return words + ([f"other contents of {' and '.join(changed)}"] if changed else [])
+        return words + ([f"different contents of {' and '.join(changed)}"] if changed else [])
 
 
 def say_finished(directory: Path) -> None:
     """Print that there is nothing to do."""
-    print(f"output={directory} is finished, nothing is left to do", file=sys.stderr)
+    print(f"output={directory} is complete, nothing to do", file=sys.stderr)
 
 
 def _typed(value: Any) -> str:

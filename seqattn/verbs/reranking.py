@@ -47,7 +47,7 @@ class Reranking:
     def __post_init__(self) -> None:
         others = self.ensemble, self.weight, self.direction
         if self.bundle is None and others != ([], 0.5, "reverse"):
-            raise UserError("rerank needs another model: add rerank.bundle=PATH")
+            raise UserError("rerank needs another model; add rerank.bundle=PATH")
 
     def search(self, search: Any) -> Any:
         """Return a search with all of its hypotheses.
@@ -59,7 +59,7 @@ class Reranking:
             return search
         if most_hypotheses(search) == 1:
             raise UserError(
-                "reranking needs several hypotheses: add generation=beam, or generation=sampling "
+                "reranking needs several hypotheses; add generation=beam, or generation=sampling "
                 "generation.n_best=10"
             )
         return replace(search, n_best=most_hypotheses(search))

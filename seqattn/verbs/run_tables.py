@@ -47,10 +47,10 @@ def run_tables(run: Path) -> list[TableDocument]:
             table = _Table.model_validate_json(read_bytes(path))
         except ValidationError as error:
             raise UserError(
-                f"{path} is no table with title, columns and rows; remove it"
+                f"{path} is not a table with title, columns and rows; remove it"
             ) from error
         if any(len(row) != len(table.columns) for row in table.rows):
-            raise UserError(f"{path} must have a cell for each column in each row")
+            raise UserError(f"each row of {path} must have one cell per column; remove the file")
         tables.append(table.model_dump())  # type: ignore[arg-type]
     return tables
 

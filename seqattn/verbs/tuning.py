@@ -82,10 +82,10 @@ class Tuning:
 
     def __post_init__(self) -> None:
         if _WEIGHT in self.grid and self.reranker is None:
-            raise UserError(f"tune.{_WEIGHT} needs the model that ranks: add rerank.bundle=R/model")
+            raise UserError(f"tune.{_WEIGHT} needs a reranking model; add rerank.bundle=R/model")
         if not hasattr(self.scorer, "sentences"):
             name = type(self.scorer).__name__
-            raise UserError(f"{name} has no sentences(), by which settings are compared")
+            raise UserError(f"tune does not support the scorer {name}: it has no sentences()")
         for values in itertools.product(*self.grid.values()):  # some are only valid together
             self.with_settings(dict(zip(self.grid, values, strict=True)))
 
@@ -199,11 +199,11 @@ def show(title: str, trials: Sequence[Trial]) -> str:
     typed = " ".join(f"{keys[key]}={value}" for key, value in best.settings.items())
     alike = sum(trial.p is not None and trial.p >= LEVEL for trial in others)
     sure = (
-        f"{alike} of the {len(others)} others are within noise of the best (paired approximate "
+        f"not significantly different from the best: {alike} of {len(others)} (paired approximate "
         f"randomization on {len(best.outputs):,} sentences, p >= {LEVEL})"
     )
     if others and alike == len(others):
-        sure += ": nothing here is worth a change"
+        sure += "; no reason to change the settings"
     signatures = [f"{score.name}: {score.signature}" for score in best.scores]
     print_table(title, rows, [*names, "p"], [*signatures, f"best: {typed}", sure])
     return typed

@@ -115,7 +115,7 @@ class _WithGradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor) -> Any:
-        refuse("the loss of a batch that may be halved has no second derivatives")
+        refuse("the loss of a batch that may be split does not support second derivatives")
         return None, None, *(None if one is None else one * scale for one in ctx.gradients)
 
 
@@ -178,8 +178,8 @@ class HalvingTask(LightningModule):
     def _by_halves(self) -> BatchLoss:
         if not self._halved:
             print(
-                "a batch is too large for the memory and goes on in halves, which takes longer; "
-                "a smaller loader.max_tokens avoids it",
+                "out of memory; splitting the batch in halves, which is slower; lower "
+                "loader.max_tokens to avoid it",
                 file=sys.stderr,
             )
         self._halved = True

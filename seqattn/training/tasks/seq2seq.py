@@ -70,8 +70,8 @@ class Seq2SeqTask(SummedTask):
         self._one_pass = replace(optimization, r_drop=0.0)
         if not (model.feeds_itself or optimization.teacher_forcing.whole):
             raise UserError(
-                "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; leave "
-                "it at schedule=constant start=1"
+                "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; set "
+                "task.teacher_forcing.schedule=constant task.teacher_forcing.start=1"
             )
 
     def loss(

@@ -69,8 +69,9 @@ class SpanTask(SummedTask):
         self.every_answer = every_answer
         if optimization.label_smoothing or not optimization.teacher_forcing.whole:
             raise UserError(
-                "a span model has neither label smoothing nor teacher forcing; leave "
-                "task.label_smoothing at 0 and task.teacher_forcing at schedule=constant start=1"
+                "span models support neither label smoothing nor teacher forcing; set "
+                "task.label_smoothing=0 task.teacher_forcing.schedule=constant "
+                "task.teacher_forcing.start=1"
             )
 
     def loss(self, batch: SpanBatch) -> tuple[Tensor, Tensor]:
