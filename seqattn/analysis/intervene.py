@@ -59,7 +59,7 @@ def intervene(
             one = torch.as_tensor(values, dtype=torch.float32, device=device)
             heads = attentions[name].gated_heads
             if one.shape != (heads,):
-                raise UserError(f"{name} has {heads} heads, got {one.numel()} gates")
+                raise UserError(f"{name} has {heads} heads, got gates for {one.numel()}")
             factors[name] = factors[name] * one if name in factors else one
     before = {name: parts[name].edits for name in edits}
     gated = {name: attentions[name].gates for name in factors}

@@ -156,7 +156,7 @@ class Diverged(UserError):
 
     def __init__(self, step: int) -> None:
         super().__init__(
-            f"training diverged: non-finite values at step {step}; lower optimizer.lr, "
+            f"training has diverged: non-finite values at step {step}; lower optimizer.lr, "
             "raise schedule.warmup_steps, or set trainer.gradient_clip_val"
         )
 

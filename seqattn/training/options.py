@@ -115,7 +115,7 @@ class TrainingOptions:
         for group, makers in (("logger", self.logger), ("callbacks", self.callbacks)):
             for name, make in makers.items():
                 if not callable(make):
-                    must = "must be a choice with keys, including _partial_: true"
+                    must = "must be a config node with _partial_: true"
                     raise UserError(f"{group}.{name} {must}, got {shown(make)}")
         monitor, every = self.checkpoint.monitor, self.task.validation.every
         if monitor not in self.task.monitors:

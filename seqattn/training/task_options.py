@@ -88,7 +88,7 @@ class TaskOptions(LossTerms):
     def __post_init__(self) -> None:
         if not hasattr(self.scorer, "score"):
             came = f"got {shown(self.scorer)}"
-            raise BadValue("scorer", f"must be a choice with keys of its own, {came}")
+            raise BadValue("scorer", f"must be a config node of a scorer class, {came}")
 
     @property
     def monitors(self) -> dict[str, str]:

@@ -226,8 +226,6 @@ def test_a_mechanism_without_weights_says_so_and_gives_no_zeros():
     assert maps.without == [name]
     with pytest.raises(UserError) as caught:
         maps[name]
-    assert str(caught.value) == (
-        f"{name} has no attention weights; its mechanism mixes without them"
-    )
+    assert str(caught.value) == (f"{name} has no attention weights; its mechanism computes none")
     with pytest.raises(KeyError):
         maps["encoder.layers.7.self_attention"]

@@ -214,7 +214,7 @@ def test_gates_of_two_patterns_that_fit_one_attention_are_multiplied():
 def test_names_that_fit_nothing_and_impossible_edits_are_refused():
     model = model_of("linformer")
     told = (
-        ({"weights": {"decoder.layers.9.*": same}}, r"no attention is called decoder\.layers\.9"),
+        ({"weights": {"decoder.layers.9.*": same}}, r"unknown attention decoder\.layers\.9"),
         (
             {"weights": {"encoder.layers.0.self_attention": same}},
             "has no attention weights to edit",
@@ -255,5 +255,5 @@ def test_a_model_without_weights_is_refused():
 
 
 def test_a_key_below_0_is_refused():
-    with pytest.raises(UserError, match="keys are counted from 0"):
+    with pytest.raises(UserError, match="keys must be 0 or above"):
         without_keys(2, -1)

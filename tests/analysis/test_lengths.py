@@ -23,5 +23,5 @@ def test_a_bin_that_holds_nothing_is_left_out():
 
 @pytest.mark.parametrize("edges", [[], [0, 3], [4, 4], [5, 3]])
 def test_edges_that_do_not_rise_are_refused(edges):
-    with pytest.raises(UserError, match=r"^lengths must be whole numbers that rise from at least"):
+    with pytest.raises(UserError, match=r"^lengths must be increasing integers of at least"):
         length_bins(SOURCES, edges)

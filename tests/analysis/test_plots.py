@@ -50,7 +50,7 @@ def test_any_token_is_a_label(tmp_path, recwarn):
 def test_nothing_is_drawn_outside_a_picture(shape, panels):
     down, across = (["▁international"] * size for size in shape)
     weights = {f"head {n}": torch.ones(shape) for n in range(panels)}
-    title = "attention from the context to the question, mean of heads, step 100,000"
+    title = "attention from the context to the question, mean over heads, step 100,000"
     figure = heatmap(weights, down, across, title, ("context", "question"))
     figure.draw_without_rendering()
     drawn, whole = figure.get_tightbbox(), figure.bbox_inches

@@ -135,9 +135,9 @@ CASES = [
     ("evaluate", HERE, corpus("test.de", b"\xff\n" * 5), "c/test.de is not valid UTF-8: line 1"),
     ("evaluate", HERE, corpus("test.en", b""), SAME),
     ("evaluate", HERE, corpus("test.en", LONG_LINE + b"\n" * 5), "c/test.en: line 1 is longer"),
-    ("convert", "output=f", MINE, "output=f is a file; name a directory"),
+    ("convert", "output=f", MINE, "output=f is a file; choose a directory"),
     ("convert", "output=f/x", MINE, "cannot write"),
-    ("convert", "output=c", corpus("x", b"x"), "output=c is not empty; name another directory"),
+    ("convert", "output=c", corpus("x", b"x"), "output=c is not empty; choose another directory"),
     ("analyze", "output=f", MINE, "cannot write f: File exists"),
     ("compare", "output=f", MINE, "cannot write f: File exists"),
     *[("compare", "runs=[e]", evaluation(content), "e/scores.json cannot be read; evaluate again")
@@ -176,9 +176,9 @@ CASES = [
         ("tokenizer/tokenizer.json", b"{", "r/tokenizer/tokenizer.json is not"),
         ("tokenizer/joint.model", b"x", "r/tokenizer/joint.model"),
     )],
-    *[("resume", "", run_with("checkpoints/step-*", content), "no checkpoint in r/checkpoints is")
+    *[("resume", "", run_with("checkpoints/step-*", content), "all checkpoints in r/checkpoints")
       for content in (0, 1000, -100, b"hello", pickle.dumps(Evil()))],
-    *[("resume", word, run_with("config.yaml", 10**6), "resume=r cannot go on with another model")
+    *[("resume", word, run_with("config.yaml", 10**6), "resume=r cannot change the model")
       for word in ("model.dim=32", "model.encoder_layers=2", "tokenizer.vocab_size=50",
                    "tokenizer.kind=bpe", "position=rope", "attention=gqa",
                    "attention@cross_attention=mqa")],

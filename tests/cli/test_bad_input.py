@@ -128,8 +128,8 @@ def test_a_vocabulary_that_the_corpus_cannot_give(refused):
 
 def test_sentences_longer_than_learned_positions_are_refused_before_the_first_step(refused):
     text = refused("position=learned", "position.max_length=5")
-    assert text.startswith("position.max_length is 5 tokens and the longest ")
-    assert "set loader.max_length=5 to leave out what is beyond" in text
+    assert text.startswith("position.max_length is 5 tokens, but the longest ")
+    assert "set loader.max_length=5 to drop or shorten longer ones" in text
 
 
 def test_sentences_that_training_leaves_out_are_no_surprise_to_pictures_and_scores(
@@ -138,7 +138,7 @@ def test_sentences_that_training_leaves_out_are_no_surprise_to_pictures_and_scor
     short = ("position=learned", "position.max_length=15", "loader.max_length=15")
     words = train_arguments(corpus, *short, f"run_dir={tmp_path}", steps=2)
     text = refusal(capfd, "train", *words)
-    assert text.startswith("position.max_length is 15 tokens and the bundle is scored on all of")
+    assert text.startswith("position.max_length is 15 tokens, but the val split, on")
     assert run(capfd, "train", *words, "loader.long_sources=truncate").code == 0
     assert run(capfd, "train", *words, "task.final=null", f"run_dir={tmp_path}/two").code == 0
     assert len(list(tmp_path.glob("two/heatmaps/*.png"))) == 1
@@ -146,13 +146,13 @@ def test_sentences_that_training_leaves_out_are_no_surprise_to_pictures_and_scor
 
 def test_sentences_longer_than_an_attention_takes_are_refused_by_its_key_not_by_positions(refused):
     text = refused("attention@encoder_attention=linformer", "encoder_attention.kernel.max_length=5")
-    assert text.startswith("encoder_attention.kernel.max_length is 5 tokens and the longest source")
+    assert text.startswith("encoder_attention.kernel.max_length is 5 tokens, but the longest ")
     assert text.endswith("or raise encoder_attention.kernel.max_length")
 
 
 def test_a_gpu_where_there_is_none(refused, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert refused("trainer=gpu") == "trainer=gpu finds no GPU here; use trainer=cpu"
+    assert refused("trainer=gpu") == "trainer=gpu found no GPU; use trainer=cpu"
 
 
 def test_an_attention_that_cannot_serve_a_slot_names_those_it_fits(refused, monkeypatch):
@@ -175,8 +175,8 @@ def test_a_run_directory_that_holds_a_run_is_left_as_it_is(capfd, corpus, traine
     before = listing(trained)
     words = train_arguments(corpus, f"run_dir={trained}", "resume=false")
     assert refusal(capfd, "train", *words) == (
-        f"run_dir={trained} already holds a run; go on with it by resume=auto, or name another "
-        "directory"
+        f"run_dir={trained} already holds a run; continue it with resume=auto, or choose "
+        "another directory"
     )
     assert listing(trained) == before
 
@@ -190,7 +190,7 @@ def test_a_run_directory_that_is_in_use(capfd, corpus, trained, tmp_path):
             if argument == "run_dir":
                 words = train_arguments(corpus, f"run_dir={run_dir}")
             assert refusal(capfd, "train", *words) == (
-                f"run_dir={run_dir} is in use by another process; wait for it, or name another"
+                f"run_dir={run_dir} is in use by another process; wait for it, or choose another"
             )
             assert listing(run_dir) == before
         (run_dir / ".lock").unlink()  # which other processes would have removed
@@ -214,7 +214,7 @@ def test_who_holds_a_run_directory_is_named(capfd, corpus, tmp_path, note, holde
         (tmp_path / ".lock").write_text(note.format(**known))
         text = refusal(capfd, "train", *train_arguments(corpus, f"run_dir={tmp_path}"))
     in_use = f"run_dir={tmp_path} is in use by {holder.format(**known)}"
-    assert text == f"{in_use}; wait for it, or name another"
+    assert text == f"{in_use}; wait for it, or choose another"
 
 
 def test_a_run_notes_in_its_lock_who_it_is(tmp_path):
@@ -327,7 +327,7 @@ def test_what_is_read_is_not_overwritten(capfd, trained, tmp_path):
     texts.write_text("a dog .\n")
     (tmp_path / "link").symlink_to(texts)
     words = (f"bundle={trained}/model", f"input={texts}", f"output={tmp_path}/link")
-    assert refusal(capfd, "generate", *words).endswith(" is what is read; name another file")
+    assert refusal(capfd, "generate", *words).endswith(" is also the input; choose another file")
     assert texts.read_text() == "a dog .\n"
 
 

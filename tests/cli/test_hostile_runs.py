@@ -157,5 +157,5 @@ def test_damaged_yaml_of_a_run_is_one_line(content, tmp_path):
 def test_settings_of_other_kinds_are_a_damaged_run(trained, tmp_path, key, value):
     config = yaml.safe_load((trained / "config.yaml").read_text())
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({**config, key: value}))
-    with pytest.raises(UserError, match=r"config.yaml cannot be read; start a run anew"):
+    with pytest.raises(UserError, match=r"config.yaml; start a new run"):
         settings_before(tmp_path, "it")

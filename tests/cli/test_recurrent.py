@@ -49,7 +49,7 @@ def test_a_recurrent_model_goes_all_the_way(root, tmp_path, capfd, attention):
     assert 0 <= scores["scores"]["BLEU"]["value"] <= 100
     words = ["text=a dog sees a ball .", f"output={tmp_path / 'seen'}"]
     out = succeed(capfd, "analyze", bundle, *words)
-    assert ("none, there are no weights to show" in out) == (attention == "none")
+    assert ("none (no attention weights to show)" in out) == (attention == "none")
     pictures = ["cross.png"] if attention != "none" else []
     assert sorted(p.name for p in (tmp_path / "seen").glob("*.png")) == pictures
     model = seqattn.load(str(run / "model"))

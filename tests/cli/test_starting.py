@@ -212,7 +212,7 @@ def test_callbacks_of_a_person_s_own_configuration_are_called(capfd, corpus, tmp
     [
         (
             "{a:5}",
-            "callbacks.a must be a choice with keys of its own, _partial_: true",
+            "callbacks.a must be a config node with _partial_: true",
         ),
         (
             "{a:{_target_:fractions.Fraction,_partial_:true}}",

@@ -264,7 +264,7 @@ def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
     told = refusal(capfd, "analyze", bundle, *words, "target=Ann")
     assert told == "this bundle answers with spans and generates no text; remove target"
     told = refusal(capfd, "analyze", bundle, *words, "text=Ann met Dan.")
-    assert told == "this bundle takes a question with its context, not text=..."
+    assert told == "this bundle answers questions; use question=... context=... instead of text"
     words[1] = f"context={' '.join('Eve met Ben in town.' for _ in range(9))} Ann ☃ met Dan."
     succeed(capfd, "analyze", bundle, *words, "format=svg", "heads=true")  # of several windows
     assert {path.name for path in tmp_path.glob("*.svg")} >= {"question.svg"}
@@ -317,7 +317,7 @@ def test_one_question_is_answered_by_a_line_of_json(capfd, answering):
         assert context[one["start"] : one["end"]] == one["answer"]
     assert len(row["others"]) == 2
     assert refusal(capfd, "generate", bundle, "text=a") == (
-        "this bundle takes question=... context=..., not a text"
+        "this bundle answers questions; use question=... context=... instead of text"
     )
     told = refusal(capfd, "generate", bundle, *asked, "format=tsv")
-    assert told == "answers are JSON lines; leave format=tsv out"
+    assert told == "answers are written as JSON lines; remove format=tsv"

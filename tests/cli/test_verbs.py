@@ -116,7 +116,7 @@ def test_the_end_of_a_training_says_what_came_of_it_and_is_quiet_elsewhere(
     assert {"padding_share", "waiting_share", "tokens", "seconds_left", "clip_share"} <= columns
     for word in (
         "steps",
-        "weights kept",
+        "saved weights",
         "val/bleu",
         "val/chrF",
         "parameters",
@@ -159,7 +159,7 @@ def test_the_bundle_averages_the_last_checkpoints(capfd, corpus, tmp_path):
     words = ("checkpoint.average=last", "checkpoint.count=2", f"run_dir={run_dir}")
     words += ("task.validation.every=0",)
     out = succeed(capfd, "train", *train_arguments(corpus, *words, steps=6))
-    assert "the mean of steps 4, 6" in out
+    assert "mean of steps 4, 6" in out
     states = [kept_weights(run_dir, step) for step in (4, 6)]
     weights = load_file(run_dir / "model" / "model.safetensors")
     for name, weight in weights.items():

@@ -83,8 +83,8 @@ def test_found_rows_are_filled_at_the_size_of_the_others_and_told(tmp_path, toke
     path = write(tmp_path / "v.vec", "▁ab 3 6 9", "x 1 1 1", "y 2 2 2")
     told = fill_embeddings(model, tokenizer, path)
     assert told == [
-        f"{path} gave 1 of {tokenizer.source_size} source pieces their vectors",
-        f"{path} gave 3 of {tokenizer.target_size} target pieces their vectors",
+        f"initialized 1 of {tokenizer.source_size} source embeddings from {path}",
+        f"initialized 3 of {tokenizer.target_size} target embeddings from {path}",
     ]
     assert "x" not in names
     row = names.index("▁ab")
@@ -96,7 +96,7 @@ def test_found_rows_are_filled_at_the_size_of_the_others_and_told(tmp_path, toke
 
 def test_vectors_that_do_not_fit_are_refused(tmp_path, tokenizer):
     model = SimpleNamespace(embedding=SimpleNamespace(table=make_table(tokenizer.source_size, 3)))
-    for line, says in (("zzz 1 2 3", "has none of the"), ("ab 1 2", "set model.dim=2")):
+    for line, says in (("zzz 1 2 3", "contains none of the"), ("ab 1 2", "set model.dim=2")):
         path = write(tmp_path / "v.vec", line)
         with pytest.raises(UserError, match=says):
             fill_embeddings(model, tokenizer, path)

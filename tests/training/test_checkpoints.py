@@ -376,13 +376,13 @@ def test_a_damaged_checkpoint_is_passed_over_in_a_line(tmp_path, capsys, damage,
     newest, older = checkpoints(tmp_path)
     damage(newest, share)
     assert newest_whole(tmp_path) == older
-    assert capsys.readouterr().err == f"{newest} is damaged; going on from {older.name}\n"
+    assert capsys.readouterr().err == f"{newest} is damaged; resuming from {older.name}\n"
     assert train(tmp_path, older, files=CheckpointFiles, max_epochs=2).seen == whole.seen[-1:]
     assert checkpoints(tmp_path)[0] != newest or newest_whole(tmp_path) == newest
 
     damage(checkpoints(tmp_path)[0], share)
     damage(older, share)
-    with pytest.raises(UserError, match=r"no checkpoint in .* is whole"):
+    with pytest.raises(UserError, match=r"all checkpoints in .* are damaged"):
         newest_whole(tmp_path)
 
 

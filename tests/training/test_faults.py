@@ -17,8 +17,8 @@ ERRORS = {
     "CPU": lambda: RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ..."),
 }
 SMALLER = (
-    "a batch is too large for the memory: set loader.max_tokens=100 (it is 200); with "
-    "trainer.accumulate_grad_batches=2 a step stays as large"
+    "out of memory; set loader.max_tokens=100 (now 200), and trainer.accumulate_grad_batches=2 to "
+    "keep the size of a step"
 )
 
 
@@ -29,13 +29,13 @@ SMALLER = (
         ((), SMALLER),
         (
             ("loader.max_tokens=60",),
-            "a batch is too large for the memory: set loader.max_tokens=50 (it is 60); with "
-            "trainer.accumulate_grad_batches=2 a step stays as large",
+            "out of memory; set loader.max_tokens=50 (now 60), and "
+            "trainer.accumulate_grad_batches=2 to keep the size of a step",
         ),
         (
             ("loader.max_tokens=50", "trainer.accumulate_grad_batches=2"),
-            "a batch of one row is too large for the memory: lower loader.max_length (it is 50), "
-            "or choose a smaller model",
+            "out of memory on a batch of one row; lower loader.max_length (now 50) or use a "
+            "smaller model",
         ),
     ],
 )
@@ -76,7 +76,5 @@ def test_a_data_worker_that_dies_ends_the_training_in_a_line(capfd, corpus, tmp_
     monkeypatch.setattr(TokenDataset, "batch", dying)
     words = train_arguments(corpus, f"run_dir={tmp_path}/run", "loader.num_workers=1", steps=9)
     text = refusal(capfd, "train", *words)
-    assert re.match(
-        r"DataLoader worker \(pid.*\) .*; if memory was short, lower loader.num_w", text
-    )
+    assert re.match(r"DataLoader worker \(pid.*\) .*; if memory ran out, lower loader.num_w", text)
     assert any((tmp_path / "run" / "checkpoints").glob("step-*"))

@@ -66,7 +66,7 @@ def test_the_command_names_a_rate_that_learns_and_leaves_nothing(
     out = succeed(capfd, "train", *train_arguments(corpus, *words))
     found = re.search(r"^optimizer\.lr=(\S+)$", out, re.M)
     assert 1e-3 < float(found[1]) / factor < 1e-1  # the small models of tests learn with 1e-2
-    assert "Loss by rate" in out
+    assert "Loss by learning rate" in out
     assert not (tmp_path / "run").exists()
 
 
@@ -96,4 +96,4 @@ def test_a_step_has_as_many_batches_as_in_the_training(
 def test_it_is_for_new_runs(capfd, corpus, tmp_path):
     (tmp_path / "overrides.yaml").write_text("[]\n")
     said = refusal(capfd, "train", *train_arguments(corpus, f"resume={tmp_path}", "find_lr=true"))
-    assert said == "find_lr=true is for a new run; leave resume out"
+    assert said == "find_lr=true works on a new run only; remove resume"

@@ -37,7 +37,7 @@ from tests.cli.small import (
 def test_two_ranks_that_the_command_starts_make_one_run(capfd, corpus, tmp_path):
     words = train_arguments(corpus, "trainer.devices=2", f"run_dir={tmp_path}/run", steps=2)
     out = succeed(capfd, "train", *words)
-    assert out.count("weights kept") == 1
+    assert out.count("saved weights") == 1
     assert checkpoint(tmp_path / "run")["global_step"] == 2
     assert not list((tmp_path / "run").glob(".*"))
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
@@ -150,8 +150,8 @@ def test_ranks_start_again_where_one_has_died_but_not_without_end(capfd, corpus,
     ended = run(capfd, "train", *train_arguments(corpus, *words))
     assert ended.code == 2
     again, last = ended.err.splitlines()
-    assert re.match(r"rank \d died \(SIGKILL\); all start again .* 1 left\)", again)
-    assert re.fullmatch(r"error: rank \d died \(SIGKILL\), see above", last)
+    assert re.match(r"rank \d died \(SIGKILL\); restarting all ranks .* 1 left\)", again)
+    assert re.fullmatch(r"error: rank \d died \(SIGKILL; message above\)", last)
 
 
 def test_a_rank_leaves_the_reason_of_its_end(corpus, tmp_path, monkeypatch):
@@ -259,7 +259,7 @@ def test_a_launcher_of_others_says_how_many_devices_train(
         monkeypatch.setenv(name, value)
     options = TrainerOptions(accelerator="cpu", **asked)
     if devices is None:
-        with pytest.raises(UserError, match="2 ranks were started, 2 on a machine; "):
+        with pytest.raises(UserError, match="2 ranks were started, 2 per machine, so "):
             as_started(options)
         return
     assert as_started(options) == {"devices": devices, "num_nodes": nodes}
@@ -269,7 +269,7 @@ def test_ranks_without_an_address_to_meet_at_are_refused(capfd, corpus, monkeypa
     for name, value in (("RANK", "1"), ("WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
     assert refusal(capfd, "train", *train_arguments(corpus)) == (
-        "ranks need MASTER_ADDR and MASTER_PORT beside RANK and WORLD_SIZE"
+        "ranks need MASTER_ADDR and MASTER_PORT besides RANK and WORLD_SIZE"
     )
 
 
@@ -285,17 +285,20 @@ def test_a_poisoned_checkpoint_is_not_unpickled(capfd, corpus, tmp_path):
     digest = hashlib.sha256(last.read_bytes()).hexdigest()[:8]
     last.rename(last.with_name(f"step-000002-{digest}.ckpt"))
     text = refusal(capfd, "train", f"resume={run}", "trainer.max_steps=4")
-    assert "holds more than weights and numbers; start a run anew" in text
+    assert "contains more than weights and numbers; start a new run" in text
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
     ("word", "text"),
     [
-        ("model.dim=32", "it has model.dim=16"),
-        ("attention=gqa", "it has attention.num_kv_heads=4"),
-        ("attention=linear", "it has attention=mha"),
-        ("tokenizer.vocab_size=50", "it has tokenizer.vocab_size=60"),
+        ("model.dim=32", "model.dim=16, yours has model.dim=32"),
+        ("attention=gqa", "attention=mha, yours has attention=gqa"),
+        ("attention=linear", "attention=mha, yours has attention=linear"),
+        (
+            "tokenizer.vocab_size=50",
+            "tokenizer.vocab_size=60, yours has tokenizer.vocab_size=50",
+        ),
     ],
 )
 def test_another_model_or_vocabulary_cannot_go_on(capfd, corpus, tmp_path, word, text):
@@ -303,7 +306,7 @@ def test_another_model_or_vocabulary_cannot_go_on(capfd, corpus, tmp_path, word,
     if not run.exists():
         succeed(capfd, "train", *train_arguments(corpus, f"run_dir={run}", steps=2))
     refused = refusal(capfd, "train", f"resume={run}", word)
-    assert refused == f"resume={run} cannot go on with another model or vocabulary: {text}"
+    assert refused == f"resume={run} cannot change the model or vocabulary: it has {text}"
 
 
 def test_a_run_of_another_version_cannot_go_on(capfd, corpus, tmp_path):

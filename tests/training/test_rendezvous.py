@@ -73,9 +73,7 @@ def _left(rank, port):
     rendezvous = Rendezvous()
     rendezvous.agreed(str)
     if rank == 1:
-        assert "the first rank has ended, or cannot be reached" in refused(
-            lambda: rendezvous.agreed(str)
-        )
+        assert "rank 0 has exited, or cannot be reached" in refused(lambda: rendezvous.agreed(str))
     else:
         time.sleep(0.5)
         os._exit(0)

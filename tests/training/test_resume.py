@@ -77,7 +77,7 @@ def test_the_same_command_goes_on_and_its_logs_are_those_of_the_uninterrupted_ru
     assert len(figures(tmp_path)) > len([row for row in figures(tmp_path) if int(row["step"]) < 4])
     ended = run(capfd, "train", *words)
     assert ended.code == 0, ended.err
-    assert f"training goes on in {tmp_path}" in ended.err.splitlines()
+    assert f"resuming training in {tmp_path}" in ended.err.splitlines()
     weights = [load_file(home / "model" / "model.safetensors") for home in (tmp_path, trained)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert figures(tmp_path) == figures(trained)
@@ -156,8 +156,8 @@ def test_a_finished_run_says_so_and_more_steps_go_on(capfd, corpus, trained, tmp
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     ended = run(capfd, "train", *words)
     assert ended == (0, "", (
-        f"run_dir={tmp_path} is finished after 4 steps, its bundle is {tmp_path}/model; to "
-        f"train on, add resume={tmp_path} and a higher trainer.max_steps or trainer.max_epochs\n"
+        f"run_dir={tmp_path} finished after 4 steps, its bundle is {tmp_path}/model; to "
+        f"continue, add resume={tmp_path} and a higher trainer.max_steps or trainer.max_epochs\n"
     ))  # fmt: skip
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert after == before
@@ -172,7 +172,10 @@ def test_a_finished_run_says_so_and_more_steps_go_on(capfd, corpus, trained, tmp
         ("optimizer.lr=0.5", "optimizer.lr=0.01"),
         ("seed=2", "seed=1"),
         ("model.dropout=0.1", "model.dropout=0.3"),
-        ("attention=gqa", "attention.num_kv_heads=4"),
+        ("attention=gqa", "attention=mha"),
+        ("attention.num_kv_heads=2", "attention.num_kv_heads=4"),
+        ("attention@encoder_attention=gqa", "attention@encoder_attention=null"),
+        ("tokenizer=bpe", "tokenizer=unigram"),
         ("schedule=linear", "schedule=constant"),
         ("loader.max_tokens=150", "loader.max_tokens=200"),
         ("trainer.accumulate_grad_batches=2", "trainer.accumulate_grad_batches=1"),
@@ -189,22 +192,22 @@ def test_settings_that_a_step_depends_on_must_be_those_of_before(corpus, trained
     with pytest.raises(UserError, match="holds a run with") as told:
         phase_of(checked_training(*words, word).resolved())
     shapes = word.startswith(("attention", "tokenizer"))
-    others = "" if shapes else f"go on with others by resume={trained}, "
+    change = "" if shapes else f"add resume={trained} to change them, "
     assert str(told.value) == (
-        f"run_dir={trained} holds a run with {text}; give the same, {others}or name another "
-        "directory"
+        f"run_dir={trained} holds a run with {text}, yours has {word}; use the same settings, "
+        f"{change}or choose another directory"
     )
 
 
 @pytest.mark.parametrize(
     ("word", "place"),
     [
-        ("trainer.max_steps=9", "go on"),
-        ("trainer.max_epochs=3", "go on"),
-        ("checkpoint.count=2", "go on"),
-        ("task.final=null", "go on"),
-        ("task.final.splits=[val,test]", "go on"),
-        ("generation=greedy", "go on"),
+        ("trainer.max_steps=9", "resumable"),
+        ("trainer.max_epochs=3", "resumable"),
+        ("checkpoint.count=2", "resumable"),
+        ("task.final=null", "resumable"),
+        ("task.final.splits=[val,test]", "resumable"),
+        ("generation=greedy", "resumable"),
         ("trainer.devices=2", "finished"),
         ("loader.num_workers=1", "finished"),
         ("data.alignments=links", "finished"),
@@ -224,14 +227,14 @@ def test_other_settings_are_free(corpus, trained, word, place):
 def test_what_cannot_go_on_is_refused(capfd, corpus, trained, tmp_path):
     for word in ("resume=false", "resume=null"):
         text = refusal(capfd, "train", *words_of(corpus, trained, word))
-        assert text.startswith(f"run_dir={trained} already holds a run; go on with it by resume=a")
+        assert text.startswith(f"run_dir={trained} already holds a run; continue it with resume=a")
     (tmp_path / "model").mkdir()
     (tmp_path / "config.yaml").write_bytes((trained / "config.yaml").read_bytes())
     text = refusal(capfd, "train", *words_of(corpus, tmp_path))
-    assert text == f"run_dir={tmp_path} holds a bundle and no checkpoint; name another directory"
+    assert text == f"run_dir={tmp_path} holds a bundle but no checkpoint; choose another directory"
     (tmp_path / "config.yaml").write_text("{")
     text = refusal(capfd, "train", *words_of(corpus, tmp_path))
-    assert text == f"run_dir={tmp_path}: {tmp_path}/config.yaml cannot be read; start a run anew"
+    assert text == f"run_dir={tmp_path}: cannot read {tmp_path}/config.yaml; start a new run"
 
 
 def test_ranks_that_torchrun_starts_again_go_on_whatever_was_asked(corpus, trained, monkeypatch):
@@ -267,7 +270,7 @@ def test_a_sweep_goes_on_and_its_table_shows_all_jobs(capfd, corpus, tmp_path):
     ended = run(capfd, "train", *words)
     assert ended.code == 0, ended.err
     told = [line for line in ended.err.splitlines() if line.startswith(("run_dir", "training goe"))]
-    assert told[0].startswith(f"run_dir={tmp_path}/0 is finished after 4 steps")
-    assert told[1:] == [f"training goes on in {tmp_path}/1"]
+    assert told[0].startswith(f"run_dir={tmp_path}/0 finished after 4 steps")
+    assert told[1:] == [f"resuming training in {tmp_path}/1"]
     _, *lines = (tmp_path / "jobs.tsv").read_text().splitlines()
     assert [line.split("\t")[0].split()[0] for line in lines] == ["0", "1"]

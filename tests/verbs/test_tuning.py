@@ -82,7 +82,7 @@ def test_settings_that_give_the_same_outputs_are_within_noise(bundle, capsys):
     found = tuned(bundle, BeamSearch(LIMIT, beam_size=3), {"batch_size": [2, 50]})
     assert [trial.p for trial in found] == [None, 1.0]
     assert show("title", found) == f"generation.batch_size={found[0].settings['batch_size']}"
-    assert "1 of the 1 others are within noise" in capsys.readouterr().out.replace("\n", " ")
+    assert "different from the best: 1 of 1 " in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_means_over_sentences_are_tested_too(bundle):
@@ -116,7 +116,7 @@ def test_the_best_of_errors_has_the_fewest(bundle):
         ({"limit.foo": [1]}, "unknown key generation.limit.foo"),
         ({"foo.bar": [1]}, "unknown key generation.foo;"),
         ({"beam_size": [4, 0.5]}, "generation.beam_size must be a whole number"),
-        ({"rerank.weight": [1]}, "tune.rerank.weight needs the model that ranks"),
+        ({"rerank.weight": [1]}, "tune.rerank.weight needs a reranking model"),
     ],
 )
 def test_a_grid_that_cannot_be_tried_is_refused_before_any_search(bundle, grid, text):
@@ -132,7 +132,7 @@ def test_settings_that_fit_together_alone_are_tried_together(bundle):
 
 
 def test_a_scorer_that_cannot_compare_is_refused_before_any_search(bundle):
-    with pytest.raises(UserError, match=r"object has no sentences\(\), by which settings"):
+    with pytest.raises(UserError, match=r"support the scorer object: it has no sentences\(\)"):
         Tuning(bundle, node(BeamSearch()), {"beam_size": [2]}, object())
 
 

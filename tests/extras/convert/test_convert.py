@@ -238,21 +238,21 @@ def test_the_same_command_is_finished_and_another_is_refused(
     new, _ = convert("heads=mqa")
     before = listing(new)
     said = run(capfd, "convert", *usual, f"output={new}")  # the same contents, elsewhere
-    assert said == (0, "", f"output={new} is finished, nothing is left to do\n")
+    assert said == (0, "", f"output={new} is complete, nothing to do\n")
     text = (moved / "val.de").read_text()
     (moved / "val.de").write_text(text.replace("Hund", "hund"))
     other = load_file(str(copied / "model.safetensors"))
     for words, told in (
-        ((), "other contents of data.val"),
+        ((), "different contents of data.val"),
         (("scores=false", "num_kv_heads=1"), "data=ParallelText, generation=BeamSearch, "),
-        (("generation.beam_size=3",), "generation.beam_size=2, other contents of data.val"),
+        (("generation.beam_size=3",), "generation.beam_size=2, different contents of data.val"),
     ):
         text = refusal(capfd, "convert", *usual, *words, f"output={new}")
         assert text.startswith(f"output={new} was made with {told}")
     name = next(iter(other))
     save_file({**other, name: other[name] + 1}, str(copied / "model.safetensors"))
     text = refusal(capfd, "convert", *usual, f"output={new}", f"data.root={corpus}")
-    assert text.startswith(f"output={new} was made with other contents of bundle; give the same, ")
+    assert text.startswith(f"output={new} was made with different contents of bundle; use the ")
     assert listing(new) == before
 
 
@@ -290,8 +290,8 @@ def test_a_bundle_in_int8_is_not_converted_again_nor_trained_on(
     )
     words = train_arguments(corpus, f"init_from={new}", f"run_dir={tmp_path}/run")
     assert refusal(capfd, "train", *words) == (
-        f"init_from={new} is quantized and cannot be trained on; give the bundle that it was made "
-        "from"
+        f"init_from={new} is quantized and cannot be trained; use the bundle that it was "
+        "converted from"
     )
     assert not (tmp_path / "run").exists()
 
@@ -340,7 +340,8 @@ def test_settings_that_change_no_shape_are_told(capfd, trained, corpus, tmp_path
     words = ("position=rope", f"init_from={trained / 'model'}", f"run_dir={tmp_path}/run")
     ended = run(capfd, "train", *train_arguments(corpus, *words, steps=1, every=1))
     assert ended.code == 0, ended.err
-    assert f"init_from={trained / 'model'} was trained with position=sinusoidal\n" in ended.err
+    text = "position=sinusoidal, yours has position=rope"
+    assert f"init_from={trained / 'model'} was trained with {text}\n" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -348,18 +349,19 @@ def test_settings_that_change_no_shape_are_told(capfd, trained, corpus, tmp_path
     [
         (
             ["attention=gqa"],
-            "encoder.layers.0.self_attention.key.weight is (16, 16) there and is (8, 16) here; "
-            "it was trained with attention.num_kv_heads=4",
+            "encoder.layers.0.self_attention.key.weight is (16, 16) in the bundle and (8, 16) in "
+            "the model; the bundle was trained with attention=mha, yours has attention=gqa",
         ),
         (
             ["model.encoder_layers=2"],
-            "encoder.layers.1.self_attention.query.weight is not there and is (16, 16) here; "
-            "it was trained with model.encoder_layers=1",
+            "encoder.layers.1.self_attention.query.weight is missing in the bundle and (16, 16) "
+            "in the model; the bundle was trained with model.encoder_layers=1, yours has "
+            "model.encoder_layers=2",
         ),
         (
             ["position=learned"],
-            "encoder.position.table.weight is not there and is (512, 16) here; it was trained with "
-            "position=sinusoidal",
+            "encoder.position.table.weight is missing in the bundle and (512, 16) in the "
+            "model; the bundle was trained with position=sinusoidal, yours has position=learned",
         ),
     ],
 )
@@ -376,8 +378,8 @@ def test_a_model_that_the_weights_do_not_fit_is_refused(
 def test_another_tokenizer_than_the_bundle_s_is_refused(capfd, trained, corpus, tmp_path):
     words = ("tokenizer.vocab_size=50", f"init_from={trained / 'model'}", f"run_dir={tmp_path}/run")
     assert refusal(capfd, "train", *train_arguments(corpus, *words)) == (
-        f"init_from={trained / 'model'} brings its own tokenizer; leave tokenizer.vocab_size=50 "
-        "out (it has tokenizer.vocab_size=60)"
+        f"init_from={trained / 'model'} has its own tokenizer (tokenizer.vocab_size=60); remove "
+        "tokenizer.vocab_size=50"
     )
     assert not (tmp_path / "run").exists()
 

@@ -103,7 +103,7 @@ def test_what_cannot_be_done_is_refused(retrieved, tmp_path):
     assert not (tmp_path / "out").exists()
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").touch()
-    with pytest.raises(UserError, match="out is not empty; name another directory"):
+    with pytest.raises(UserError, match="out is not empty; choose another directory"):
         retrieved()
 
 
@@ -117,17 +117,17 @@ def test_the_same_command_is_finished_and_another_is_refused(retrieved, data, tm
     said = capsys.readouterr()
     assert (said.out, said.err) == (
         "",
-        f"output={tmp_path}/out is finished, nothing is left to do\n",
+        f"output={tmp_path}/out is complete, nothing to do\n",
     )
     (tmp_path / "out" / "data" / "retrieved.yaml").unlink()  # it was stopped
     retrieved(input=str(file))
     assert listing(tmp_path / "out") == before
     for options, told in (
-        ({"least": 0.5, "neighbours": 2}, "least=0.0, neighbours=1, other contents of data.input;"),
-        ({}, "other contents of data.input;"),
+        ({"least": 0.5, "neighbours": 2}, "least=0.0, neighbours=1, different contents of data."),
+        ({}, "different contents of data.input;"),
     ):
         with pytest.raises(UserError, match=f"out was made with {told} give the same"):
             retrieved(**options)
     (tmp_path / "val.jsonl").write_text(json.dumps({"source": "hi", "target": "ho"}))
-    with pytest.raises(UserError, match=r"other contents of data\.val; give the same"):
+    with pytest.raises(UserError, match=r"different contents of data\.val; use the same"):
         retrieved(input=str(file))

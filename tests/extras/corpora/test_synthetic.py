@@ -99,7 +99,7 @@ def test_a_killed_run_goes_on_and_writes_the_same(distilled, monkeypatch, capsys
     run.run()  # all is there
     assert len(searched) == before
     said = capsys.readouterr()
-    assert said.err == f"output={directory} is finished, nothing is left to do\n"
+    assert said.err == f"output={directory} is complete, nothing to do\n"
     assert said.out == ""
 
 
@@ -137,10 +137,10 @@ def test_another_teacher_in_its_place_does_not_go_on(stopped, writers, tmp_path,
     shutil.rmtree(teacher)
     other = load_bundle(writers / "transformer")
     write_bundle(teacher, other.config, randomised(other.model, scale=0.4), other.tokenizer, {})
-    with pytest.raises(UserError, match="out was made with other contents of bundle; give the"):
+    with pytest.raises(UserError, match="out was made with different contents of bundle; use the"):
         run.run()
     ensemble = replace(run, bundle=str(writers / "transformer"), ensemble=[str(teacher)])
-    with pytest.raises(UserError, match="out was made with other contents of ensemble; give the"):
+    with pytest.raises(UserError, match="out was made with different contents of ensemble; use"):
         ensemble.run()
     assert before == {path: path.read_bytes() for path in before}
 
@@ -153,7 +153,7 @@ def test_other_data_under_the_same_name_does_not_go_on(stopped, corpus, tmp_path
     text, known = file.read_text(), file.stat()
     file.write_text(text.replace("Hund", "hund"))  # as long as before
     os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))
-    with pytest.raises(UserError, match=r"made with other contents of data\.val; give the same"):
+    with pytest.raises(UserError, match=r"made with different contents of data\.val; use the"):
         run.run()
     file.write_text(text)
     run.run()
@@ -245,7 +245,7 @@ def test_back_translations_stand_before_the_pairs_turned_round(writers, corpus, 
     assert kept["target"] == ["ein Hund", "zwei Vögel", *(said for _, said in pairs())]
     assert source.load("val", tmp_path / "cache")["source"][0] == "a dog sees a ball ."
     file.write_text("ein Hund\n")
-    with pytest.raises(UserError, match="made with other contents of input; give the same"):
+    with pytest.raises(UserError, match="made with different contents of input; use the same"):
         run.run()
     file.write_text("\n \n")
     with pytest.raises(UserError, match="holds no text"):

@@ -59,15 +59,15 @@ def test_the_same_command_is_finished_and_another_is_refused(export, trained, tm
     shutil.copytree(trained / "model", copied)
     for bundle in (trained / "model", copied):
         ended = run(capfd, "export", f"bundle={bundle}", f"output={new}")
-        assert ended == (0, "", f"output={new} is finished, nothing is left to do\n")
+        assert ended == (0, "", f"output={new} is complete, nothing to do\n")
     with (copied / "config.yaml").open("a") as file:
         file.write("\n")
     for words, told in (
-        ((f"bundle={copied}",), "other contents of bundle"),
+        ((f"bundle={copied}",), "different contents of bundle"),
         ((f"bundle={trained / 'model'}", "quantize=int8"), "quantize=null"),
     ):
         text = refusal(capfd, "export", *words, f"output={new}")
-        assert text.startswith(f"output={new} was made with {told}; give the same, ")
+        assert text.startswith(f"output={new} was made with {told}; use the same settings, ")
     assert listing(new) == before
 
 
@@ -85,7 +85,7 @@ def test_what_cannot_be_exported_is_refused(trained, answering, tmp_path, capfd)
     words = f"bundle={trained / 'model'}", f"output={small}", "quantize=int8", "scores=false"
     succeed(capfd, "convert", *words)
     for bundle, output, reason in [
-        (trained, "taken", "is not empty; name another directory"),
+        (trained, "taken", "is not empty; choose another directory"),
         (answering, "new", "gives spans; export takes a bundle that gives text"),
         (small, "new", "is quantized already; export the bundle that it was made from"),
     ]:

@@ -169,7 +169,7 @@ def test_source_use_is_the_sources_share_of_a_token_the_mean_over_the_output():
         ({"methods": ["alto"]}, "there is no method alto; the choices are:"),
         ({"bundles": ["nowhere"]}, "bundle nowhere does not exist"),
         ({"data": Pairs(0)}, "the val split has no rows to show"),
-        ({"generation": SpanSearch()}, "this bundle gives text and takes generation=greedy|beam"),
+        ({"generation": SpanSearch()}, "this bundle outputs text; use generation=greedy|beam"),
     ],
 )
 def test_what_cannot_be_reported_is_refused_before_work(homes, tmp_path, settings, text):

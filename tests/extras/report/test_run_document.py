@@ -69,5 +69,5 @@ def test_what_is_no_table_is_refused_by_its_name(tmp_path, content):
 
 def test_a_row_with_other_cells_than_columns_is_refused(tmp_path):
     write(tmp_path / "tables" / "a.json", {**TABLE, "rows": [["1"]]})
-    with pytest.raises(UserError, match="a cell for each column"):
+    with pytest.raises(UserError, match="one cell per column"):
         run_tables(tmp_path)

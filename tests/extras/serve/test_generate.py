@@ -221,14 +221,14 @@ def test_a_weight_of_a_recurrent_decoder_is_set_too(recurrent):
 @pytest.mark.parametrize(
     ("intervention", "line"),
     [
-        ({"gates": {"x": [1]}}, "no attention is called x; there are"),
+        ({"gates": {"x": [1]}}, "unknown attention x; choose from"),
         ({"gates": {OWN: [1, 1e38, 1, 1]}}, f"intervene.gates.{OWN}.1 should be less than or equ"),
         ({"gates": {OWN: [1]}}, f"{OWN} has 4 heads, got gates for 1"),
-        ({"without_heads": {OWN: [4]}}, "heads must be from 0 to 3, got [4]"),
+        ({"without_heads": {OWN: [4]}}, "heads must be between 0 and 3, got [4]"),
         ({"weights": [[CROSS, None, 50, 0]]}, f"intervene.weights: step 50 of {CROSS} was not re"),
         ({"weights": [[OWN, None, 1, 3]]}, f"the keys of {OWN} stand apart with generation=greedy"),
         ({"without_keys": {"dec*": [0]}}, f"the keys of {OWN} stand apart with generation=greedy"),
-        ({"weights": [["dec*", None, 1, 3]]}, "no attention is called dec*; there are encoder."),
+        ({"weights": [["dec*", None, 1, 3]]}, "unknown attention dec*; choose from encoder."),
         (
             {"weights": [[CROSS, 4, 1, 0]]},
             f"intervene.weights of {CROSS}: head must be from 0 to 3",

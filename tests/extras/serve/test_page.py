@@ -145,7 +145,7 @@ SET = {"weights": [{"attention": "question_attention", "step": 0, "key": 0, "wei
     [
         ({"text": ""}, "text should have at least 1 character"),
         ({"text": TEXT, "context": "a dog"}, "this bundle takes no context"),
-        ({"text": TEXT, "intervene": {"uniform": ["x"]}}, "no attention is called x; there are"),
+        ({"text": TEXT, "intervene": {"uniform": ["x"]}}, "unknown attention x; choose from"),
         ({"text": TEXT, "generation": "spans"}, "generation must be one for text"),
         ({"text": TEXT, "prefix": "a " * 40, "generation": {"limit": {"extra": 1, "ratio": 0}}},
          "prefix has "),

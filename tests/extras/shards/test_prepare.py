@@ -116,7 +116,7 @@ def test_a_bundle_is_trained_further_on_shards_of_its_vocabulary(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["tokenizer=bpe"], "; leave tokenizer=bpe out, or prepare it again"),
+        (["tokenizer=bpe"], "; remove tokenizer=bpe, or prepare it again"),
         (["tokenizer.vocab_size=50"], "tokenizer.vocab_size=60"),
         (["loader.subword_sampling=0.1"], "remove loader.subword_sampling"),
         (["data.weights=[1,2]"], "data.weights must have one weight per directory (1), got 2"),

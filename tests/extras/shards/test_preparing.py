@@ -279,7 +279,7 @@ def test_a_finished_preparation_says_so_and_changes_nothing(tmp_path, capsys):
     times = {path: path.stat().st_mtime_ns for path in made.home.iterdir()}
     capsys.readouterr()
     again(tmp_path, workers=2, cache_dir=str(tmp_path / "other")).run()
-    said = f"output={made.home} is finished, nothing is left to do\n"
+    said = f"output={made.home} is complete, nothing to do\n"
     assert capsys.readouterr()[:] == ("", said)
     assert {path: path.stat().st_mtime_ns for path in made.home.iterdir()} == times
 
@@ -306,17 +306,17 @@ def test_other_settings_or_files_are_refused(tmp_path, finished):
         (home / "unfinished" / "texts-000000.arrow").touch()
         kept = {key: settings[key] for key in ("settings", "contents")}
         (home / "unfinished" / "made_from.json").write_text(json.dumps(kept))
-    with pytest.raises(UserError, match=r"was made with clean.max_ratio=9.0, seed=1; give the sa"):
+    with pytest.raises(UserError, match=r"was made with clean.max_ratio=9.0, seed=1; use the sam"):
         again(tmp_path, seed=9, clean=Cleaning(max_ratio=2)).run()
     for split, side in (("train", "de"), ("val", "en")):
         file = tmp_path / "text" / f"{split}.{side}"
         text, known = file.read_text(), file.stat()
         file.write_text(text.replace("sun", "son"))  # as long, and as old
         os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))
-        with pytest.raises(UserError, match=f"made with other contents of data.{split}; give the"):
+        with pytest.raises(UserError, match=f"made with different contents of data.{split}; use"):
             again(tmp_path).run()
         file.write_text(text)
-    with pytest.raises(UserError, match=r"other contents of vocabulary; give the same"):
+    with pytest.raises(UserError, match=r"different contents of vocabulary; use the same"):
         again(tmp_path, vocabulary=str(prepare(tmp_path / "other").home)).run()
     if finished:
         (tmp_path / "text").rename(tmp_path / "moved")

@@ -19,7 +19,7 @@ from tests.training.tasks.test_effective_batch import (
     task_of,
 )
 
-TOLD = "a batch is too large for the memory and goes on in halves"
+TOLD = "out of memory; splitting the batch in halves"
 
 
 def fails_forward(monkeypatch, most):

@@ -226,7 +226,8 @@ def test_a_run_that_patience_ended_and_that_was_killed_then_trains_no_more(corpu
     (run_dir / "result.yaml").unlink()
     capfd.readouterr()
     resumed(run_dir)
-    assert "training has ended: 2 validations gave no better val/loss; " in capfd.readouterr().err
+    text = "early stopping: val/loss has not improved within checkpoint.patience=2; raise it"
+    assert text in capfd.readouterr().err
     assert checkpoint(run_dir)["global_step"] == 2 * (1 + 2)
     resumed(run_dir, "checkpoint.patience=3")
     assert checkpoint(run_dir)["global_step"] == 2 * (1 + 3)
@@ -251,8 +252,8 @@ def test_another_optimizer_is_refused_where_a_run_goes_on(corpus, capfd, words):
     names = ("muon", "adamw") if words else ("adamw", "muon")
     text = refusal(capfd, "train", f"resume={run_dir}", f"optimizer={names[1]}")
     assert text == (
-        f"resume={run_dir} cannot go on with another optimizer: it has optimizer={names[0]}; begin "
-        f"a new run with its weights by init_from={run_dir}/model"
+        f"resume={run_dir} cannot change the optimizer: it has optimizer={names[0]}, yours has "
+        f"optimizer={names[1]}; start a new run from its weights with init_from={run_dir}/model"
     )
 
 
@@ -307,7 +308,7 @@ def test_only_a_run_can_be_resumed(tmp_path, capfd):
     )
     (tmp_path / "overrides.yaml").write_text("[]\n")
     assert refusal(capfd, "train", f"resume={tmp_path}") == (
-        f"resume={tmp_path} holds no checkpoints/step-*.ckpt to go on from"
+        f"resume={tmp_path} holds no checkpoints/step-*.ckpt to resume from"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["overrides.yaml"]
 

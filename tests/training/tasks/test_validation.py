@@ -69,7 +69,7 @@ def test_the_threshold_is_found_among_all_answers_whatever_threshold_the_run_has
 
 def test_a_threshold_that_no_answer_would_meet_is_refused(tmp_path):
     scorer = QaScorer(threshold=0.2)
-    with pytest.raises(UserError, match=r"^scorer\.threshold must be left out, training finds "):
+    with pytest.raises(UserError, match=r"^scorer\.threshold must not be set, training tunes "):
         ExtractiveAnswering(name="qa", scorer=scorer)
     told = r"leave scorer\.threshold out, and set generation\.threshold=0\.2$"
     values = {"data": None, "generation": SpanSearch(), "scorer": scorer}
