@@ -250,7 +250,7 @@ def test_what_has_no_weights_is_left_as_it_is():
 
 
 def test_a_model_without_weights_is_refused():
-    with pytest.raises(UserError, match="no attention has weights"):
+    with pytest.raises(UserError, match="this model has no attention weights"):
         parts_of(make_recurrent("none"))
 
 

@@ -212,7 +212,7 @@ def refused_before_work(*overrides):
 
 
 PROGRESS = re.compile(
-    r"(training |a batch .* goes on in halves|kept all |dropped |epoch |step |job )"
+    r"(training |resuming |out of memory; |skipped |kept all |dropped |epoch |step |job )"
 )
 
 

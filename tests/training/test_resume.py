@@ -135,7 +135,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(
     killed(words_of(corpus, tmp_path, "seed=3"), step=1)
     ended = run(capfd, "train", *words_of(corpus, tmp_path))
     assert ended.code == 0
-    assert "goes on" not in ended.err
+    assert "resuming" not in ended.err
     assert figures(tmp_path) == figures(trained)
     assert steps_shown(tmp_path, "train/loss") == steps_shown(trained, "train/loss")
 
@@ -269,7 +269,7 @@ def test_a_sweep_goes_on_and_its_table_shows_all_jobs(capfd, corpus, tmp_path):
     killed([*killed_at_once, f"run_dir={tmp_path}/1", "seed=2"], step=3)
     ended = run(capfd, "train", *words)
     assert ended.code == 0, ended.err
-    told = [line for line in ended.err.splitlines() if line.startswith(("run_dir", "training goe"))]
+    told = [line for line in ended.err.splitlines() if line.startswith(("run_dir", "resuming"))]
     assert told[0].startswith(f"run_dir={tmp_path}/0 finished after 4 steps")
     assert told[1:] == [f"resuming training in {tmp_path}/1"]
     _, *lines = (tmp_path / "jobs.tsv").read_text().splitlines()
