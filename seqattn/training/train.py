@@ -122,7 +122,7 @@ class Training(TrainingOptions):
             )
         pairs = [*zip(test.rates, test.losses, strict=True)]
         rows = {f"{rate:.1e}": f"{loss:.3f}" for rate, loss in pairs[::_ROWS]}
-        print_table("Loss by learning rate", rows, ["loss"])
+        print_table("Loss by rate", rows, ["loss"])
         peak = max(map(run.schedule(), range(_HORIZON)))
         print(f"optimizer.lr={suggested / peak:.2g}")
         return suggested / peak

@@ -66,7 +66,7 @@ def test_the_command_names_a_rate_that_learns_and_leaves_nothing(
     out = succeed(capfd, "train", *train_arguments(corpus, *words))
     found = re.search(r"^optimizer\.lr=(\S+)$", out, re.M)
     assert 1e-3 < float(found[1]) / factor < 1e-1  # the small models of tests learn with 1e-2
-    assert "Loss by learning rate" in out
+    assert "Loss by rate" in out
     assert not (tmp_path / "run").exists()
 
 

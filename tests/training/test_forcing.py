@@ -46,7 +46,7 @@ def test_it_says_whether_all_tokens_are_given():
         ({"start": 1.5}, "start must be a number from 0 to 1, got 1.5"),
         (
             {"schedule": "linear", "start": 0.5, "floor": 0.7},
-            "task.teacher_forcing needs 0 <= floor <= start <= 1, got 0.7 and 0.5",
+            "task.teacher_forcing needs 0 <= floor <= start <= 1, got floor=0.7 start=0.5",
         ),
         (
             {"schedule": "linear", "steps": 0},

@@ -92,7 +92,7 @@ def test_a_pytorch_that_has_none_is_told(monkeypatch):
 
 def test_weights_in_shards_are_refused(monkeypatch):
     monkeypatch.setattr(module, "DTensor", torch.nn.Parameter)
-    with pytest.raises(UserError, match=r"choose optimizer=adamw$"):
+    with pytest.raises(UserError, match=r"use optimizer=adamw$"):
         muon(make_transformer(), lr=0.1)
 
 
