@@ -82,7 +82,7 @@ def test_the_last_step_is_validated_and_may_be_kept(capfd, corpus, tmp_path, wor
     assert ended.code == 0, ended.err
     losses = losses_of(tmp_path / "run")
     assert max(losses) == last == min(losses, key=losses.get)
-    assert f"step {last}: " in ended.out
+    assert f"step {last} (" in ended.out
     assert checkpoint(tmp_path / "run")["global_step"] == last
     scores = json.loads((tmp_path / "run" / "model" / "scores.json").read_text())
     assert scores["val/loss"] == pytest.approx(losses[last], rel=1e-5)

@@ -86,7 +86,7 @@ def test_a_whole_interval_of_validations_is_in_steps_a_share_is_of_an_epoch(tmp_
 
 def test_clipping_by_value_is_refused_as_norms_alone_are_clipped():
     assert TrainerOptions(lightning={"gradient_clip_algorithm": "norm"}).lightning
-    with pytest.raises(UserError, match=r"gradient_clip_algorithm must be norm, .* got value$"):
+    with pytest.raises(UserError, match=r"gradient_clip_algorithm must be norm, got value$"):
         TrainerOptions(lightning={"gradient_clip_algorithm": "value"})
 
 
