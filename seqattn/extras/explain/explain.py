@@ -75,14 +75,14 @@ class Explaining:
 
     def __post_init__(self) -> None:
         if bool(self.bundle) == bool(self.bundles):
-            raise UserError("give bundle=RUN/model, or several as bundles=[RUN/model,RUN2/model]")
+            raise UserError("set either bundle=RUN/model or bundles=[RUN/model,RUN2/model]")
         if len({user_path(path) for path in self.paths}) < len(self.paths):
-            raise UserError("bundles must name each bundle once")
+            raise UserError("bundles contains a bundle twice; list each bundle once")
         known_methods(self.methods or ())
         if self.text is not None and not self.text.strip():
-            raise UserError('text must hold some words: text="A dog runs."')
+            raise UserError('text is empty; set it, for example text="A dog runs."')
         if self.target is not None and self.text is None:
-            raise UserError("target is the output of one text: add text=..., or leave target out")
+            raise UserError("target requires text; add text=... or remove target")
 
     @property
     def paths(self) -> list[str]:
@@ -136,13 +136,13 @@ class Explaining:
         if self.text is None:
             self._print(each)
             picture = save(removal_curves(_curves(each), PERCENTS), self.directory / "removal.png")
-            print(f"drawn to {picture}")
+            print(f"plot written to {picture}")
         print(f"written to {self.directory}")
         return results
 
     def _print(self, each: Found) -> None:
         if len(each) > 1:
-            print(f"data, search and scorer are those of {next(iter(each))}")
+            print(f"using data, search and scorer of {next(iter(each))}")
         what = f"outputs on {self.split}" if self.targets == "outputs" else self.split
         methods = {label: methods_table(what, results) for label, results in each.items()}
         print_tables(methods, METHOD_DIGITS)
@@ -191,7 +191,7 @@ def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
     panels = {}
     for label, results in each.items():
         begin = f"{label}: " if len(each) > 1 else ""
-        for key, name in (("removed", "without the top tokens"), ("kept", "the top tokens alone")):
+        for key, name in (("removed", "without the top tokens"), ("kept", "only the top tokens")):
             panels[begin + name] = {m: row[key] for m, row in results["methods"].items()}
     return panels
 

@@ -84,7 +84,7 @@ class ExplainedBundle:
             )
         ]
         if not rows:
-            raise UserError(f"{self.name} can explain no sentence: all are empty or too long")
+            raise UserError(f"{self.name} cannot explain any sentence; all are empty or too long")
         return Sample(rows, [Pair(sources[row][0], targets[row]) for row in rows])
 
     def judged(self, names: Sequence[str], sample: Sample, seed: int) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class ExplainedBundle:
             if reasons[name] is None:
                 contributions[name], seconds[name] = self._contributions(name, sample.pairs)
         contributions[RANDOM] = random_contributions(sample.pairs, seed)
-        with progress(f"removing tokens for {self.name}", "parts of sources") as tell:
+        with progress(f"removing tokens for {self.name}", "reduced sources") as tell:
             judged = judge(self.bundle.model, sample.pairs, contributions, tell)
         rows: dict[str, dict[str, Any]] = {}
         for name, faithfulness in judged.methods.items():
@@ -121,7 +121,7 @@ class ExplainedBundle:
         contributions = [torch.empty(0)] * len(pairs)
         seconds, done = 0.0, 0
         device = next(self.bundle.model.parameters()).device
-        with progress(f"{method} of {self.name}", "sentences") as tell:
+        with progress(f"computing {method} for {self.name}", "sentences") as tell:
             for batch in batches(pairs, _EXPLAINED_TOKENS):
                 sides = zip(*(pairs[row] for row in batch), strict=True)
                 source, target = (padded(side).to(device) for side in sides)
@@ -171,7 +171,7 @@ class ExplainedBundle:
         sample = self.sample()
         jobs = [(edit, part) for edit in edits for part in parts]
         scores: dict[str, Any] = {edit: {} for edit in edits}
-        with progress(f"replacing attention of {self.name}", "decodings") as tell:
+        with progress(f"replacing attention of {self.name}", "variants") as tell:
             scores["as_trained"] = self._scores(scorer, sample)
             tell(1, len(jobs) + 1)
             for number, (edit, part) in enumerate(jobs, 2):

@@ -14,8 +14,8 @@ _COLUMNS = {
     "seconds": ("seconds_per_sentence", 4),
 }
 _METHODS_MEAN = (
-    "AER: the less the better; comprehensiveness: the more; sufficiency: the less; tau is 1 for "
-    "the order of leave-one-out; seconds are of a sentence"
+    "lower is better for AER and sufficiency, higher for comprehensiveness; tau: rank correlation "
+    "with leave-one-out; seconds: per sentence"
 )
 METHOD_DIGITS = tuple(digits for _, digits in _COLUMNS.values())
 """Decimals of each column."""
@@ -27,29 +27,29 @@ def methods_table(what: str, results: Mapping[str, Any]) -> TableDocument:
         [method, *(rounded(row.get(key), digits) for key, digits in _COLUMNS.values())]
         for method, row in results["methods"].items()
     ]
-    left = f", {results['left_out']} left out" if results["left_out"] else ""
+    left = f" ({results['left_out']} skipped)" if results["left_out"] else ""
     notes = [
-        f"{results['sentences']:,} sentences{left}; a target token's probability is "
+        f"{results['sentences']:,} sentences{left}; mean probability of a target token: "
         f"{results['probability']:.3f}",
         *(f"{name}: {why}" for name, why in results["cannot_be_had"].items()),
         *([slow_note(results["slow"])] if results["slow"] else []),
         _METHODS_MEAN,
     ]
     columns = ["method", *_COLUMNS]
-    return {"title": f"Explanations of {what}", "columns": columns, "rows": rows, "notes": notes}
+    return {"title": f"Explanations: {what}", "columns": columns, "rows": rows, "notes": notes}
 
 
 def slow_note(names: Sequence[str]) -> str:
     """Return a note on slow methods that were skipped, and how to request them."""
     return (
-        f"left out, for they take seconds a sentence: {', '.join(names)}; to have them, name all "
-        f"that you want: methods=[attention,{','.join(names)}]"
+        f"skipped, because they take seconds per sentence: {', '.join(names)}; to include them, "
+        f"list all methods you want: methods=[attention,{','.join(names)}]"
     )
 
 
 def replaced_table(split: str, edits: Sequence[str], replaced: Mapping[str, Any]) -> TableDocument:
     """Return a row for each part whose attention is replaced. Args: replaced: as in the file."""
-    title = f"Scores of {split} with other weights of attention"
+    title = f"Scores on {split} with replaced attention weights"
     if "cannot_be_had" in replaced:
         reason = replaced["cannot_be_had"]
         return {"title": title, "columns": ["attention"], "rows": [], "notes": [reason]}
@@ -63,7 +63,7 @@ def replaced_table(split: str, edits: Sequence[str], replaced: Mapping[str, Any]
         [part, *(rounded(one, 2) for one in several)] for part, several in scores.items()
     ]
     without = ", ".join(replaced["without"])
-    notes = [f"{without} mix without weights, and stay as they are"] if without else []
+    notes = [f"unchanged, because they have no attention weights: {without}"] if without else []
     return {"title": title, "columns": columns, "rows": rows, "notes": notes}
 
 

@@ -41,14 +41,14 @@ def explain_text(
     predicted = bundle.tokenizer.target_pieces(said, target)
     print(f"source:  {text}\noutput:  {output}")
     if len(windows) > 1:
-        print(f"windows: {len(windows)}, of which number {window + 1} is explained")
+        print(f"windows: {len(windows)} (explaining number {window + 1})")
     device = next(bundle.model.parameters()).device
     ids = (torch.tensor([source], device=device), torch.tensor([said], device=device))
     results: dict[str, Any] = {"source": read, "output": predicted, "methods": {}}
     for method in methods:
         reason = METHODS[method].why_not(bundle.model)
         if reason is not None:
-            print(f"\n{method} cannot be had: {reason}")
+            print(f"\n{method} is not available: {reason}")
             continue
         one = Explanation(*(part[0].detach().cpu() for part in explain(bundle.model, *ids, method)))
         print(f"\n{method} ({METHODS[method].cites})")

@@ -192,9 +192,9 @@ def attention_heads(
     reasons = []
     if figures is None:
         kind = type(dict(makers(model))[name]).__name__
-        reasons.append(f"{kind} has no weights over keys, so importance alone is known")
+        reasons.append(f"{kind} has no weights over keys; only importance is shown")
     if importance is None:
-        reasons.append("its one alignment is no head that could be taken out: no importance")
+        reasons.append("it has one alignment and no heads to remove; importance is not defined")
     scores = [None] * len(figures or ()) if importance is None else importance.tolist()
     shown: Sequence[HeadFigures | None] = figures or [None] * len(scores)
     pairs = zip(shown, scores, strict=True)

@@ -33,13 +33,13 @@ def pruned_by_importance(run: ScoredRun, bundle: Bundle, count: int) -> TextBund
     bundle = bundle.texts("pruning")
     if not isinstance(bundle.model, Transformer):
         raise UserError(
-            f"{run.bundle} holds a {type(bundle.model).__name__}; pruning takes a Transformer"
+            f"{run.bundle} contains a {type(bundle.model).__name__}; pruning requires a Transformer"
         )
     units = Units(bundle.model, gate_sizes(bundle.model), count)
     texts = run.read_texts(bundle)
     pairs = pairs_of(bundle, texts.sources, texts.targets)
     if not pairs:
-        raise UserError(f"the {run.split} split has no pairs to judge heads by; give another split")
-    print(f"judging heads by {len(pairs):,} pairs of {run.split}", file=sys.stderr)
+        raise UserError(f"the {run.split} split has no pairs to rank heads with; use another split")
+    print(f"ranking heads on {len(pairs):,} pairs of {run.split}", file=sys.stderr)
     retained = units.least_important(by_attention(head_importance(bundle.model, pairs)))
     return pruned(bundle, retained)

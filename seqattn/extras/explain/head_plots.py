@@ -80,14 +80,14 @@ def ablation_curves(curve: AblationCurve) -> Figure:
     means = [sum(values) / len(values) for values in several]
     axes.plot(curve.out, curve.by_importance, "o-", color="#0072B2", label="least important first")
     axes.plot(
-        curve.out, means, "s--", color="#D55E00", label=f"at random, {len(curve.at_random)} orders"
+        curve.out, means, "s--", color="#D55E00", label=f"random, mean of {len(curve.at_random)}"
     )
     axes.fill_between(
         curve.out, [min(values) for values in several], [max(values) for values in several],
-        color="#D55E00", alpha=0.15, lw=0, label="lowest to highest of them",
+        color="#D55E00", alpha=0.15, lw=0, label="range of random orders",
     )  # fmt: skip
-    axes.set(xlabel=f"heads taken out, of {curve.out[-1]}", ylabel=curve.name, ylim=(0, None))
-    axes.set_title(f"{curve.name} as heads are taken out")
+    axes.set(xlabel=f"heads removed (of {curve.out[-1]})", ylabel=curve.name, ylim=(0, None))
+    axes.set_title(f"{curve.name} as heads are removed")
     axes.set_xticks(curve.out)
     axes.grid(True, alpha=0.2)
     axes.legend(frameon=False)

@@ -12,9 +12,9 @@ from seqattn.verbs.tables import numbers_told
 _FIGURES = ("importance", "entropy", "relative", "confidence", "mark", "-1", "0", "+1", "rare",
             "aligned")  # fmt: skip
 _ROLES = (
-    "a role is the first that fits of positional (0.9 of the largest weights at one place), "
-    "alignment (0.5 on the token that decides), end or begin (0.5 of the mass on the mark), broad "
-    "(0.8 of uniform entropy)"
+    "role: the first match of positional (0.9 of the largest weights at one relative position), "
+    "alignment (0.5 of them on the decisive source token), end or begin (0.5 of the mass on the "
+    "mark), broad (0.8 of uniform entropy)"
 )
 
 
@@ -28,8 +28,8 @@ def heads_table(attentions: Mapping[str, AttentionHeads], split: str, pairs: int
     """
     notes = [f"{name}: {reason}" for name, one in attentions.items() for reason in one.reasons]
     notes.append(
-        f"over {pairs:,} pairs of {split}: means over tokens; entropy in nats, and as a share of "
-        f"that of uniform weights; {_ROLES}"
+        f"means over the tokens of {pairs:,} pairs of {split}; entropy: in nats; relative: as a "
+        f"share of the entropy of uniform weights; {_ROLES}"
     )
     return {
         "title": f"Heads on {split}",
@@ -48,10 +48,10 @@ def ablation_table(curve: AblationCurve) -> TableDocument:
     means = [sum(scores) / len(scores) for scores in zip(*curve.at_random, strict=True)]
     orders = {
         "least important first": curve.by_importance,
-        f"at random, mean of {len(curve.at_random)}": means,
+        f"random, mean of {len(curve.at_random)}": means,
     }
     return {
-        "title": f"{curve.name} by heads taken out",
+        "title": f"{curve.name} by number of heads removed",
         "columns": ["order", *map(str, curve.out)],
         "rows": [[order, *(round(one, 2) for one in scores)] for order, scores in orders.items()],
         "notes": [f"{curve.name}: {curve.signature}"],

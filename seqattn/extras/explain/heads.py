@@ -68,11 +68,11 @@ class HeadAnalysis(ScoredRun):
         texts = self.read_texts(bundle).first(self.sentences)
         pairs = pairs_of(bundle, texts.sources, texts.targets)
         if not pairs:
-            raise UserError(f"the {self.split} split has no pairs to look into")
+            raise UserError(f"the {self.split} split has no pairs to analyze")
         importance = by_attention(head_importance(bundle.model, pairs))
         figures = head_figures(bundle.model, pairs)
         if not (importance or figures):
-            raise UserError(f"{self.bundle} has no attention; heads takes a model that has some")
+            raise UserError(f"{self.bundle} has no attention; use a model with attention")
         curve = self._curve(bundle, texts, importance) if self.points and importance else None
         attentions = {
             name: attention_heads(bundle.model, name, figures.get(name), importance.get(name))
@@ -106,7 +106,7 @@ class HeadAnalysis(ScoredRun):
         count = len(orders[0])
         out = sorted({round(count * point / self.points) for point in range(self.points + 1)})
         known: dict[frozenset[Head], TextScore] = {}
-        with progress("taking heads out", "passes") as tell:
+        with progress("removing heads", "passes") as tell:
             for done, (order, heads) in enumerate(product(orders, out), 1):
                 gone = frozenset(order[:heads])
                 if gone not in known:

@@ -64,9 +64,9 @@ class Probing(BundleRun):
 
     def __post_init__(self) -> None:
         if not (self.labels or self.word):
-            raise UserError("probe needs to know what to look for: add labels=FILE or word=bank")
+            raise UserError("missing required key: labels or word (add labels=FILE or word=bank)")
         if self.texts and not self.word:
-            raise UserError("texts are for a word's neighbours: add word=bank, or leave texts out")
+            raise UserError("texts requires word; add word=bank or remove texts")
 
     def run(self) -> dict[str, Any]:
         """Compute states, probe them and print; return the contents of the file.
@@ -111,7 +111,7 @@ class Probing(BundleRun):
                 )
         held, learnt = labels[4::5], [own for n, own in enumerate(labels) if n % 5 != 4]
         if not any(held) or not any(learnt) or len({one for own in labels for one in own}) < 2:
-            raise UserError(f"{path} must hold two labels at least, over 5 sentences or more")
+            raise UserError(f"{path} must contain at least two labels and five sentences")
         forms = [[_form(word) for word in sentence.words] for sentence in read]
         return Labels.of(labels, forms, self.seed)
 
@@ -135,10 +135,10 @@ class Probing(BundleRun):
         }
         held = int((~labels.learnt).sum())
         notes = [
-            f"accuracy in % on {held:,} words of every fifth sentence, learnt from "
+            f"accuracy in % on {held:,} words (every fifth sentence), trained on "
             f"{len(labels.own) - held:,}; {len(labels.classes)} labels",
-            f"the commonest label: {100 * labels.majority:.1f}; the commonest of each word form: "
-            f"{100 * labels.by_form:.1f}; control: random labels of word forms",
+            f"most frequent label: {100 * labels.majority:.1f}; most frequent label of each word "
+            f"form: {100 * labels.by_form:.1f}; control: random labels per word form",
         ]
         print_table(
             f"linear probe of {self.labels}", rows, list(accuracies["layers"]["embedding"]), notes
@@ -156,8 +156,8 @@ class Probing(BundleRun):
         places = [n for n in range(inside) if _form(words[n][0].words[words[n][1]]) == form]
         if len(places) < 2:
             raise UserError(
-                f"word={self.word} must be there twice, in two senses, and is {len(places)} times; "
-                "give texts=[...] that hold it"
+                f"word={self.word} must occur at least twice, once per sense, got {len(places)}; "
+                "add sentences that contain it with texts=[...]"
             )
         places = places[:_SHOWN]
         layers: dict[str, Any] = {}
@@ -186,7 +186,7 @@ class Probing(BundleRun):
         }
         names = [f"{self.word} {number}" for number in range(1, len(places) + 1)]
         notes = [f"{name}: {text}" for name, text in zip(names, places, strict=True)]
-        notes.append(f"cosine: of {names[0]} and {names[1]}; neighbours stand between their words")
+        notes.append(f"cosine: of {names[0]} and {names[1]}; neighbours are shown in context")
         print_table(f"nearest neighbours of {self.word}", rows, ["cosine", *names], notes)
 
 

@@ -45,8 +45,8 @@ class Units:
         most = sum(sum(map(len, several[1:])) for several in self.units.values())
         if count > most:
             raise UserError(
-                f"prune must be at most {most}, for one key head and its query heads stay in each "
-                f"of {len(self.units)} attentions; got {count}"
+                f"prune must be at most {most}, got {count}; one key head and its query heads "
+                f"remain in each of {len(self.units)} attentions"
             )
 
     def least_important(self, importance: Mapping[str, Tensor]) -> Heads:
@@ -73,8 +73,8 @@ class Units:
         if left:
             size = max(len(several[0]) for several in self.units.values())
             raise UserError(
-                f"prune must be a sum of groups of {size} query heads that share a key head, got "
-                f"{self.count}"
+                f"prune must cover complete groups of {size} query heads that share a key head, "
+                f"got {self.count}"
             )
         return {
             name: [head for unit in several for head in unit if head not in gone[name]]
@@ -90,9 +90,9 @@ def _units(name: str, attention: nn.Module) -> list[list[int]]:
         reason = getattr(getattr(attention, "kernel", None), "unlike_heads", "")
         kind = attention.name if reason else type(attention).__name__
         raise UserError(
-            f"{name} is a {kind}, which cannot lose heads"
-            f"{f': {reason}' if reason else ''}; pruning takes multi-head attention whose heads "
-            "are alike, such as mha, gqa, mqa, sliding_window, linear or entmax"
+            f"cannot remove heads of {name} ({kind}){f': {reason}' if reason else ''}; pruning "
+            "supports multi-head attention with interchangeable heads, such as mha, gqa, mqa, "
+            "sliding_window, linear or entmax"
         )
     shared = attention.num_heads // attention.num_kv_heads
     size = 1 if attention.num_kv_heads == 1 else shared

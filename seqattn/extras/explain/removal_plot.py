@@ -26,7 +26,7 @@ def removal_curves(
             number = names.index(method)
             style = ("-" if number < 10 else "--") + MARKERS[number % len(MARKERS)]
             (lines[method],) = axis.plot(values, style, color=f"C{number % 10}", ms=4)
-        axis.set(title=title, xlabel="% of the source's tokens", ylabel="probability", ylim=(0, 1))
+        axis.set(title=title, xlabel="% of source tokens", ylabel="probability", ylim=(0, 1))
         axis.set_xticks(range(len(percents)), [str(percent) for percent in percents])
         axis.grid(True, alpha=0.2)
     figure.legend([lines[name] for name in names], names, loc="outside right center", frameon=False)

@@ -8,7 +8,7 @@ from seqattn.analysis.capture import Maps, place_of
 from seqattn.extras.report.arrays import packed
 from seqattn.extras.report.document_types import AttentionDocument
 
-NO_WEIGHTS = "this mechanism mixes without weights over keys"
+NO_WEIGHTS = "this mechanism has no weights over keys"
 
 
 def attention_documents(maps: Maps, most: int, row: int = 0) -> Iterator[AttentionDocument]:

@@ -103,11 +103,11 @@ class QuestionLook:
         notes = []
         if len(windows) > 1:
             notes.append(
-                f"read in {len(windows)} windows; weights are of the one where an answer is "
-                "likeliest"
+                f"read in {len(windows)} windows; showing weights of the one with the most likely "
+                "answer"
             )
         if len(shown.context) > self.tokens:
-            notes.append(f"maps of weights show the first {self.tokens} tokens of a side")
+            notes.append(f"attention maps show the first {self.tokens} tokens of each side")
         return notes
 
 

@@ -54,7 +54,7 @@ class Report(ScoredRun):
             raise UserError(f"the {self.split} split has no rows to show")
         began = time.perf_counter()
         sentences = []
-        with progress("looking into", "sentences") as tell:
+        with progress("analyzing", "sentences") as tell:
             each = zip(rows.sources, rows.references, rows.contexts, strict=True)
             for number, row in enumerate(each):
                 sentences.append(sentence_document(looks, number, *row))
@@ -75,17 +75,17 @@ class Report(ScoredRun):
         return path
 
     def _bundles(self) -> list[Bundle]:
-        found = [self.load(self.generation)]
+        bundles = [self.load(self.generation)]
         for name in self.bundles:
             other = load_bundle(name, self.device, trust=self.trust)
-            if other.output != found[0].output:
+            if other.output != bundles[0].output:
                 raise UserError(
-                    f"bundles must give {found[0].output} as {self.bundle} does, and {name} gives "
-                    f"{other.output}"
+                    f"bundles must have the same type of output: {self.bundle} gives "
+                    f"{bundles[0].output}, {name} gives {other.output}"
                 )
-            if Path(name).resolve() not in {one.path.resolve() for one in found}:
-                found.append(other)
-        return found
+            if Path(name).resolve() not in {one.path.resolve() for one in bundles}:
+                bundles.append(other)
+        return bundles
 
     def _run_document(
         self,
@@ -101,7 +101,7 @@ class Report(ScoredRun):
             for number in range(len(looks))
         ]
         return {
-            "title": " beside ".join(names),
+            "title": " and ".join(names),
             "split": self.split,
             "score": looks[0].score,
             "source_use": looks[0].measure,

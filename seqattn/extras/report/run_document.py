@@ -39,10 +39,10 @@ def bundle_document(
     if trained := training_of(rows):
         took, rate = trained
         facts["steps"] = f"{max(curve['steps'][-1] for curve in curves) + 1:,}"
-        facts["training"] = "" if took is None else f"{duration(took)} without validation, "
-        facts["training"] += f"{rate:,.0f} target tokens a second"
+        facts["training"] = "" if took is None else f"{duration(took)} excluding validation, "
+        facts["training"] += f"{rate:,.0f} target tokens per second"
     if seconds is not None:
-        facts["looking into these sentences"] = f"{seconds:,.1f} s"
+        facts["analysis of these sentences"] = f"{seconds:,.1f} s"
     return {
         "name": name,
         "kind": bundle.output,
@@ -55,7 +55,7 @@ def bundle_document(
 
 
 def _score(one: TextScore) -> ScoreDocument:
-    return {"name": f"{one.name} of these", "value": one.value, "signature": one.signature}
+    return {"name": f"{one.name} on this page", "value": one.value, "signature": one.signature}
 
 
 def saved_scores(scores: Mapping[str, Any]) -> list[ScoreDocument]:
@@ -71,8 +71,8 @@ def saved_scores(scores: Mapping[str, Any]) -> list[ScoreDocument]:
 def _vocabulary(bundle: Bundle) -> str:
     tokenizer = bundle.tokenizer
     if tokenizer.joint:
-        return f"{tokenizer.source_size:,} pieces for both sides"
-    return f"{tokenizer.source_size:,} and {tokenizer.target_size:,} pieces"
+        return f"{tokenizer.source_size:,} pieces, shared by both sides"
+    return f"{tokenizer.source_size:,} source and {tokenizer.target_size:,} target pieces"
 
 
 def flat(node: Any, key: str = "") -> dict[str, str]:

@@ -139,7 +139,7 @@ class TextLook:
     def _notes(self, windows: int, *lengths: int) -> list[str]:
         notes = []
         if windows > 1:
-            notes.append(f"read in {windows} windows; shown is the one whose output is the best")
+            notes.append(f"read in {windows} windows; showing the one with the best output")
         if max(lengths) > self.tokens:
-            notes.append(f"maps of weights show the first {self.tokens} tokens of a side")
+            notes.append(f"attention maps show the first {self.tokens} tokens of each side")
         return notes

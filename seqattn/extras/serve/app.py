@@ -42,10 +42,10 @@ from seqattn.extras.serve.service import FAILED, Service
 _STATUSES: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": about}
     for status, about in {
-        400: "no JSON, or a host that is not served",
-        408: "a request that does not come to its end",
-        413: "too much for a request",
-        422: "what does not fit, in one line",
+        400: "invalid JSON, or unknown host name",
+        408: "the request did not arrive in time",
+        413: "the request is too large",
+        422: "the request is invalid, with a one-line reason",
         503: "the queue is full; see Retry-After",
     }.items()
 }
@@ -84,7 +84,7 @@ def make_app(
     app = FastAPI(
         title="seqattn",
         version=seqattn.__version__,
-        summary="A trained encoder-decoder: outputs, answers, and where they come from",
+        summary="Outputs, answers and explanations of a trained encoder-decoder",
         lifespan=lifespan,
         docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
@@ -158,14 +158,14 @@ def worded(errors: Sequence[Any]) -> tuple[int, str]:
     closest = [error for error in errors if len(error["loc"]) == deepest]
     kind, place = closest[0]["type"], closest[0]["loc"]
     if kind == "json_invalid":
-        return 400, f"the body is not JSON: {closest[0]['ctx']['error']}"
+        return 400, f"the body is not valid JSON: {closest[0]['ctx']['error']}"
     if place == ("body",):
         return 422, "the body must be a JSON object, sent with Content-Type: application/json"
     key = _key_of(closest[0])
     if kind == "extra_forbidden":
-        return 422, f"there is no key {key}"
+        return 422, f"unknown key {key}"
     if any(error["type"] == "string_unicode" for error in closest):
-        return 422, f"{key} has half a surrogate pair; send Unicode"
+        return 422, f"{key} contains an unpaired surrogate; send valid Unicode"
     same = (error["msg"] for error in closest if _key_of(error) == key)
     reasons = dict.fromkeys(_SUBJECT.sub("", reason) for reason in same)
     return 422, f"{key} {' or '.join(reasons)}"

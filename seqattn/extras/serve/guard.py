@@ -84,7 +84,7 @@ class Guard:
         except ValueError:
             if name not in self.hosts:
                 raise HTTPException(
-                    400, f"this server does not go by {name!r}; start it with hosts=[{name}]"
+                    400, f"unknown host name {name!r}; start the server with hosts=[{name}]"
                 ) from None
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
@@ -116,9 +116,9 @@ class Guard:
                 return None
         except asyncio.TimeoutError:
             if not long:
-                line = f"the body of the request has not come within {seconds:g} seconds"
+                line = f"the request body did not arrive within {seconds:g} seconds"
                 raise HTTPException(408, line, close) from None
         if long:
-            line = f"a request may have {self.limits.body_bytes:,} bytes; split it"
+            line = f"a request may have at most {self.limits.body_bytes:,} bytes; split it"
             raise HTTPException(413, line, close)
         return bytes(body)

@@ -62,7 +62,7 @@ class Connection(H11Protocol):
         if self.cycle is not None and self.cycle.response_started != self.cycle.response_complete:
             self.transport.abort()  # a response cannot interrupt another one
         else:
-            self.refuse(400, f"no HTTP request with a head of at most {HEAD_BYTES:,} bytes")
+            self.refuse(400, f"not an HTTP request with a head of at most {HEAD_BYTES:,} bytes")
 
     def refuse(self, status: int, line: str) -> None:
         """Respond in place of the application, and close the connection."""
@@ -86,7 +86,7 @@ class Connection(H11Protocol):
     def _late(self) -> None:
         if self.conn.our_state is h11.IDLE:
             seconds = self.limits.read_seconds
-            self.refuse(408, f"the head of the request has not come within {seconds:g} seconds")
+            self.refuse(408, f"the request head did not arrive within {seconds:g} seconds")
         else:  # an answered request whose body does not end
             self.transport.abort()
 
@@ -111,7 +111,7 @@ def bound(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=1_024)
     except OSError as error:
         why = (error.strerror or str(error)).partition(" (while")[0]
-        raise UserError(f"host={host} port={port} cannot be had: {why}; choose another") from error
+        raise UserError(f"cannot bind host={host} port={port}: {why}; choose another") from error
 
 
 def address_of(bound_socket: socket.socket) -> str:

@@ -53,7 +53,7 @@ def intervened(
     for edit in edits if beams is not None else ():
         if not edit.reached:
             at = f"step {edit.request.step} of {edit.request.attention}"
-            raise UserError(f"intervene.weights: {at} was not reached; the output ended before it")
+            raise UserError(f"intervene.weights: {at} was not reached; the output is shorter")
 
 
 def _check_keys(model: nn.Module, request: Intervention, beams: int | None) -> None:
@@ -61,16 +61,14 @@ def _check_keys(model: nn.Module, request: Intervention, beams: int | None) -> N
     names = [name for name, _ in makers(model)]
     for edit in request.weights:
         if edit.attention not in names:
-            raise UserError(
-                f"no attention is called {edit.attention}; there are {', '.join(names)}"
-            )
+            raise UserError(f"unknown attention {edit.attention}; choose from {', '.join(names)}")
     if (beams or 1) == 1:
         return
     for pattern in (*request.without_keys, *(edit.attention for edit in request.weights)):
         for name in matching(pattern, names):
             if place_of(name)[0] == "decoder":
                 raise UserError(
-                    f"the keys of {name} stand apart with generation=greedy alone, not in a beam"
+                    f"beams share the keys of {name}; use generation=greedy to edit them"
                 )
 
 
@@ -99,13 +97,13 @@ class _WeightSet:
         past = self.request.step + 1
         is_own = self.beams is not None and place_of(self.request.attention)[0] == "decoder"
         if is_own and weights.shape[3] != past:
-            raise self._refusal(f"of {past} tokens it has kept {weights.shape[3]}")
+            raise self._refusal(f"it retains only {weights.shape[3]} of {past} tokens")
         if key >= weights.shape[3]:
             raise self._refusal(f"key must be from 0 to {weights.shape[3] - 1}, got {key}")
         if visible is not None:
             seen = visible.expand_as(weights)[:, heads, rows, key]
             if not bool(seen.any()):
-                raise self._refusal(f"step {self.request.step} may not look at key {key}")
+                raise self._refusal(f"step {self.request.step} cannot attend to key {key}")
         row = weights[:, heads, rows]  # (B, h, t, S)
         total = row.sum(dim=-1, keepdim=True)
         others = row.index_fill(-1, torch.tensor([key], device=row.device), 0.0)

@@ -22,7 +22,7 @@ class Translated(BaseModel):
     translatedText: str | list[str]
     alternatives: list[str] | list[list[str]] | None = None
     detectedLanguage: Any | None = Field(
-        default=None, description="the only source, for source=auto"
+        default=None, description="the source language, for source=auto"
     )
 
 
@@ -41,7 +41,7 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
     def pair() -> tuple[str, str]:
         if not languages:
             raise HTTPException(
-                404, "this server knows no languages; start it with languages=[en,de]"
+                404, "no languages are configured; start the server with languages=[en,de]"
             )
         return languages[0], languages[1]
 
@@ -120,7 +120,7 @@ _FIELDS = 1_000  # maximum fields of a form
 def _count(value: Any) -> int:
     if not re.fullmatch(r"\d{1,2}", str(value)):
         raise HTTPException(
-            400, f"alternatives must be a whole number up to 99, got {shown(value)}"
+            400, f"alternatives must be an integer from 0 to 99, got {shown(value)}"
         )
     return int(value)
 
@@ -133,12 +133,12 @@ async def _values(request: Request) -> dict[str, Any]:
         if kind == "application/json":
             values: Any = json.loads(body)
         elif kind == "multipart/form-data":
-            raise HTTPException(400, "send JSON, or a form as application/x-www-form-urlencoded")
+            raise HTTPException(400, "send JSON or application/x-www-form-urlencoded")
         else:
             values = _fields(body.decode())
         query = _fields(request.url.query)
     except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"the request cannot be read: {error}") from error
+        raise HTTPException(400, f"cannot parse the request: {error}") from error
     if not isinstance(values, dict):
         raise HTTPException(400, "the body must be an object with q, source and target")
     return {**query, **values}

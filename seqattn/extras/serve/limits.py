@@ -147,7 +147,9 @@ class Limits:
         """
         most = getattr(self, name)
         if count > most:
-            raise TooMuch(f"a request may have {most:,} {what or name}, got {count:,}; split it")
+            raise TooMuch(
+                f"a request may have at most {most:,} {what or name}, got {count:,}; split it"
+            )
 
     def check_shown(self, source: int, output: int = 0) -> None:
         """Compare the tokens of a text, and of its output, with `shown_tokens`.
@@ -156,8 +158,8 @@ class Limits:
             UserError: if they exceed it.
         """
         if source + output > self.shown_tokens:
-            what = "with its output " if output else ""
+            what = "the text and its output have" if output else "the text has"
             raise UserError(
-                f"attention is shown of at most {self.shown_tokens:,} tokens, the text "
-                f"{what}has {source + output:,}; shorten it"
+                f"attention is limited to {self.shown_tokens:,} tokens, but {what} "
+                f"{source + output:,}; shorten the text"
             )

@@ -113,7 +113,7 @@ class Looks:
         windows = texts.encode([source])[0]
         texts.limits.check_shown(max(map(len, windows)))
         if not windows[0]:
-            raise UserError("text must hold some words")
+            raise UserError("text contains no words")
         work = Alone(lambda left: _explained(texts, request, source, windows, left))
         return Task([work], lambda outcomes: outcomes[0])
 

@@ -20,14 +20,14 @@ class Metrics:
     def __init__(self, waiting: Callable[[], int] = lambda: 0) -> None:
         self.registry = registry = CollectorRegistry()
         self._requests = Counter(
-            "seqattn_requests", "Requests that have ended.", ["path", "status"], registry=registry
+            "seqattn_requests", "Completed requests.", ["path", "status"], registry=registry
         )
         self._errors = Counter(
-            "seqattn_errors", "Requests with a status from 400.", ["status"], registry=registry
+            "seqattn_errors", "Requests with status 400 or above.", ["status"], registry=registry
         )
         self._seconds = Histogram(
             "seqattn_request_seconds",
-            "From a request to its last byte.",
+            "Seconds from a request to the last byte of its response.",
             ["path"],
             registry=registry,
             buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
@@ -36,11 +36,11 @@ class Metrics:
         self._source, self._target = tokens.labels("source"), tokens.labels("target")
         self.batches = Histogram(
             "seqattn_batch_inputs",
-            "Inputs that were searched together.",
+            "Inputs per batch.",
             registry=registry,
             buckets=(1, 2, 4, 8, 16, 32, 64, 128),
         )
-        queue = Gauge("seqattn_queue_length", "Inputs that wait.", registry=registry)
+        queue = Gauge("seqattn_queue_length", "Waiting inputs.", registry=registry)
         queue.set_function(waiting)
 
     def request(self, path: str, status: int, seconds: float) -> None:

@@ -95,7 +95,7 @@ class ModelThread:
             wanted = (job for job in self._waiting if not job.done.cancelled())
             self._waiting = deque(wanted)  # cancelled jobs do not fill the queue
             if self._closed or len(self._waiting) + len(jobs) > self._limits.queue:
-                why = "is stopping" if self._closed else "has too much to do"
+                why = "is stopping" if self._closed else "is overloaded"
                 line = f"the server {why}; try again in a second"
                 raise HTTPException(503, line, {"Retry-After": "1"})
             self._waiting.extend(jobs)

@@ -87,8 +87,8 @@ class Results:
             self._shown += (source + output) ** 2
         if self._shown > most**2:
             raise UserError(
-                f"the attention of all outputs of a request is as much as that of {most:,} tokens "
-                "at most; ask for fewer outputs"
+                "all attention maps of a request together may be at most as large as those of "
+                f"{most:,} tokens; request fewer outputs"
             )
 
     def _look(self, output: Output, source: list[int], target: list[int]) -> None:
@@ -118,8 +118,8 @@ def check_prefix(one: Input, best: Hypothesis) -> None:
     """
     if best.ids[: len(one.prefix)] != one.prefix and one.size:
         raise UserError(
-            f"prefix has {len(one.prefix)} tokens, the output of input {one.place + 1} at most "
-            f"{len(best.ids)}; give generation a larger limit.extra"
+            f"prefix has {len(one.prefix)} tokens, but the output of input {one.place + 1} is "
+            f"limited to {len(best.ids)}; increase generation.limit.extra"
         )
 
 

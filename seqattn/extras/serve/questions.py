@@ -26,7 +26,7 @@ from seqattn.generation.span_search import Answered, SpanWindows
 if TYPE_CHECKING:
     from seqattn.extras.serve.texts import Texts
 
-WRITES_NOTHING = "this bundle answers by spans and writes nothing; ask /v1/answer"
+WRITES_NOTHING = "this bundle extracts spans and does not generate text; use /v1/answer"
 
 
 def source_of(request: ExplainRequest | SentenceRequest, asks: bool) -> str:
@@ -36,7 +36,7 @@ def source_of(request: ExplainRequest | SentenceRequest, asks: bool) -> str:
         UserError: if a context is missing or unexpected.
     """
     if asks != (request.context is not None):
-        raise UserError("a question needs its context" if asks else "this bundle takes no context")
+        raise UserError("missing required key: context" if asks else "this bundle takes no context")
     return (
         request.text if request.context is None else question_source(request.text, request.context)
     )
@@ -54,7 +54,7 @@ def pairs_of(request: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
     if isinstance(contexts, str):
         contexts = [contexts] * len(questions)
     if len(contexts) != len(questions):
-        raise UserError(f"context must be a text or one for each of {len(questions)} questions")
+        raise UserError(f"context must be one text, or one for each of {len(questions)} questions")
     limits.check("inputs", len(questions), "questions")
     return list(zip(questions, contexts, strict=True))
 
@@ -102,9 +102,9 @@ class Spans:
             UserError: if the request has settings of text models.
         """
         if request.prefix is not None:
-            raise UserError("this bundle answers by spans and writes nothing; leave prefix out")
+            raise UserError("this bundle extracts spans and does not generate text; remove prefix")
         if request.intervene is not None and request.intervene.weights:
-            raise UserError("intervene.weights takes bundles that write; this one answers by spans")
+            raise UserError("intervene.weights requires a bundle that generates text; remove it")
         question = AnswerRequest.model_construct(
             question=request.text, context=request.context, generation=request.generation, n_best=1
         )

@@ -40,32 +40,31 @@ class SearchSettings(settings_of("Settings", _KINDS)):  # type: ignore[misc]
 
     name: Name | None = Field(default=None, description=f"one of {', '.join(_SEARCHES)}")
     no_repeat_ngram: Annotated[int, Field(ge=1, le=100)] | None = Field(
-        default=None, description="no so many tokens in a row twice"
+        default=None, description="n-grams of this size may not repeat"
     )
 
 
 class WeightEdit(Request):
     """One attention weight to set; the others of its row are rescaled proportionally."""
 
-    attention: Name = Field(description="a name of the model's attentions", examples=[CROSS])
-    head: Position | None = Field(default=None, description="null for all")
+    attention: Name = Field(description="name of one attention", examples=[CROSS])
+    head: Position | None = Field(default=None, description="null for all heads")
     step: Position = Field(
-        description="the target token that is predicted, of an encoder's attention the token that "
-        "looks; from 0"
+        description="predicted target token, or query token in an encoder's attention, from 0"
     )
-    key: Position = Field(description="the token that is looked at, from 0")
+    key: Position = Field(description="key token, from 0")
     weight: Annotated[float, Field(ge=0, le=1)]
 
 
 class Intervention(Request):
-    """Changes inside the model during the request. A name is an attention's, or a pattern such as
-    `decoder.*`; the parts apply in the order in which they are listed here."""
+    """Changes inside the model during the request. Names are those of attentions, or patterns such
+    as `decoder.*`; the edits apply in the order listed here."""
 
     gates: ByName[Gate] = Field(
-        default={}, description="a factor for each head", examples=[{CROSS: [1, 0, 1, 1]}]
+        default={}, description="factor for each head", examples=[{CROSS: [1, 0, 1, 1]}]
     )
-    uniform: Named = Field(default=[], description="the same weight on every key")
-    permuted: Named = Field(default=[], description="weights in another order, drawn by seed")
+    uniform: Named = Field(default=[], description="equal weights on all keys")
+    permuted: Named = Field(default=[], description="random permutation of the weights, by seed")
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     without_heads: ByName[Annotated[int, Field(ge=-ITEMS, le=ITEMS)]] = Field(default={})
     without_keys: ByName[Position] = Field(default={})
@@ -78,14 +77,14 @@ class GenerateRequest(Request):
     inputs: str | Strings = Field(examples=[SENTENCE])
     generation: Name | SearchSettings | None = Field(default=None, examples=[{"beam_size": 2}])
     n_best: Annotated[int, Field(ge=1, le=100)] = Field(
-        default=1, description="different outputs, at most"
+        default=1, description="maximum number of different outputs"
     )
     prefix: Filled | Strings | None = Field(
-        default=None, description="how every output begins, or one for each input; whole words"
+        default=None, description="beginning of every output, or one for each input; whole words"
     )
     parts: list[Part] = Field(default=["scores"], alias="return", max_length=NAMES, fail_fast=True)
     attention_as: Literal["lists", "uint16"] = Field(
-        default="lists", description="uint16: base64 of 16-bit whole numbers, little-endian"
+        default="lists", description="uint16: base64 of 16-bit integers, little-endian"
     )
     intervene: Intervention | None = None
     stream: bool = Field(default=False, description="server-sent events: token or best, then done")
@@ -108,10 +107,10 @@ class AnswerRequest(Request):
 class SentenceRequest(Request):
     """Text, or question with its context, to analyse."""
 
-    text: Filled = Field(examples=[SENTENCE], description="or the question")
+    text: Filled = Field(examples=[SENTENCE], description="text or question")
     context: Filled | None = None
     generation: Name | SearchSettings | None = None
-    prefix: Filled | None = Field(default=None, description="how the output begins; whole words")
+    prefix: Filled | None = Field(default=None, description="beginning of the output; whole words")
     intervene: Intervention | None = None
     stream: bool = Field(default=False, description="server-sent events: token or best, then done")
 
@@ -119,7 +118,7 @@ class SentenceRequest(Request):
 class ExplainRequest(Request):
     """Output to explain, by default the model's own."""
 
-    text: Filled = Field(examples=[SENTENCE], description="or the question, with its context")
+    text: Filled = Field(examples=[SENTENCE], description="text, or question about the context")
     context: Text | None = None
     output: Text | None = Field(default=None, description="null for the model's own")
     method: Name = Field(examples=["attention"])
@@ -134,7 +133,7 @@ class Alignment(BaseModel):
 
 
 class Packed(BaseModel):
-    """Numbers of a shape, low + step * n for the unsigned 16-bit n of `data` in base64."""
+    """Array of numbers low + step * n, for the unsigned 16-bit integers n of `data` in base64."""
 
     shape: list[int]
     low: float
@@ -158,8 +157,8 @@ class Output(BaseModel):
     tokens: list[str] | None = None
     source_tokens: list[str] | None = Field(
         default=None,
-        description="of the part of the input of which it was made, which alignment and attention "
-        "are of, where it was read in several",
+        description="tokens of the window that gave this output, to which alignment and attention "
+        "refer; only for inputs of several windows",
     )
     alignment: Alignment | None = None
     attention: Maps | None = None
@@ -170,10 +169,10 @@ class Generated(BaseModel):
 
     outputs: list[Output]
     tokens: list[str] | None = Field(
-        default=None, description="of the input, of several parts of the first"
+        default=None, description="tokens of the input, or of its first window"
     )
     windows: int | None = Field(
-        default=None, description="parts in which it was read, where several"
+        default=None, description="number of windows of the input, if several"
     )
 
 
@@ -184,7 +183,7 @@ class GenerateResponse(BaseModel):
 
 
 class Answer(BaseModel):
-    """Answer; `start` and `end` are its characters in the context, if it is a part of it."""
+    """Answer; `start` and `end` are its character offsets, if it is a span of the context."""
 
     text: str
     start: int | None = None
@@ -197,7 +196,7 @@ class Answers(BaseModel):
     """Answers to one question, best first."""
 
     answers: list[Answer]
-    no_answer: float | None = Field(default=None, description="the probability that there is none")
+    no_answer: float | None = Field(default=None, description="probability of no answer")
 
 
 class AnswerResponse(BaseModel):
@@ -207,7 +206,7 @@ class AnswerResponse(BaseModel):
 
 
 class ExplainResponse(BaseModel):
-    """Contributions of each token read to each token of the output.
+    """Contribution of each input token to each output token.
 
     Row t explains the prediction of output token t: `source` (T, S), `prefix` (T, T) with the begin
     mark in column 0, and `rest` (T) the remainder.
@@ -222,8 +221,8 @@ class ExplainResponse(BaseModel):
     rest: list[float]
     windows: int | None = Field(
         default=None,
-        description="parts of the text, of which this is the one of which the output was made; of "
-        "an output that was given the first",
+        description="number of windows of the text, if several; explained is the one that gave the "
+        "output, or the first one for a requested output",
     )
 
 

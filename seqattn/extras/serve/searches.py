@@ -33,7 +33,7 @@ def search_for(bundle: Bundle, request: str | SearchSettings | None, n_best: int
     search = bundle.search(name, **settings).giving(n_best)
     if not isinstance(search, Search):
         if ngram is not None:
-            raise UserError("this search has no no_repeat_ngram; leave it out")
+            raise UserError("this search does not support no_repeat_ngram; remove it")
         return search
     if ngram is not None:
         search = replace(search, processors=[*listed(search.processors), NoRepeatNgram(ngram)])
@@ -57,8 +57,8 @@ def check_target(search: Search, sizes: Sequence[int], longest: int | None, most
     count = search.beams * int(lengths.sum())
     if count > most:
         raise TooMuch(
-            f"the hypotheses of a request may have {most:,} tokens, these {count:,}; split it, or "
-            "ask for fewer or shorter ones"
+            f"the hypotheses of a request may have at most {most:,} tokens, got up to {count:,}; "
+            "split it, or request fewer or shorter hypotheses"
         )
 
 
@@ -106,7 +106,7 @@ def prefix_ids(bundle: Bundle, prefix: str) -> tuple[int, ...]:
     """
     ids = tuple(bundle.tokenizer.encode_target([prefix])[0][:-1])
     if UNK in ids:
-        raise UserError(f"prefix {prefix!r} holds what the target's vocabulary cannot spell")
+        raise UserError(f"prefix {prefix!r} contains text that the target vocabulary lacks")
     return ids
 
 

@@ -39,9 +39,9 @@ class Serving(BundleRun):
     def __post_init__(self) -> None:
         if len(self.languages) not in (0, 2):
             came = ", ".join(self.languages)
-            raise UserError(f"languages must be the source's and the target's, got [{came}]")
+            raise UserError(f"languages must be a source and a target language, got [{came}]")
         if self.ensemble:
-            raise UserError("serve takes one bundle; leave ensemble out")
+            raise UserError("serve does not support ensembles; remove ensemble")
 
     def run(self) -> None:
         """Serve requests until stopped.
@@ -57,12 +57,12 @@ class Serving(BundleRun):
             if error.name not in ("fastapi", "starlette", "uvicorn", "prometheus_client"):
                 raise
             raise UserError(
-                f"serve needs {error.name}: pip install -e .[serve], in the checkout"
+                f"serve requires {error.name}; run pip install -e .[serve] in the checkout"
             ) from error
 
         with bound(self.host, self.port) as on:
             service = Service(self.load(), self.limits)
             app = make_app(service, (*self.hosts, self.host), self.cors, self.languages)
-            message = f"serving {self.bundle} on {address_of(on)} (Ctrl-C ends)"
+            message = f"serving {self.bundle} on {address_of(on)} (press Ctrl-C to stop)"
             print(message, file=sys.stderr, flush=True)
             serve(app, on, self.limits)

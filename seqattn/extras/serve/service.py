@@ -23,7 +23,7 @@ from seqattn.extras.serve.questions import Spans
 from seqattn.extras.serve.searches import Event, Tell
 from seqattn.extras.serve.texts import Texts
 
-FAILED = "the server has failed; its own output says where"
+FAILED = "internal server error; see the output of the server"
 """Response to errors that the client cannot fix."""
 READERS: Mapping[str, Any] = {"text": Texts, "spans": Spans}
 """Request reader for each output type of bundles."""
@@ -53,7 +53,7 @@ class Service:
             UserError: if the bundle is of the other kind.
         """
         if self.asks != asks:
-            kind = "questions; ask /v1/answer" if self.asks else "texts; ask /v1/generate"
+            kind = "questions; use /v1/answer" if self.asks else "texts; use /v1/generate"
             raise UserError(f"this bundle takes {kind}")
         return self.reader.writer()
 
@@ -82,7 +82,7 @@ class Service:
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                raise HTTPException(499, "the client has gone")
+                raise HTTPException(499, "the client disconnected")
             return response(await work)
         finally:
             gone.cancel()
@@ -101,7 +101,7 @@ class Service:
 
         def tell(event: Event) -> None:
             if events.qsize() >= _BEHIND:
-                raise UserError(f"the stream ends: {_BEHIND:,} events have not been read")
+                raise UserError(f"stream closed: the client has not read {_BEHIND:,} events")
             put(event)
 
         jobs, response = await run_in_threadpool(make, tell)

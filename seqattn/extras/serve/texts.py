@@ -159,14 +159,14 @@ class Texts:
         longest = self.bundle.model.max_target_length
         check_target(search, sizes, longest, self.limits.target_tokens)
         if request.intervene is not None and any(len(one.windows) > 1 for one in inputs):
-            raise UserError("intervene takes texts that are read in one part; shorten them")
+            raise UserError("intervene supports only texts that fit in one window; shorten them")
         if request.intervene is not None or request.looks:
             for one in inputs:
                 self.limits.check_shown(len(one.longest))
         if request.stream and search.beams > 1 and not hasattr(search, "beam_size"):
             if hasattr(search, "samples"):
-                raise UserError("generation=mbr says nothing until all is drawn; leave stream out")
-            raise UserError("stream gives one sample; leave n_best out")
+                raise UserError("generation=mbr does not support streaming; remove stream")
+            raise UserError("stream supports a single sample; remove n_best")
 
     def encode(self, texts: Sequence[str]) -> list[list[list[int]]]:
         """Encode the windows of each text, within the limits of a request and of the model.
@@ -180,7 +180,7 @@ class Texts:
             length = max(map(len, windows))
             if longest is not None and length > longest:
                 raise UserError(
-                    f"input {number} has {length} tokens and this model reads at most {longest}; "
+                    f"input {number} has {length} tokens, but this model reads at most {longest}; "
                     "shorten it"
                 )
         return read
@@ -193,7 +193,7 @@ class Texts:
         """
         line, *others = self.bundle.lines([source]).lines
         if others:
-            raise UserError("this model reads one line and the text has several; send one")
+            raise UserError("this model reads one line, but the text has several; send one line")
         return line
 
     def _prefixes(self, prefix: str | list[str] | None, count: int) -> list[tuple[int, ...]]:
@@ -201,7 +201,7 @@ class Texts:
             return []
         each = [prefix] * count if isinstance(prefix, str) else prefix
         if len(each) != count:
-            raise UserError(f"prefix must be a text or one for each of {count} inputs")
+            raise UserError(f"prefix must be one text, or one for each of {count} inputs")
         return [prefix_ids(self.bundle, one) for one in each]
 
     def search(
@@ -231,6 +231,6 @@ def _check_lines(request: GenerateRequest, lines: TextLines) -> None:
     keys += [f"return={part}" for part in request.parts if part != "scores"]
     if keys:
         raise UserError(
-            f"this model reads one line and a text has several; leave out {', '.join(keys)}, or "
-            "send each line as a text"
+            f"this model reads one line, but a text has several; remove {', '.join(keys)}, or send "
+            "each line as a separate text"
         )

@@ -72,7 +72,7 @@ def test_the_report_has_the_rows_that_are_printed(explained, trained):
             pytest.approx(row["comprehensiveness"], abs=5e-4),
         ]
     assert methods["rows"][1][5] is None
-    replaced = tables["Scores of test with other weights of attention"]
+    replaced = tables["Scores on test with replaced attention weights"]
     parts = {name: values for name, *values in replaced["rows"]}
     assert parts["cross"][0] == round(found["replaced"]["uniform"]["cross"]["log-probability"], 2)
     for table in (methods, replaced):
@@ -149,7 +149,7 @@ def test_sentences_with_an_empty_side_or_too_long_a_one_are_left_out(trained, mo
     monkeypatch.setattr(bundle.model, "max_source_length", longest)
     assert explained.sample().rows == [0]
     monkeypatch.setattr(bundle.model, "max_source_length", 1)
-    with pytest.raises(UserError, match="it can explain no sentence"):
+    with pytest.raises(UserError, match="it cannot explain any sentence"):
         explained.sample()
 
 
@@ -160,13 +160,13 @@ def test_one_sentence_is_read_by_every_method(capfd, trained, tmp_path):
     (found,) = json.loads((tmp_path / "out" / "explanations.json").read_text())["bundles"].values()
     assert set(found["methods"]) <= set(METHODS)
     slow = ["flow", "integrated_gradients"]
-    assert f"left out, for they take seconds a sentence: {', '.join(slow)}; to have them" in out
+    assert f"skipped, because they take seconds per sentence: {', '.join(slow)}; to include" in out
     for name, one in found["methods"].items():
         assert f"\n{name} ({METHODS[name].cites})\n" in out
         assert len(one["source"]) == len(one["rest"]) == len(found["output"])
         assert len(one["source"][0]) == len(found["source"])
     assert set(METHODS) - set(found["methods"]) - set(slow) == {
-        line.partition(" ")[0] for line in out.splitlines() if " cannot be had: " in line
+        line.partition(" ")[0] for line in out.splitlines() if " is not available: " in line
     }
 
 
@@ -202,9 +202,9 @@ def test_alignments_that_do_not_fit_the_split_are_refused_with_their_line(
 
 def test_a_bundle_is_named_once_and_a_target_needs_its_text(capfd, trained):
     told = refusal(capfd, "explain", f"bundles=[{trained}/model,{trained}/./model]")
-    assert told == "bundles must name each bundle once"
+    assert told == "bundles contains a bundle twice; list each bundle once"
     told = refusal(capfd, "explain", f"bundle={trained}/model", "target=ein Hund")
-    assert told == "target is the output of one text: add text=..., or leave target out"
+    assert told == "target requires text; add text=... or remove target"
 
 
 def test_a_bundle_that_answers_by_spans_is_refused(capfd, answering):

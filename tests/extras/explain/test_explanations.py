@@ -78,7 +78,7 @@ def test_neither_batch_nor_padding_on_a_side_changes_an_explanation(make, method
     monkeypatch.setattr(METHODS["integrated_gradients"], "pieces", 1)
     model = make()
     if METHODS[method].why_not(model):
-        with pytest.raises(UserError, match=f"method={method} cannot be had: "):
+        with pytest.raises(UserError, match=f"method={method} is not available: "):
             explain(model, padded(SOURCES), padded(TARGETS), method)
         return
     alone = [
@@ -149,5 +149,5 @@ def test_random_weights_destroy_the_map_and_a_little_noise_does_not(method):
 
 
 def test_a_name_that_no_method_has_is_refused_with_the_choices():
-    with pytest.raises(UserError, match="there is no method lime; the choices are: attention, "):
+    with pytest.raises(UserError, match="unknown method lime; choose from attention, "):
         explain(make_transformer(), torch.tensor([[3]]), torch.tensor([[3]]), "lime")

@@ -82,9 +82,9 @@ def test_a_slot_without_weights_is_named_by_those_that_need_them(method, name):
         assert reason is None
         return
     kernel = {"linformer": "LinformerKernel", "xca": "XCAKernel"}[name]
-    words = f"no weights over keys are known of encoder.layers.0.self_attention ({kernel}), "
+    words = f"no weights over keys are available for encoder.layers.0.self_attention ({kernel}), "
     assert reason == words + f"encoder.layers.1.self_attention ({kernel})"
-    with pytest.raises(UserError, match=f"method={method} cannot be had: no weights over keys"):
+    with pytest.raises(UserError, match=f"method={method} is not available: no weights over keys"):
         alone(model, SOURCES[0], TARGETS[0], method)
 
 
@@ -101,5 +101,5 @@ def test_flow_says_that_it_needs_scipy(monkeypatch):
     model = make_transformer(heads(4, 2))
     with pytest.raises(UserError) as refused:
         alone(model, SOURCES[0], TARGETS[0], "flow")
-    needs = "it needs scipy: pip install -e .[explain], in the checkout"
-    assert str(refused.value) == f"method=flow cannot be had: {needs}"
+    needs = "it requires scipy (run pip install -e .[explain] in the checkout)"
+    assert str(refused.value) == f"method=flow is not available: {needs}"

@@ -167,11 +167,13 @@ def test_what_is_not_known_has_a_reason_and_is_drawn_as_such():
     assert (found.slot, found.layer, len(found.heads)) == ("encoder", 1, 4)
     assert {(head.role, head.figures) for head in found.heads} == {("unknown", None)}
     assert found.heads[1].importance == float(importance[name][1])
-    assert found.reasons == ["XCAKernel has no weights over keys, so importance alone is known"]
+    assert found.reasons == ["XCAKernel has no weights over keys; only importance is shown"]
     recurrent = make_recurrent("luong_general")
     ((alignment, figures),) = head_figures(recurrent, PAIRS).items()
     other = attention_heads(recurrent, alignment, figures, None)
-    assert other.reasons == ["its one alignment is no head that could be taken out: no importance"]
+    assert other.reasons == [
+        "it has one alignment and no heads to remove; importance is not defined"
+    ]
     assert other.plain()["heads"][0]["importance"] is None
     drawn = head_map({name: found, alignment: other}, "heads")
     assert [axes.get_title() for axes in drawn.axes] == ["encoder", alignment]

@@ -34,9 +34,9 @@ def test_heads_are_told_drawn_and_taken_out(capfd, trained, tmp_path):
     runs = [curve["by_importance"], *curve["at_random"]]
     assert len(runs) == 4
     assert {(run[0], run[-1]) for run in runs} == {(runs[0][0], runs[0][-1])}
-    assert "BLEU by heads taken out" in out
+    assert "BLEU by number of heads removed" in out
     tables = {table["title"]: table for table in run_tables(trained)}
-    ablation, heads = tables["BLEU by heads taken out"], tables["Heads on val"]
+    ablation, heads = tables["BLEU by number of heads removed"], tables["Heads on val"]
     assert ablation["rows"][0] == ["least important first", *(round(x, 2) for x in runs[0])]
     numbers = dict(zip(heads["columns"], zip(*heads["rows"], strict=True), strict=True))
     assert list(zip(numbers["attention"], numbers["head"], strict=True)) == [
@@ -66,7 +66,7 @@ def test_heads_of_a_model_without_attention_are_refused(capfd, trained, corpus, 
     untrained(tmp_path / "none", known.tokenizer, configuration("rnn", attention="none"))
     given = (f"bundle={tmp_path}/none", *data_of(corpus), f"output={tmp_path}/heads")
     text = refusal(capfd, "heads", *given)
-    assert text.endswith("has no attention; heads takes a model that has some")
+    assert text.endswith("has no attention; use a model with attention")
 
 
 def test_labels_are_probed_layer_by_layer(capfd, trained, corpus, tmp_path):

@@ -115,8 +115,8 @@ def test_of_a_recurrent_model_it_is_the_distance_of_features_without_an_annotati
 
 def test_a_model_whose_layers_move_no_values_is_refused_in_words():
     model = make_transformer(load_variant("xca"))
-    words = "encoder.layers.0.self_attention gives no token the values of others"
+    words = "encoder.layers.0.self_attention does not mix values of different tokens"
     assert ZEROING.why_not(model) == words
-    with pytest.raises(UserError, match=f"method=value_zeroing cannot be had: {words}"):
+    with pytest.raises(UserError, match=f"method=value_zeroing is not available: {words}"):
         explain(model, SOURCE, TARGET, "value_zeroing")
     assert ZEROING.why_not(make_recurrent("none")) == "this recurrent model has no attention"

@@ -103,7 +103,7 @@ def test_long_sides_are_cut_and_said_to_be(homes):
     path = report(homes / "mha" / "model", homes / "cut.html", tokens=4, sentences=1).run()
     look = documents(path)[1][0]["looks"][0]
     assert all(max(one["weights"]["shape"][1:]) <= 4 for one in look["attentions"])
-    assert look["notes"] == ["maps of weights show the first 4 tokens of a side"]
+    assert look["notes"] == ["attention maps show the first 4 tokens of each side"]
     assert len(look["source"]) > 4
 
 
@@ -166,7 +166,7 @@ def test_source_use_is_the_sources_share_of_a_token_the_mean_over_the_output():
     ("settings", "text"),
     [
         ({"output": "report.txt"}, "output must be a file such as report.html, got report.txt"),
-        ({"methods": ["alto"]}, "there is no method alto; the choices are:"),
+        ({"methods": ["alto"]}, "unknown method alto; choose from"),
         ({"bundles": ["nowhere"]}, "bundle nowhere does not exist"),
         ({"data": Pairs(0)}, "the val split has no rows to show"),
         ({"generation": SpanSearch()}, "this bundle outputs text; use generation=greedy|beam"),
@@ -182,5 +182,5 @@ def test_what_cannot_be_reported_is_refused_before_work(homes, tmp_path, setting
 
 def test_bundles_of_texts_and_of_spans_are_not_compared(homes, tmp_path):
     others = [str(homes / "spans" / "model")]
-    with pytest.raises(UserError, match="bundles must give text as"):
+    with pytest.raises(UserError, match="bundles must have the same type of output"):
         report(homes / "mha" / "model", tmp_path / "r.html", bundles=others).run()

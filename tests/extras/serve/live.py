@@ -16,7 +16,7 @@ def served(bundle, *words):
     try:
         told = process.stderr.readline()
         address = re.fullmatch(
-            rf"serving {bundle} on http://127.0.0.1:(\d+) \(Ctrl-C ends\)\n", told
+            rf"serving {bundle} on http://127.0.0.1:(\d+) \(press Ctrl-C to stop\)\n", told
         )
         assert address, told + process.stderr.read()
         yield process, int(address[1])

@@ -91,7 +91,7 @@ def answer(port, *parts):
 @pytest.mark.parametrize("head", [b"", b"G", GET[:-2] % b"/"])
 def test_a_head_that_does_not_come_ends_the_connection(hasty, head):
     statuses, body = answer(hasty, head)
-    line = f"the head of the request has not come within {SECONDS} seconds"
+    line = f"the request head did not arrive within {SECONDS} seconds"
     assert (statuses, json.loads(body)) == ([408], {"error": line})
 
 
@@ -105,7 +105,7 @@ def test_a_head_that_does_not_come_ends_the_connection(hasty, head):
 )
 def test_a_body_that_does_not_come_ends_the_connection(hasty, begun):
     statuses, body = answer(hasty, POST + begun)
-    line = f"the body of the request has not come within {SECONDS} seconds"
+    line = f"the request body did not arrive within {SECONDS} seconds"
     assert (statuses[-1], json.loads(body)) == (408, {"error": line})
 
 
@@ -122,7 +122,7 @@ def test_a_body_that_does_not_come_ends_the_connection(hasty, begun):
 )
 def test_what_is_no_http_is_told_so_in_json(port, sent):
     statuses, body = answer(port, sent)
-    line = "no HTTP request with a head of at most 65,536 bytes"
+    line = "not an HTTP request with a head of at most 65,536 bytes"
     assert (statuses, json.loads(body)) == ([400], {"error": line})
 
 
@@ -134,7 +134,7 @@ def test_a_body_that_is_too_long_is_told_so_when_all_of_it_was_sent(port, chunke
     else:
         sent = b"Content-Length: %d\r\n\r\n%s" % (BIG, body)
     statuses, told = answer(port, POST, sent)
-    line = {"error": "a request may have 1,000 bytes; split it"}
+    line = {"error": "a request may have at most 1,000 bytes; split it"}
     assert (statuses, json.loads(told)) == ([413], line)
 
 

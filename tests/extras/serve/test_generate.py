@@ -226,8 +226,8 @@ def test_a_weight_of_a_recurrent_decoder_is_set_too(recurrent):
         ({"gates": {OWN: [1]}}, f"{OWN} has 4 heads, got gates for 1"),
         ({"without_heads": {OWN: [4]}}, "heads must be between 0 and 3, got [4]"),
         ({"weights": [[CROSS, None, 50, 0]]}, f"intervene.weights: step 50 of {CROSS} was not re"),
-        ({"weights": [[OWN, None, 1, 3]]}, f"the keys of {OWN} stand apart with generation=greedy"),
-        ({"without_keys": {"dec*": [0]}}, f"the keys of {OWN} stand apart with generation=greedy"),
+        ({"weights": [[OWN, None, 1, 3]]}, f"beams share the keys of {OWN}; use generation=greedy"),
+        ({"without_keys": {"dec*": [0]}}, f"beams share the keys of {OWN}; use generation=greedy"),
         ({"weights": [["dec*", None, 1, 3]]}, "unknown attention dec*; choose from encoder."),
         (
             {"weights": [[CROSS, 4, 1, 0]]},
@@ -259,19 +259,19 @@ def test_an_intervention_that_cannot_be_is_refused_in_words(client, intervention
         ({"inputs": TEXT, "generation": {"Seed": 2}}, "unknown key generation.Seed"),
         ({"inputs": TEXT, "generation": {"limit": {"str": 2}}}, "unknown key generation.li"),
         ({"inputs": TEXT, "n_best": 0, "input": TEXT}, "n_best should be greater than or equa"),
-        ({"inputs": TEXT, "stream": True, "generation": "mbr"}, "generation=mbr says nothing unt"),
+        ({"inputs": TEXT, "stream": True, "generation": "mbr"}, "generation=mbr does not support s"),
         ({"inputs": TEXT, "generation": {"_target_": "os.abort"}}, "unknown key generation._t"),
         ({"inputs": TEXT, "generation": {"beam_size": 0}}, "generation.beam_size should be greate"),
         ({"inputs": TEXT, "generation": {"name": "greedy", "seed": 1}}, "unknown key generati"),
         ({"inputs": TEXT, "generation": {"name": "sampling", "top_p": 2}}, "generation.top_p sho"),
         ({"inputs": TEXT, "generation": "greedy", "n_best": 2}, "this search returns one "),
         ({"inputs": TEXT, "n_best": 9}, "n_best must be from 1 to generation.beam_size (5), got"),
-        ({"inputs": TEXT, "prefix": ["a", "the"]}, "prefix must be a text or one for each of 1 in"),
-        ({"inputs": TEXT, "prefix": "☃"}, "prefix '☃' holds what the target's vocabulary cannot"),
+        ({"inputs": TEXT, "prefix": ["a", "the"]}, "prefix must be one text, or one for each of 1"),
+        ({"inputs": TEXT, "prefix": "☃"}, "prefix '☃' contains text that the target vocabulary"),
         ({"inputs": TEXT, "return": ["all"]}, "return.0 should be 'scores', 'tokens', 'alignment'"),
         ({"inputs": TEXT, "generation": {"limit": {"extra": 0, "ratio": 0}}, "prefix": "the tree"},
          "prefix has "),
-        ({"inputs": TEXT, "stream": True, "n_best": 2, "generation": "sampling"}, "stream give"),
+        ({"inputs": TEXT, "stream": True, "n_best": 2, "generation": "sampling"}, "stream supp"),
     ],
 )  # fmt: skip
 def test_a_request_that_cannot_be_is_refused_in_words(client, keys, line):
@@ -281,10 +281,14 @@ def test_a_request_that_cannot_be_is_refused_in_words(client, keys, line):
 @pytest.mark.parametrize(
     ("body", "status", "line"),
     [
-        (b'{"inputs": "a', 400, "the body is not JSON: Unterminated string"),
+        (b'{"inputs": "a', 400, "the body is not valid JSON: Unterminated string"),
         (b"\xff", 400, "There was an error parsing the body"),
         (b'{"inputs": "\\ud800"}', 422, "text 1 is not valid Unicode: unpaired"),
-        (b'{"inputs": "a", "generation": "\\ud800"}', 422, "generation has half a surrogate pair;"),
+        (
+            b'{"inputs": "a", "generation": "\\ud800"}',
+            422,
+            "generation contains an unpaired surrogate",
+        ),
         (b"3", 422, "the body must be a JSON object, sent with Content-Type: application/json"),
         (b"[" * 100_000, 400, "There was an error parsing the body"),
     ],
@@ -299,12 +303,12 @@ def test_a_body_that_is_none_is_refused_in_words(client, body, status, line):
 def test_too_much_at_once_is_refused_in_words(bundle):
     with client_of(bundle, SMALL) as client:
         many = refusal(client, status=413, inputs=[TEXT] * 9)
-        assert many == "a request may have 8 inputs, got 9; split it"
+        assert many == "a request may have at most 8 inputs, got 9; split it"
         long = refusal(client, status=413, inputs=[TEXT * 5] * 4)
-        assert long.startswith("a request may have 60 tokens, got ")
+        assert long.startswith("a request may have at most 60 tokens, got ")
         response = client.post("/v1/generate", content=b" " * 4_001)
         assert (response.status_code, response.json()["error"]) == (
-            413, "a request may have 4,000 bytes; split it",
+            413, "a request may have at most 4,000 bytes; split it",
         )  # fmt: skip
         chunks = client.post("/v1/generate", content=iter([b" " * 3_000] * 2))
         assert chunks.status_code == 413
@@ -315,7 +319,7 @@ def test_a_model_that_reads_no_more_says_of_which_input(bundle, monkeypatch):
     with client_of(bundle) as client:
         line = refusal(client, inputs=["a", "the tree " * 9])
     assert line.startswith("input 2 has ")
-    assert line.endswith("and this model reads at most 12; shorten it")
+    assert line.endswith(", but this model reads at most 12; shorten it")
 
 
 def test_a_text_in_windows_says_so_and_takes_no_intervention(bundle):
@@ -333,7 +337,7 @@ def test_a_text_in_windows_says_so_and_takes_no_intervention(bundle):
             TEXT, limit=LengthLimit(0.0, 6), workers=1
         )
         line = refusal(client, inputs=TEXT, intervene={"uniform": ["*"]})
-    assert line == "intervene takes texts that are read in one part; shorten them"
+    assert line == "intervene supports only texts that fit in one window; shorten them"
 
 
 def test_what_is_shown_of_a_text_in_windows_is_of_the_one_of_which_the_output_was_made(bundle):
@@ -372,12 +376,15 @@ def test_what_is_shown_of_a_text_in_windows_is_of_the_one_of_which_the_output_wa
 def test_attention_of_a_long_text_or_output_is_refused(bundle, path, keys):
     size = len(bundle.encode([TEXT])[0][0])
     name = "inputs" if path == "/v1/generate" else "text"
-    for most, what, longer in ((size - 1, "text has", False), (size, "text with its output", True)):
+    for most, what, longer in (
+        (size - 1, "text has", False),
+        (size, "text and its output have", True),
+    ):
         if longer and "intervene" in keys:
             continue  # whose output may be as long as the search lets it
         with client_of(bundle, Limits(shown_tokens=most)) as client:
             line = refusal(client, path, **{name: TEXT}, **keys)
-            assert line.startswith(f"attention is shown of at most {most} tokens, the {what}")
+            assert line.startswith(f"attention is limited to {most} tokens, but the {what}")
             assert ask(client, inputs=TEXT)
 
 
@@ -386,4 +393,4 @@ def test_a_stream_says_that_an_output_is_too_long_to_be_shown(bundle):
     with client_of(bundle, Limits(shown_tokens=size)) as client:
         response = client.post("/v1/sentence", json={"text": TEXT, "stream": True})
     assert "event: error" in response.text
-    assert "the text with its output has" in response.text
+    assert "the text and its output have" in response.text

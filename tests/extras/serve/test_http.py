@@ -28,7 +28,7 @@ def test_only_addresses_and_names_of_its_own_are_answered(named, host, status):
     assert response.status_code == status
     if status == 400:
         name = host.partition(":")[0]
-        line = f"this server does not go by {name!r}; start it with hosts=[{name}]"
+        line = f"unknown host name {name!r}; start the server with hosts=[{name}]"
         assert response.json() == {"error": line}
 
 
@@ -101,7 +101,7 @@ def test_a_fault_of_ours_is_no_traceback(client, bundle, monkeypatch):
 
     monkeypatch.setattr(bundle.model, "encode", broken)
     response = client.post("/v1/generate", json={"inputs": TEXT})
-    line = "the server has failed; its own output says where"
+    line = "internal server error; see the output of the server"
     assert (response.status_code, response.json()) == (500, {"error": line})
     response = client.post("/v1/generate", json={"inputs": TEXT, "stream": True})
     assert response.text == f'event: error\ndata: {{"error": "{line}"}}\n\n'
@@ -155,10 +155,10 @@ def test_libretranslates_clients_get_as_many_alternatives_as_the_search_has(
         ({"source": "fr"}, "source must be en or auto, got 'fr'"),
         ({"target": "en"}, "target must be de, got 'en'"),
         ({"format": "html"}, "format must be text, got 'html'"),
-        ({"alternatives": "x"}, "alternatives must be a whole number up to 99, got 'x'"),
+        ({"alternatives": "x"}, "alternatives must be an integer from 0 to 99, got 'x'"),
         (
             {"alternatives": "9" * 5_000},
-            f"alternatives must be a whole number up to 99, got '{NINES}",
+            f"alternatives must be an integer from 0 to 99, got '{NINES}",
         ),
     ],
 )
@@ -170,11 +170,11 @@ def test_what_libretranslate_would_take_and_this_does_not_is_said(client, change
 
 def test_bodies_that_are_no_form_and_servers_without_languages_say_so(client, bundle):
     sent = client.post("/translate", files={"q": b"x"})
-    assert sent.json()["error"].startswith("send JSON, or a form as application/x-www-form-url")
+    assert sent.json()["error"].startswith("send JSON or application/x-www-form-url")
     kind = {"Content-Type": "application/json"}
     for body, line in (
-        (b"{", "the request cannot be read: "),
-        (b"[" * 100_000, "the request cannot be read: "),
+        (b"{", "cannot parse the request: "),
+        (b"[" * 100_000, "cannot parse the request: "),
         (b"[]", "the body must be an object "),
     ):
         response = client.post("/translate", content=body, headers=kind)
@@ -182,4 +182,4 @@ def test_bodies_that_are_no_form_and_servers_without_languages_say_so(client, bu
     with client_of(bundle) as other:
         for response in (other.get("/languages"), other.post("/translate", json=FORM)):
             assert response.status_code == 404
-            assert response.json()["error"].endswith("start it with languages=[en,de]")
+            assert response.json()["error"].endswith("start the server with languages=[en,de]")

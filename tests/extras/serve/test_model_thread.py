@@ -98,7 +98,7 @@ def test_a_full_queue_takes_all_of_a_request_or_nothing(thread, search):
     with pytest.raises(HTTPException) as refused:
         thread.submit([Shared("a", str(n), 1) for n in range(3)])
     assert (refused.value.status_code, refused.value.headers) == (503, {"Retry-After": "1"})
-    assert refused.value.detail == "the server has too much to do; try again in a second"
+    assert refused.value.detail == "the server is overloaded; try again in a second"
     assert len(thread) == 4
 
 

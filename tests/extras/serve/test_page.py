@@ -149,7 +149,7 @@ SET = {"weights": [{"attention": "question_attention", "step": 0, "key": 0, "wei
         ({"text": TEXT, "generation": "spans"}, "generation must be one for text"),
         ({"text": TEXT, "prefix": "a " * 40, "generation": {"limit": {"extra": 1, "ratio": 0}}},
          "prefix has "),
-        ({"text": TEXT * 30}, "a request may have 60 tokens, got"),
+        ({"text": TEXT * 30}, "a request may have at most 60 tokens"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_said_in_one_line(small, keys, line):
@@ -166,9 +166,9 @@ def small(bundle):
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"text": "who"}, "a question needs its context"),
-        ({**QUESTION, "prefix": "a"}, "this bundle answers by spans and writes nothing; leave"),
-        ({**QUESTION, "intervene": SET}, "intervene.weights takes bundles that write; this one"),
+        ({"text": "who"}, "missing required key: context"),
+        ({**QUESTION, "prefix": "a"}, "this bundle extracts spans and does not generate"),
+        ({**QUESTION, "intervene": SET}, "intervene.weights requires a bundle that generates"),
     ],
 )
 def test_what_does_not_fit_spans_is_said_in_one_line(spans, keys, line):

@@ -19,12 +19,12 @@ def test_a_port_that_is_taken_is_said_before_the_bundle_is_read():
         with pytest.raises(UserError) as refused:
             Serving(bundle="nowhere", port=port).run()
     assert str(refused.value) == (
-        f"host=127.0.0.1 port={port} cannot be had: Address already in use; choose another"
+        f"cannot bind host=127.0.0.1 port={port}: Address already in use; choose another"
     )
 
 
 def test_an_address_that_is_not_of_this_machine_is_said():
-    with pytest.raises(UserError, match=r"host=no\.such\.invalid port=8000 cannot be had: "):
+    with pytest.raises(UserError, match=r"cannot bind host=no\.such\.invalid port=8000: "):
         bound("no.such.invalid", 8_000)
 
 
@@ -46,7 +46,10 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UserError) as refused:
         Serving(bundle="nowhere").run()
-    assert str(refused.value) == f"serve needs {missing}: pip install -e .[serve], in the checkout"
+    assert (
+        str(refused.value)
+        == f"serve requires {missing}; run pip install -e .[serve] in the checkout"
+    )
 
 
 WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "heads": "mqa"}
@@ -54,7 +57,7 @@ WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "head
 
 @pytest.mark.parametrize("run", [Serving, partial(Conversion, **WORK)])
 def test_an_ensemble_that_would_be_ignored_is_refused(run):
-    with pytest.raises(UserError, match="takes one bundle; leave ensemble out"):
+    with pytest.raises(UserError, match="does not support ensembles; remove ensemble"):
         run(bundle="one", ensemble=["other"])
 
 

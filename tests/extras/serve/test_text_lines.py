@@ -6,7 +6,7 @@ from seqattn.extras.serve.limits import Limits
 from tests.extras.serve.conftest import TEXT, ask, client_of, outputs, refusal
 
 TWO = f"\n\n{TEXT}\r\n \ntwo birds\n"
-ONE = "this model reads one line and the text has several; send one"
+ONE = "this model reads one line, but the text has several; send one line"
 ALONE = [TEXT, "two birds"]
 
 
@@ -52,8 +52,8 @@ def test_libretranslates_clients_get_their_lines_back(client, bundle):
 )
 def test_what_is_asked_of_one_line_is_refused_for_several(client, keys, named):
     assert refusal(client, inputs=["a dog", TWO], **keys) == (
-        f"this model reads one line and a text has several; leave out {named}, or send each line "
-        "as a text"
+        f"this model reads one line, but a text has several; remove {named}, or send each line as "
+        "a separate text"
     )
     ask(client, inputs=f"\n{TEXT}", **{key: keys[key] for key in keys if key != "stream"})
 
@@ -70,4 +70,4 @@ def test_lines_are_as_many_as_the_queue_holds(bundle):
     with client_of(bundle, Limits(queue=3)) as client:
         assert ask(client, inputs="a dog\n" * 3)
         line = refusal(client, status=413, inputs="a dog\n" * 4)
-    assert line == "a request may have 3 lines, got 4; split it"
+    assert line == "a request may have at most 3 lines, got 4; split it"

@@ -31,7 +31,7 @@ def known_methods(names: Sequence[str]) -> list[str]:
     """Return names of `METHODS` unchanged; raise UserError if one is unknown."""
     for name in names:
         if name not in METHODS:
-            raise UserError(f"there is no method {name}; the choices are: {', '.join(METHODS)}")
+            raise UserError(f"unknown method {name}; choose from {', '.join(METHODS)}")
     return list(names)
 
 
@@ -50,5 +50,5 @@ def explain(model: Seq2SeqModel, source: Tensor, target: Tensor, method: str) ->
     known_methods([method])
     reason = METHODS[method].why_not(model)
     if reason is not None:
-        raise UserError(f"method={method} cannot be had: {reason}")
+        raise UserError(f"method={method} is not available: {reason}")
     return METHODS[method].explain(model, source, target)

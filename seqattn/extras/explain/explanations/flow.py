@@ -31,7 +31,7 @@ class Flow(Rollout):
 
     def why_not(self, model: Seq2SeqModel) -> str | None:
         if find_spec("scipy") is None:
-            return "it needs scipy: pip install -e .[explain], in the checkout"
+            return "it requires scipy (run pip install -e .[explain] in the checkout)"
         return super().why_not(model)
 
     @torch.no_grad()

@@ -115,9 +115,9 @@ def why_no_cross(model: Seq2SeqModel) -> str | None:
         return None if model.has_weights else "this recurrent model has no attention"
     if not isinstance(model, Transformer):
         kind = type(model).__name__
-        return f"its layers are known of Transformers and recurrent models, got a {kind}"
+        return f"it supports Transformers and recurrent models, got {kind}"
     if not model.decoder.layers:
-        return "a decoder without layers has no attention"
+        return "the decoder has no layers and therefore no attention"
     return _without_weights(model, "cross_attention")
 
 
@@ -125,8 +125,8 @@ def why_no_layers(model: Seq2SeqModel) -> str | None:
     """Return why weights cannot be followed through all layers; None if they can."""
     if isinstance(model, Recurrent):
         return (
-            "the states of a recurrent model mix the tokens that they read, so no weights tell "
-            "which of them went where"
+            "the states of a recurrent model mix the tokens that they have read, so attention "
+            "weights cannot be traced to single tokens"
         )
     return why_no_cross(model) or _without_weights(model, "self_attention")
 
@@ -137,7 +137,7 @@ def _without_weights(model: nn.Module, slot: str) -> str | None:
         for name, module in model.named_modules()
         if name.endswith(f".{slot}") and not can_open(module)
     ]
-    return f"no weights over keys are known of {', '.join(lacking)}" if lacking else None
+    return f"no weights over keys are available for {', '.join(lacking)}" if lacking else None
 
 
 def shared_out(target_ids: Tensor, source: Tensor, prefix: Tensor | None = None) -> Explanation:

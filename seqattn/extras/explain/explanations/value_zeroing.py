@@ -49,9 +49,9 @@ class ValueZeroing(Method):
             return why_no_cross(model)
         for name, part in model.named_modules():
             if name.endswith("self_attention") and not isinstance(part, Attention):
-                return f"{name} is no attention, and has no values"
+                return f"{name} is not an attention and has no values"
             if isinstance(part, Kernel) and not part.mixes_values:
-                return f"{name.removesuffix('.kernel')} gives no token the values of others"
+                return f"{name.removesuffix('.kernel')} does not mix values of different tokens"
         return None
 
     @torch.no_grad()

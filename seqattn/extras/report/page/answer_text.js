@@ -11,7 +11,7 @@ export function answerText(look, context) {
     if (ends[place] <= begin) return;
     parts.push(context.slice(at, begin));
     const [first, last, inside] = [start[place], end[place], within[place]];
-    const told = `starts ${rounded(first)}, ends ${rounded(last)}, within ${rounded(inside)}`;
+    const told = `start ${rounded(first)}, end ${rounded(last)}, inside ${rounded(inside)}`;
     parts.push(element("span", {
       class: "context-token",
       title: told,
@@ -21,7 +21,7 @@ export function answerText(look, context) {
     at = ends[place];
   });
   parts.push(context.slice(at));
-  const key = element("p", { class: "legend" }, element("span", { class: "key start" }, "starts"), element("span", { class: "key end" }, "ends"), " darker: likelier within an answer");
+  const key = element("p", { class: "legend" }, element("span", { class: "key start" }, "answer start"), element("span", { class: "key end" }, "answer end"), " darker: more likely inside an answer");
   return element("div", {}, element("p", { class: "context" }, parts), key);
 }
 

@@ -11,7 +11,7 @@ export async function streamed(path, content, signal, told) {
   let waiting = "";
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) throw new Error("the server stopped in the middle");
+    if (done) throw new Error("the server closed the stream before its end");
     const parts = (waiting + value).split("\n\n");
     waiting = parts.pop();
     for (const [name, data] of parts.map(eventOf)) {
@@ -33,7 +33,7 @@ async function sent(path, content, signal) {
   try {
     answer = await fetch(path, { ...(content ? post : {}), signal });
   } catch (error) {
-    throw error.name === "AbortError" ? error : new Error("the server does not answer; is it still running?");
+    throw error.name === "AbortError" ? error : new Error("the server does not respond; check that it is still running");
   }
   if (!answer.ok) throw new Error((await answer.json()).error);
   return answer;

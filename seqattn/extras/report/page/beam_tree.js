@@ -7,7 +7,7 @@ const [WIDTH, HEIGHT] = [86, 22];
 
 /** Draw the candidates of a search; pruned ones only if `pruned` is true. */
 export function beamTree(nodes, pruned = false) {
-  if (!nodes.length) return element("p", { class: "note" }, "this search keeps no tree; generation=beam does");
+  if (!nodes.length) return element("p", { class: "note" }, "this search has no tree; use generation=beam");
   const places = new Map();
   const taken = [];
   nodes.forEach((node, number) => {

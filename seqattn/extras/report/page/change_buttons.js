@@ -42,8 +42,8 @@ export function weightField(look, view, row, column, isGreedy) {
   if (!found || view.slot === "question") return "";
   const cell = `${view.rowLabels[row]} ← ${view.columnLabels[column]}`;
   const refused = (line) => element("p", { class: "note reason", role: "status" }, line);
-  if (view.slot === "decoder" && column > row) return refused(`${cell}: what comes later is not there to be looked at`);
-  if (!isGreedy) return refused("one weight is set in a greedy search: choose greedy and send again");
+  if (view.slot === "decoder" && column > row) return refused(`${cell}: later tokens cannot be attended to`);
+  if (!isGreedy) return refused("setting a weight requires greedy search; choose greedy and send again");
   const head = selection.head === "mean" ? null : Math.min(selection.head, found.weights.shape[0] - 1);
   const field = element("input", { type: "number", min: 0, max: 1, step: "any", required: "", value: rounded(view.values[row * view.columns + column]), "aria-label": `weight of ${cell}` });
   const set = (event) => {
@@ -52,5 +52,5 @@ export function weightField(look, view, row, column, isGreedy) {
   };
   return element("form", { class: "weight-field", submit: set },
     element("label", {}, `${cell}, ${head === null ? "all heads" : `head ${head + 1}`}: `, field), " ", element("button", {}, "set"),
-    element("p", { class: "note" }, "the others of the row share what is left in their proportions"));
+    element("p", { class: "note" }, "the other weights of the row are rescaled proportionally"));
 }

@@ -19,7 +19,7 @@ export function controlsOf(looks) {
     slot: picker("slot", slots.map((slot) => [slot, SLOTS[slot]]), (slot) => choose({ slot })),
     layer: picker("layer", range(layers, "layer"), (layer) => choose({ layer: Number(layer) })),
     head: picker("head", [["mean", "mean of heads"], ...range(heads, "head")], (head) => choose({ head: head === "mean" ? head : Number(head) })),
-    side: picker("from", [["source", "source → output"], ["prefix", "output before → output"]], (side) => choose({ side })),
+    side: picker("from", [["source", "source → output"], ["prefix", "output so far → output"]], (side) => choose({ side })),
   };
 
   function settle() {
@@ -32,7 +32,7 @@ export function controlsOf(looks) {
 
   settle();
   const end = onChoice(settle);
-  return { node: element("div", { class: "controls", role: "toolbar", "aria-label": "what to look at" }, Object.values(fields).map((field) => field.node)), end };
+  return { node: element("div", { class: "controls", role: "toolbar", "aria-label": "view" }, Object.values(fields).map((field) => field.node)), end };
 }
 
 function picker(title, options, changed) {

@@ -18,7 +18,7 @@ export function curveCharts(bundles) {
       charts.get(name).push({ ...curve, split, layer, title, colour: MARKS[number % MARKS.length] });
     }
   });
-  if (!charts.size) return element("p", { class: "note" }, "the run's measurements are not beside the bundle");
+  if (!charts.size) return element("p", { class: "note" }, "no training measurements next to the bundle");
   const rank = ([, lines]) => Math.min(...lines.map((line) => SPLITS.indexOf(line.split)));
   const sorted = [...charts].sort((a, b) => rank(a) - rank(b));
   return element("div", { class: "charts" }, sorted.map(([name, lines]) => chart(name, lines)));

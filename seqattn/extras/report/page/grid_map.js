@@ -12,10 +12,10 @@ export function gridMap(view, pointed, picked = null) {
   const canvas = element("canvas", {
     tabindex: 0,
     role: "img",
-    "aria-label": `map of ${view.title}: ${view.rows} rows of what was predicted, ${view.columns} columns; arrow keys read it${picked ? ", Enter chooses" : ""}`,
+    "aria-label": `map of ${view.title}: ${view.rows} rows, ${view.columns} columns; use arrow keys to read cells${picked ? ", Enter to choose one" : ""}`,
   });
   paint(canvas, view);
-  const readout = element("output", { class: "readout", "aria-live": "polite" }, `full colour is ${rounded(largest(view.values))}; point at a cell, or use arrow keys`);
+  const readout = element("output", { class: "readout", "aria-live": "polite" }, `full colour: ${rounded(largest(view.values))}; point at a cell or use arrow keys`);
   const cursor = element("span", { class: "cursor", hidden: "" });
   const at = { row: 0, column: 0 };
 

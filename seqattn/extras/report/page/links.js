@@ -104,7 +104,7 @@ export function linksOf(view, told) {
   }
 
   const column = (name, title) => element("div", { class: "tokens", role: "group", "aria-label": title }, sides[name]);
-  const node = element("div", { class: isLong ? "links long" : "links", keydown: walked, pointerleave: () => told(null, null) }, column("read", "what was read"), lines, column("said", "what was predicted"));
+  const node = element("div", { class: isLong ? "links long" : "links", keydown: walked, pointerleave: () => told(null, null) }, column("read", "input tokens"), lines, column("said", "predicted tokens"));
   point(null, []);
   return { node, point, describe: (row) => described(view, row) };
 }

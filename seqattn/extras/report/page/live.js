@@ -24,7 +24,7 @@ async function start() {
     const own = new AbortController();
     running = own;
     form.busy(true);
-    form.tell("asking…");
+    form.tell("sending…");
     try {
       const request = form.request();
       const key = JSON.stringify(request);
@@ -56,7 +56,7 @@ async function start() {
     arriving.replaceChildren();
     return streamed("v1/sentence", request, signal, (name, data) => {
       arriving.textContent = data.text;
-      form.tell(request.intervene ? "the changed model writes…" : "the model writes…");
+      form.tell(request.intervene ? "generating with the changed model…" : "generating…");
     });
   }
 

@@ -27,27 +27,27 @@ export class LiveForm {
     this.sendButton = element("button", { id: "live-send" }, "send");
     this.stopButton = element("button", { id: "live-stop", type: "button", click: stop, disabled: "" }, "stop");
     this.status = element("p", { id: "live-status", class: "note", role: "status" });
-    this.list = element("ul", { class: "changes", "aria-label": "changes in force" });
+    this.list = element("ul", { class: "changes", "aria-label": "active changes" });
     const submit = (event) => {
       event.preventDefault();
       send();
     };
-    this.node = element("form", { class: "live-form", "aria-label": "ask the model", submit }, this.fields());
+    this.node = element("form", { class: "live-form", "aria-label": "model input", submit }, this.fields());
     this.settle();
     this.showChanges();
   }
 
   fields() {
     const field = (title, node) => element("div", { class: "field" }, element("label", { for: node.id }, title), node);
-    const writing = this.writes ? [field("search", this.search), this.sizeField, field("begins with", this.prefix)] : [];
+    const writing = this.writes ? [field("search", this.search), this.sizeField, field("output begins with", this.prefix)] : [];
     return [
       field(this.live.asks ? "question" : "text", this.text),
       this.context ? field("context", this.context) : [],
       writing,
       element("div", { class: "buttons" }, this.sendButton, this.stopButton),
       this.status,
-      element("section", { "aria-label": "what is changed in the model" }, element("h4", {}, "changes"), this.list),
-      element("p", { class: "note" }, "for programs: ", element("a", { href: "openapi.json" }, "openapi.json")),
+      element("section", { "aria-label": "changes to the model" }, element("h4", {}, "changes"), this.list),
+      element("p", { class: "note" }, "API: ", element("a", { href: "openapi.json" }, "openapi.json")),
     ];
   }
 
@@ -56,7 +56,7 @@ export class LiveForm {
     const [, title, min, max] = SIZES[this.search.value] ?? [];
     this.sizeField.hidden = !title;
     this.sizeLabel.textContent = title ?? "";
-    Object.assign(this.size, { min: min ?? "", max: max ?? "", placeholder: "as trained", value: "" });
+    Object.assign(this.size, { min: min ?? "", max: max ?? "", placeholder: "default", value: "" });
   }
 
   get isGreedy() {
@@ -77,7 +77,7 @@ export class LiveForm {
   /** List the active changes. */
   showChanges() {
     const items = changesNow().map((change) => element("li", {}, `${worded(change)} `, element("button", { type: "button", "aria-label": `remove: ${worded(change)}`, click: () => remove(change) }, "remove")));
-    this.list.replaceChildren(...(items.length ? items : [element("li", { class: "note" }, "none: choose a head or a cell of a map")]));
+    this.list.replaceChildren(...(items.length ? items : [element("li", { class: "note" }, "none; choose a head or a cell of a map")]));
   }
 
   /** Show the status; screen readers announce errors at once. */

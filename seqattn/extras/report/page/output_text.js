@@ -15,16 +15,16 @@ export function outputText(look, other) {
     const space = piece.startsWith("▁") && place ? " " : "";
     return [space, element("span", { class: classes || null, title: chance, style: tint }, label(piece, place).replace(/^·/, ""))];
   });
-  return element("p", { class: pointer ? "output pointer" : "output" }, spans.length ? spans : "(nothing)");
+  return element("p", { class: pointer ? "output pointer" : "output" }, spans.length ? spans : "(empty)");
 }
 
 /** Explain the marks of an output; null without marks. */
 export function outputLegend(look, other) {
   const { coverage, density, pointer } = look.copied;
   const parts = [];
-  if (coverage) parts.push([element("span", { class: "copied" }, "in the source"), ` ${Math.round(100 * coverage)} % of words, density ${rounded(density, 2)}`]);
-  if (pointer) parts.push([element("span", { class: "pointer-key" }, "tinted"), " by the probability of copying"]);
-  if (other && other.output !== look.output) parts.push([element("span", { class: "differs" }, "not said by the other")]);
+  if (coverage) parts.push([element("span", { class: "copied" }, "in the source"), `: ${Math.round(100 * coverage)} % of words, density ${rounded(density, 2)}`]);
+  if (pointer) parts.push([element("span", { class: "pointer-key" }, "tinted"), ": probability of copying"]);
+  if (other && other.output !== look.output) parts.push([element("span", { class: "differs" }, "not in the other output")]);
   if (!parts.length) return null;
   return element("p", { class: "legend" }, parts.map((part, place) => [place ? "; " : "", part]));
 }

@@ -50,7 +50,7 @@ export class Panel {
       this.fill(part("links and map", element("p", { class: "note reason" }, view.reason)), this.maps());
       return;
     }
-    const told = element("output", { class: "readout", "aria-live": "polite" }, "point at a word, or walk with arrow keys");
+    const told = element("output", { class: "readout", "aria-live": "polite" }, "point at a word or use arrow keys");
     const point = (side, place) => {
       const words = side && this.wordsOf(side, view);
       this.links.point(side, side ? [place] : []);
@@ -108,11 +108,11 @@ export class Panel {
     const explanation = look.explanations.find((one) => one.method === this.run.source_use);
     const hypotheses = look.hypotheses.map((one) => [one.text, one.score, one.log_probability]);
     const tree = element("div", {}, beamTree(look.beam));
-    const all = element("label", { class: "legend" }, element("input", { type: "checkbox", change: (event) => tree.replaceChildren(beamTree(look.beam, event.target.checked)) }), " pruned candidates, too");
+    const all = element("label", { class: "legend" }, element("input", { type: "checkbox", change: (event) => tree.replaceChildren(beamTree(look.beam, event.target.checked)) }), " show pruned candidates");
     return element("div", { class: "parts" },
-      part("source against what was said", sharesOf(look, explanation)),
+      part("shares of source and output so far", sharesOf(look, explanation)),
       part("beam", look.beam.length ? all : null, tree),
-      part("n best", tableOf({ title: "hypotheses, best first", columns: ["output", "score", "log-probability"], rows: hypotheses })));
+      part("n-best", tableOf({ title: "hypotheses, best first", columns: ["output", "score", "log-probability"], rows: hypotheses })));
   }
 }
 

@@ -5,13 +5,13 @@ import { element, rounded } from "./dom.js";
 /** Sort orders of the list: name of each, and the number to sort by, ascending. */
 function orders(run) {
   const found = {
-    number: ["as they come", (_, number) => number],
+    number: ["original order", (_, number) => number],
     score: [`${run.score}, lowest first`, (one) => least(one.scores)],
     use: ["source use, lowest first", (one) => least(one.source_use)],
     long: ["longest first", (one) => -one.length],
     short: ["shortest first", (one) => one.length],
   };
-  if (run.bundles.length > 1) found.apart = ["bundles furthest apart", (one) => -spread(one.scores)];
+  if (run.bundles.length > 1) found.apart = ["largest difference first", (one) => -spread(one.scores)];
   if (!run.source_use) delete found.use;
   return found;
 }
@@ -69,7 +69,7 @@ export function sentenceList(run, opened) {
     }
   }
 
-  const controls = element("div", { class: "list-controls" }, element("label", {}, "sort ", sort), element("label", {}, "with ", filter), count);
+  const controls = element("div", { class: "list-controls" }, element("label", {}, "sort ", sort), element("label", {}, "filter ", filter), count);
   queueMicrotask(refill);
   return { node: element("section", { class: "browser", "aria-label": "choose a sentence" }, controls, list), select };
 }

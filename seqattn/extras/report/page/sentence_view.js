@@ -30,7 +30,7 @@ export function showSentence(run, sentence, place, tools = []) {
   };
   compare();
   ends = [controls.end, onChoice(redraw)];
-  const references = sentence.references.map((text) => element("p", {}, element("b", {}, sentence.context === null ? "reference " : "right "), text));
+  const references = sentence.references.map((text) => element("p", {}, element("b", {}, sentence.context === null ? "reference " : "correct answer "), text));
   const head = element("header", { class: "sentence" }, element("h2", { class: sentence.text.length > 160 ? "long" : null }, sentence.text), references);
   place.replaceChildren(head, controls.node, element("div", { class: "panels" }, panels.map((panel) => panel.node)), apart);
   return redraw;
@@ -40,7 +40,7 @@ export function showSentence(run, sentence, place, tools = []) {
 function difference(bundles, [first, second, ...more]) {
   if (!second || more.length || first.reason || second.reason || !alike(first, second)) return [];
   const values = first.values.map((value, place) => value - second.values[place]);
-  const view = { ...first, values, title: `${bundles[0].name} less ${bundles[1].name}` };
+  const view = { ...first, values, title: `${bundles[0].name} minus ${bundles[1].name}` };
   if (!largest(values)) return [element("p", { class: "note" }, `the maps of ${bundles[0].name} and ${bundles[1].name} are equal here`)];
   const note = element("p", { class: "note" }, `blue or bright: more in ${bundles[0].name}; orange: more in ${bundles[1].name}`);
   return [element("section", { class: "panel part" }, element("h4", {}, `difference: ${view.title}`), note, gridMap(view, () => {}))];

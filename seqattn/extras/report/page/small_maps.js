@@ -19,7 +19,7 @@ export function rolesOf(bundle) {
 /** Draw all maps of the selected slot; heads are crossed out if `isOff(attention, head)`. */
 export function smallMaps(look, roles, isOff = () => false) {
   const layers = look.attentions.filter((one) => one.slot === selection.slot);
-  if (!layers.length) return element("p", { class: "note" }, "nothing in this slot");
+  if (!layers.length) return element("p", { class: "note" }, "no attention in this slot");
   return element("div", { class: "small-maps scroll" }, layers.map((attention) => layerRow(attention, roles, isOff)));
 }
 

@@ -7,7 +7,7 @@ import { labels } from "./pieces.js";
 export const SLOTS = {
   cross: "source → output",
   encoder: "source → source",
-  decoder: "output before → output",
+  decoder: "output so far → output",
   question: "question → context",
 };
 
@@ -37,7 +37,7 @@ export function viewOf(look, selection) {
 
 function weightsView(look, selection) {
   const attention = attentionOf(look, selection);
-  if (!attention) return { reason: `there is no attention ${SLOTS[selection.slot] ?? ""} here` };
+  if (!attention) return { reason: `no attention ${SLOTS[selection.slot] ?? ""}` };
   if (!attention.weights) return { reason: attention.reason };
   const found = headMatrix(attention.weights, selection.head);
   const heads = attention.weights.shape[0];
@@ -47,7 +47,7 @@ function weightsView(look, selection) {
 
 function methodView(look, selection) {
   const found = look.explanations?.find((one) => one.method === selection.by);
-  if (!found) return { reason: `there are no contributions by ${selection.by} here` };
+  if (!found) return { reason: `no contributions by ${selection.by}` };
   if (!found.source) return { reason: found.reason };
   const slot = selection.side === "prefix" ? "decoder" : "cross";
   return sided(look, slot, matrix(found[selection.side]), `${found.method} (${found.cites})`);
