@@ -84,7 +84,7 @@ class ExplainedBundle:
             )
         ]
         if not rows:
-            raise UserError(f"{self.name} cannot explain any sentence; all are empty or too long")
+            raise UserError(f"{self.name} cannot explain any sentence: all are empty or too long")
         return Sample(rows, [Pair(sources[row][0], targets[row]) for row in rows])
 
     def judged(self, names: Sequence[str], sample: Sample, seed: int) -> dict[str, Any]:

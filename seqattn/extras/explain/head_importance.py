@@ -39,7 +39,7 @@ def pruned_by_importance(run: ScoredRun, bundle: Bundle, count: int) -> TextBund
     texts = run.read_texts(bundle)
     pairs = pairs_of(bundle, texts.sources, texts.targets)
     if not pairs:
-        raise UserError(f"the {run.split} split has no pairs to rank heads with; use another split")
+        raise UserError(f"the {run.split} split has no pairs to rank heads on; choose another")
     print(f"ranking heads on {len(pairs):,} pairs of {run.split}", file=sys.stderr)
     retained = units.least_important(by_attention(head_importance(bundle.model, pairs)))
     return pruned(bundle, retained)

@@ -68,7 +68,7 @@ class HeadAnalysis(ScoredRun):
         texts = self.read_texts(bundle).first(self.sentences)
         pairs = pairs_of(bundle, texts.sources, texts.targets)
         if not pairs:
-            raise UserError(f"the {self.split} split has no pairs to analyze")
+            raise UserError(f"the {self.split} split has no pairs to analyze; choose another")
         importance = by_attention(head_importance(bundle.model, pairs))
         figures = head_figures(bundle.model, pairs)
         if not (importance or figures):

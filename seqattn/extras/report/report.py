@@ -51,7 +51,7 @@ class Report(ScoredRun):
         rows = self.read_rows(bundles[0]).first(self.sentences)
         count = len(rows.sources)
         if not count:
-            raise UserError(f"the {self.split} split has no rows to show")
+            raise UserError(f"the {self.split} split has no rows to show; choose another")
         began = time.perf_counter()
         sentences = []
         with progress("analyzing", "sentences") as tell:

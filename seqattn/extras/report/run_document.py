@@ -42,7 +42,7 @@ def bundle_document(
         facts["training"] = "" if took is None else f"{duration(took)} excluding validation, "
         facts["training"] += f"{rate:,.0f} target tokens per second"
     if seconds is not None:
-        facts["analysis of these sentences"] = f"{seconds:,.1f} s"
+        facts["time to analyze these sentences"] = f"{seconds:,.1f} s"
     return {
         "name": name,
         "kind": bundle.output,

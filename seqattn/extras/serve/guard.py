@@ -119,6 +119,6 @@ class Guard:
                 line = f"the request body did not arrive within {seconds:g} seconds"
                 raise HTTPException(408, line, close) from None
         if long:
-            line = f"a request may have at most {self.limits.body_bytes:,} bytes; split it"
+            line = f"a request body may have at most {self.limits.body_bytes:,} bytes; split it"
             raise HTTPException(413, line, close)
         return bytes(body)

@@ -62,7 +62,7 @@ class Connection(H11Protocol):
         if self.cycle is not None and self.cycle.response_started != self.cycle.response_complete:
             self.transport.abort()  # a response cannot interrupt another one
         else:
-            self.refuse(400, f"not an HTTP request with a head of at most {HEAD_BYTES:,} bytes")
+            self.refuse(400, f"invalid HTTP, or a request head of more than {HEAD_BYTES:,} bytes")
 
     def refuse(self, status: int, line: str) -> None:
         """Respond in place of the application, and close the connection."""

@@ -53,7 +53,7 @@ def intervened(
     for edit in edits if beams is not None else ():
         if not edit.reached:
             at = f"step {edit.request.step} of {edit.request.attention}"
-            raise UserError(f"intervene.weights: {at} was not reached; the output is shorter")
+            raise UserError(f"intervene.weights: {at} was not reached: the output ended earlier")
 
 
 def _check_keys(model: nn.Module, request: Intervention, beams: int | None) -> None:
@@ -97,7 +97,7 @@ class _WeightSet:
         past = self.request.step + 1
         is_own = self.beams is not None and place_of(self.request.attention)[0] == "decoder"
         if is_own and weights.shape[3] != past:
-            raise self._refusal(f"it retains only {weights.shape[3]} of {past} tokens")
+            raise self._refusal(f"its cache retains only {weights.shape[3]} of {past} tokens")
         if key >= weights.shape[3]:
             raise self._refusal(f"key must be from 0 to {weights.shape[3] - 1}, got {key}")
         if visible is not None:

@@ -221,8 +221,8 @@ class ExplainResponse(BaseModel):
     rest: list[float]
     windows: int | None = Field(
         default=None,
-        description="number of windows of the text, if several; explained is the one that gave the "
-        "output, or the first one for a requested output",
+        description="number of windows of the text, if several; the explanation covers the one "
+        "that gave the output, or the first one if `output` was requested",
     )
 
 

@@ -204,7 +204,7 @@ def test_numbers_of_a_table_have_the_places_that_they_have_and_three_at_most(ope
 def test_what_has_no_weights_says_so(opened):
     chosen(opened, slot="encoder")
     script = "return document.querySelectorAll('.panel')[1].querySelector('.reason').textContent"
-    assert "without weights" in opened.run(script)
+    assert "no weights over keys" in opened.run(script)
 
 
 def test_dark_and_light_follow_the_system_and_the_switch(opened):

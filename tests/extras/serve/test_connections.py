@@ -122,7 +122,7 @@ def test_a_body_that_does_not_come_ends_the_connection(hasty, begun):
 )
 def test_what_is_no_http_is_told_so_in_json(port, sent):
     statuses, body = answer(port, sent)
-    line = "not an HTTP request with a head of at most 65,536 bytes"
+    line = "invalid HTTP, or a request head of more than 65,536 bytes"
     assert (statuses, json.loads(body)) == ([400], {"error": line})
 
 
@@ -134,7 +134,7 @@ def test_a_body_that_is_too_long_is_told_so_when_all_of_it_was_sent(port, chunke
     else:
         sent = b"Content-Length: %d\r\n\r\n%s" % (BIG, body)
     statuses, told = answer(port, POST, sent)
-    line = {"error": "a request may have at most 1,000 bytes; split it"}
+    line = {"error": "a request body may have at most 1,000 bytes; split it"}
     assert (statuses, json.loads(told)) == ([413], line)
 
 

@@ -11,7 +11,7 @@ function orders(run) {
     long: ["longest first", (one) => -one.length],
     short: ["shortest first", (one) => one.length],
   };
-  if (run.bundles.length > 1) found.apart = ["largest difference first", (one) => -spread(one.scores)];
+  if (run.bundles.length > 1) found.apart = ["largest score difference first", (one) => -spread(one.scores)];
   if (!run.source_use) delete found.use;
   return found;
 }

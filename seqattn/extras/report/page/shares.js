@@ -6,7 +6,7 @@ import { labels } from "./pieces.js";
 
 /** Draw a bar for each token, by one method. */
 export function sharesOf(look, explanation) {
-  if (!explanation) return element("p", { class: "note" }, "no method supported by all models measures shares");
+  if (!explanation) return element("p", { class: "note" }, "no method that measures shares supports all of these models");
   if (!explanation.source) return element("p", { class: "note" }, `${explanation.method}: ${explanation.reason}`);
   const parts = shares(explanation);
   const rows = labels(look.target).map((piece, place) => {
