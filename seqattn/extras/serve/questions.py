@@ -26,7 +26,7 @@ from seqattn.generation.span_search import Answered, SpanWindows
 if TYPE_CHECKING:
     from seqattn.extras.serve.texts import Texts
 
-WRITES_NOTHING = "this bundle extracts spans and does not generate text; use /v1/answer"
+WRITES_NOTHING = "this bundle answers with spans and generates no text; use /v1/answer"
 
 
 def source_of(request: ExplainRequest | SentenceRequest, asks: bool) -> str:
@@ -102,7 +102,7 @@ class Spans:
             UserError: if the request has settings of text models.
         """
         if request.prefix is not None:
-            raise UserError("this bundle extracts spans and does not generate text; remove prefix")
+            raise UserError("this bundle answers with spans and generates no text; remove prefix")
         if request.intervene is not None and request.intervene.weights:
             raise UserError("intervene.weights requires a bundle that generates text; remove it")
         question = AnswerRequest.model_construct(

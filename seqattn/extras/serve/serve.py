@@ -41,7 +41,7 @@ class Serving(BundleRun):
             came = ", ".join(self.languages)
             raise UserError(f"languages must be a source and a target language, got [{came}]")
         if self.ensemble:
-            raise UserError("serve does not support ensembles; remove ensemble")
+            raise UserError("serve takes one bundle; remove ensemble")
 
     def run(self) -> None:
         """Serve requests until stopped.

@@ -80,7 +80,7 @@ def test_a_mechanism_without_weights_and_a_method_that_cannot_be_had_give_reason
     look = shown[1][0]["looks"][1]
     own = [one for one in look["attentions"] if one["slot"] == "encoder"]
     assert [one["weights"] for one in own] == [None]
-    assert "without weights" in own[0]["reason"]
+    assert "no weights over keys" in own[0]["reason"]
     assert all(one["weights"] for one in look["attentions"] if one not in own)
     refused = [one for one in look["explanations"] if one["source"] is None]
     assert refused

@@ -70,7 +70,7 @@ def test_a_bundle_that_writes_answers_them_in_its_words(writer, writing):
             {"generation": {"limit": {}}},
             "unknown key generation.l",
         ),
-        ("asked", "/v1/explain", 422, {}, "this bundle extracts spans and does not generate"),
+        ("asked", "/v1/explain", 422, {}, "this bundle answers with spans and generates no"),
         ("writer", "/v1/explain", 422, {"context": None}, "missing required key: context"),
         ("client", "/v1/explain", 422, {"context": "a"}, "this bundle takes no context"),
         ("client", "/v1/explain", 422, {"text": " "}, "text contains no words"),

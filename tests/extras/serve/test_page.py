@@ -167,7 +167,7 @@ def small(bundle):
     ("keys", "line"),
     [
         ({"text": "who"}, "missing required key: context"),
-        ({**QUESTION, "prefix": "a"}, "this bundle extracts spans and does not generate"),
+        ({**QUESTION, "prefix": "a"}, "this bundle answers with spans and generates no"),
         ({**QUESTION, "intervene": SET}, "intervene.weights requires a bundle that generates"),
     ],
 )

@@ -57,7 +57,7 @@ WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "head
 
 @pytest.mark.parametrize("run", [Serving, partial(Conversion, **WORK)])
 def test_an_ensemble_that_would_be_ignored_is_refused(run):
-    with pytest.raises(UserError, match="does not support ensembles; remove ensemble"):
+    with pytest.raises(UserError, match="takes one bundle; "):
         run(bundle="one", ensemble=["other"])
 
 
