@@ -63,7 +63,7 @@ def test_the_report_has_the_rows_that_are_printed(explained, trained):
     tables = {table["title"]: table for table in run_tables(trained)}
     written = json.loads((output / "explanations.json").read_text())
     (found,) = written["bundles"].values()
-    methods = tables["Explanations of test"]
+    methods = tables["Explanations: test"]
     assert [row[0] for row in methods["rows"]] == list(found["methods"])
     for name, *values in methods["rows"]:
         row = found["methods"][name]
