@@ -1,11 +1,11 @@
-# make demo: everything in minutes; make test: what CI runs; make gpu: checks on a machine with a GPU.
-# All set up .venv at first use.
+# make demo: train and report in minutes; make test: all CI checks; make gpu: checks on a GPU machine.
+# Each sets up .venv on first use.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := runs/demo
-# a process for each core, each with one thread
+# one single-threaded process per core
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test gpu style types suite exhaustive lint clean

@@ -19,7 +19,7 @@ def main() -> int:
     run = Path(words[0].partition("=")[2] if words else "runs/demo")
     bundle = f"bundle={run / 'model'}"
     if (run / "model" / "config.yaml").is_file():
-        print(f"{run} holds a trained model already; remove it to train again\n")
+        print(f"{run} already contains a trained model; remove it to retrain\n")
     else:
         code = run_verb("train", ["experiment=demo", f"run_dir={run}"])
         if code:
@@ -32,7 +32,7 @@ def main() -> int:
 
 def show(bundle: str, run: Path) -> int:
     """Translate and plot; print the paths of all files."""
-    print("\nSentences of the test split, which it has never seen:\n")
+    print("\nSentences from the test split (unseen in training):\n")
     english, german = (
         (TEST / f"test.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de")
     )
@@ -47,17 +47,17 @@ def show(bundle: str, run: Path) -> int:
     if code:
         return code
     print(f"""
-Where everything is:
+Output files:
   the model                {run / "model"}
   scores and translations  {run / "evaluation"}
-  attention heatmaps       {run / "pictures"}   (cross.png shows which words it looked at)
-  measurements             {run / "csv"}
-  a page to look inside    {page}   (open it in a browser)
+  attention heatmaps       {run / "pictures"}   (cross.png: attention to source words)
+  training metrics         {run / "csv"}
+  report                   {page}   (open in a browser)
 
-Next:
-  python scripts/generate.py bundle={run / "model"}      type English sentences of this kind
-  python train.py attention=gqa position=rope         train a model of your own
-  python train.py --help                              what can be chosen""")
+Next steps:
+  python scripts/generate.py bundle={run / "model"}      translate sentences that you type
+  python train.py attention=gqa position=rope         train your own model
+  python train.py --help                              list all options""")
     return 0
 
 

@@ -1,6 +1,6 @@
-"""Write the table of attention abilities into a page: docs/mechanisms.md, or an argument's.
+"""Write the table of attention abilities into docs/mechanisms.md or another page.
 
-`python scripts/support.py [PAGE]`; the page has two marks, and the table is placed between them.
+`python scripts/support.py [PAGE]`; the table is placed between two markers in the page.
 """
 
 import sys
@@ -17,4 +17,4 @@ if __name__ == "__main__":
 
     page = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
     table = support_table(build(choices("attention")), build(choices("position")))
-    print(f"{page} {'changed' if write_support(page, table) else 'stands'}", file=sys.stderr)
+    print(f"{page} {'changed' if write_support(page, table) else 'unchanged'}", file=sys.stderr)

@@ -79,7 +79,7 @@ class Comparison:
 
     def __post_init__(self) -> None:
         if not self.runs:
-            raise UserError("runs must name some directories, got []")
+            raise UserError("runs must name at least one directory, got []")
 
     def run(self) -> list[MetricFigures]:
         """Read runs, evaluate where needed, compare, print, and write files if requested.
@@ -137,10 +137,10 @@ class Comparison:
                 runs.append(reading.read(path))
             except UserError as error:
                 if self.unfinished == "error":
-                    raise UserError(f"{error}; or leave it out by unfinished=skip") from error
-                print(f"left out: {error}", file=sys.stderr)
+                    raise UserError(f"{error}; or skip it with unfinished=skip") from error
+                print(f"skipped: {error}", file=sys.stderr)
         if not runs:
-            raise UserError("no run is left to compare")
+            raise UserError("all runs were skipped (messages above)")
         return runs
 
     def _write(
@@ -187,7 +187,7 @@ def _notes(systems: Systems, pool: bool) -> list[str]:
     first = next(iter(systems.runs.values()))[0]  # all have the same references
     notes = [*systems.notes, *first.doubts]
     if pool:
-        notes.append("p of pool=true: right only where the seeds of all systems vary alike")
+        notes.append("pool=true: p is valid only if all systems have equal variance over seeds")
     trained = {
         str([run.settings.get("threads"), *map(run.settings.get("trainer", {}).get, _OF_SPEED)])
         for runs in systems.runs.values()
@@ -195,10 +195,10 @@ def _notes(systems: Systems, pool: bool) -> list[str]:
         if run.run_dir is not None
     }
     if len(trained) > 1:
-        notes.append("runs were trained with other threads or devices: their times do not compare")
+        notes.append("runs used different threads or devices: training times are not comparable")
     if len(set(numbers.values())) > 1:
         seeds = ", ".join(f"{name} {number}" for name, number in numbers.items())
-        notes.append(f"numbers of seeds differ: {seeds}")
+        notes.append(f"number of seeds differs: {seeds}")
     return notes
 
 
@@ -211,9 +211,9 @@ def _word_counts(run: ComparedRun, trust: Sequence[str]) -> Mapping[str, int] | 
         source = task_class(config).source(build(config["data"], "data"))
         if source.yields != "pairs":
             return None
-        print(f"counting the words of {source.origin('train')}", file=sys.stderr)
+        print(f"counting words of {source.origin('train')}", file=sys.stderr)
         pairs = islice(source.stream("train"), _COUNTED)
         return Counter(word for _, target in pairs for word in target.split())
     except UserError as error:
-        print(f"no picture by frequency: {error}", file=sys.stderr)
+        print(f"no plot by word frequency: {error}", file=sys.stderr)
         return None

@@ -121,13 +121,13 @@ class Reading:
                 return self._evaluated(path, path, None, {"bundle": results.bundle})
             return self._evaluated(path, path, run, settings_before(run, str(run)))
         if is_file(path / WEIGHTS):
-            raise UserError(f"{path} is a bundle; give its run, {path.parent}")
+            raise UserError(f"{path} is a bundle; use its run, {path.parent}")
         if not is_file(path / _CONFIG):
-            hint = f"; evaluate it again, {SENTENCES} is missing" * is_file(path / _SCORES)
-            raise UserError(f"{path} is no run, no multirun and no evaluation{hint}")
+            hint = f": {SENTENCES} is missing; evaluate again" * is_file(path / _SCORES)
+            raise UserError(f"{path} is not a run, multirun or evaluation{hint}")
         settings = settings_before(path, str(path))
         if not is_file(path / RESULT) or not is_file(path / "model" / WEIGHTS):
-            raise UserError(f"{path} is not finished; go on with it by resume={path}")
+            raise UserError(f"{path} is not finished; continue it with resume={path}")
         directory = path / "evaluation" / self.split
         if not self._is_there(directory, path / "model"):
             self._evaluate(path, settings.get("cache_dir"))
@@ -143,15 +143,15 @@ class Reading:
         now = contents_now(bundle, map(Path, results.made_from.keys() - {"bundle"}))
         changed = [name for name, content in now.items() if results.made_from.get(name) != content]
         if changed and not self.evaluate:
-            what = f"{directory} is of another {' and '.join(changed)} than now"
-            print(f"{what}; it is taken as it is", file=sys.stderr)
+            what = f"{directory} is out of date: {' and '.join(changed)} changed"
+            print(f"{what}; using it anyway", file=sys.stderr)
         return not (changed and self.evaluate)
 
-    def _evaluate(self, home: Path, cache_dir: str | None) -> None:
-        bundle = home / "model"
+    def _evaluate(self, run_dir: Path, cache_dir: str | None) -> None:
+        bundle = run_dir / "model"
         if not self.evaluate:
             raise UserError(
-                f"{home} has no evaluation of split={self.split}; set evaluate=true, or run "
+                f"{run_dir} has no evaluation of split={self.split}; set evaluate=true, or run "
                 f"seqattn evaluate bundle={bundle} split={self.split}"
             )
         print(f"evaluating {bundle} on {self.split}", file=sys.stderr)
@@ -177,15 +177,15 @@ class Reading:
         scorer = trusted(results.scorer, "task.scorer", directory, self.trust)
         if not hasattr(scorer, "sentences"):
             name = type(scorer).__name__
-            raise UserError(f"{name} has no sentences(), by which scores are compared")
+            raise UserError(f"compare needs a scorer with sentences(), got {name}")
         scores = scorer.sentences([row.output for row in rows], [row.references for row in rows])
         counts = [replace(one, lower=lower_is_better(scorer, one.name)) for one in scores]
         for one in counts:
-            told = results.scores.get(one.name)
-            if told is None or abs(told.value - one.score) > 1e-6:
+            reported = results.scores.get(one.name)
+            if reported is None or abs(reported.value - one.score) > 1e-6:
                 raise UserError(
-                    f"{file} gives {one.name} {one.score:.4f} and {_SCORES} says "
-                    f"{told.value if told else 'nothing'}; evaluate again"
+                    f"{file} gives {one.name} {one.score:.4f}, but {_SCORES} has "
+                    f"{reported.value if reported else 'none'}; evaluate again"
                 )
         made_by = results.model_dump(include={"generation", "ensemble", "rerank"})
         settings = {**settings, **made_by}
@@ -198,9 +198,9 @@ def _rows(file: Path) -> list[Row]:
         with opened(file) as lines:
             rows = [Row.model_validate_json(x) for x in limited_lines(lines, file, LARGEST)]
     except ValidationError as error:
-        raise UserError(f"{file} cannot be read; evaluate again") from error
+        raise UserError(f"cannot read {file}; evaluate again") from error
     if not rows:
-        raise UserError(f"{file} holds no sentence; evaluate again")
+        raise UserError(f"{file} is empty; evaluate again")
     return rows
 
 
@@ -245,11 +245,11 @@ def trusted(node: Node, place: str, directory: Path, trust: Sequence[str]) -> An
 def _results(directory: Path) -> Results:
     file = directory / _SCORES
     if not is_file(file):
-        raise UserError(f"{file} is not there; evaluate again")
+        raise UserError(f"{file} does not exist; evaluate again")
     try:
         return Results.model_validate_json(read_bytes(file))
     except ValidationError as error:
-        raise UserError(f"{file} cannot be read; evaluate again") from error
+        raise UserError(f"cannot read {file}; evaluate again") from error
 
 
 def find_runs(paths: Sequence[str]) -> Iterator[Path]:

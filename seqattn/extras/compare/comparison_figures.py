@@ -19,7 +19,7 @@ from seqattn.training.measurements import read_figures
 Runs = Mapping[str, Sequence[ComparedRun]]
 Curves = dict[str, dict[str, list[Point]]]
 _MOST_BINS = 5
-DECODING = "milliseconds of decoding a sentence"
+DECODING = "decoding time per sentence (ms)"
 
 
 def figures_of(
@@ -42,33 +42,33 @@ def figures_of(
         metric.name: {name: (_quality(one), one.seeds) for name, one in metric.systems.items()}
         for metric in metrics
     }
-    drawn = {"Scores": interval_panels(scores, "Mean over seeds, 95 % interval, and each seed")}
+    drawn = {"Scores": interval_panels(scores, "Mean over seeds with 95 % interval, and each seed")}
     measured: dict[str, Any] = {}
     if panels := against_cost(metrics[0], costs):
         drawn["Quality against cost"] = cost_panels(
             panels,
-            f"{first} against cost; dashed: what no other beats in both",
+            f"{first} against cost; dashed: Pareto front",
             first,
             metrics[0].lower,
         )
     ticks, curves = _by_length(systems, first)
     measured["by length"] = {"bins": ticks, "points": curves}
-    across = "words of the source; sentences of that length"
+    across = "words in the source (below: number of sentences)"
     drawn["By length of the source"] = band_panels(
-        curves, f"{first} by length of the source", across, ticks
+        curves, f"{first} by source length", across, ticks
     )
     if counts is not None:
         curves = _by_frequency(systems, counts)
         wanted = words_by_frequency([row.references for row in rows], counts)
         ticks = [f"{words}\n{number:,}" for words, number in zip(BINS, wanted, strict=True)]
         measured["by frequency"] = {"bins": ticks, "points": curves}
-        across = "times in the training targets; words in the references"
-        title = "Words produced, by how often training saw them"
+        across = "count in training targets (below: words in references)"
+        title = "F1 of output words by their count in training"
         drawn["By frequency of target words"] = band_panels(curves, title, across, ticks)
     if curves := _learning(systems, first):
         measured["learning"] = curves
         drawn["Learning curves"] = band_panels(
-            curves, "Validation while training, mean over seeds", "optimizer steps"
+            curves, "Validation during training, mean over seeds", "optimizer steps"
         )
     return drawn, measured
 
@@ -84,9 +84,9 @@ def against_cost(
     """Return cost and score of each system, for each cost that all systems have and that varies."""
     words = {
         "parameters": "parameters",
-        "training_seconds": "seconds of training",
+        "training_seconds": "training time (s)",
         "milliseconds": DECODING,
-        "cache_bytes": "bytes of the cache of a sentence",
+        "cache_bytes": "cache per sentence (bytes)",
     }
     points = {}
     for key, what in words.items():

@@ -107,7 +107,7 @@ def as_page(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width"><title>{escape(title)}</title><style>{_STYLE}</style></head>'
         f"<body><h1>{escape(title)}</h1><ul>{said}</ul>{shown}{images}"
-        f"<h2>Sentences where two systems differ most</h2>{folded}"
+        f"<h2>Sentences with the largest differences</h2>{folded}"
         f"<h2>Methods</h2><ul>{how}</ul></body></html>\n"
     )
 

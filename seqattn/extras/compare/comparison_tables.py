@@ -14,24 +14,26 @@ from seqattn.screen import duration
 from seqattn.verbs.run_tables import TableDocument
 
 METHODS = [
-    "Intervals of a system are Student's t over its seeds, 95 %: of the mean that all seeds would "
-    "have on these sentences; with one seed there is none.",
-    "Systems are told apart where p of seeds and sentences together (two-way clustering, Cameron "
+    "The 95 % interval of a system is Student's t over its seeds, for the mean over all possible "
+    "seeds on these sentences; a single seed gives no interval.",
+    "Two systems differ significantly if p over seeds and sentences (two-way clustering, Cameron "
     "et al. 2011; degrees of freedom of Welch and Satterthwaite) is below 0.05 after Holm's (1979) "
-    "correction for all pairs of a metric: a verdict for other seeds and other such sentences.",
+    "correction for all pairs of a metric. The verdict extends to other seeds and similar "
+    "sentences.",
     "The paired bootstrap (Koehn 2004) and approximate randomization (Riezler and Maxwell 2005) "
-    "(sacrebleu's, of means over sentences our own) are of counts averaged over seeds. They take "
-    "the trained models as they are: as seeds vary they find differences too often, and "
-    "sacrebleu's bootstrap does at twice its level where they do not. No verdict rests on them.",
+    "use counts averaged over seeds; the code is sacrebleu's, or our own for means over sentences. "
+    "Both treat the trained models as fixed: they report too many differences if seeds vary, and "
+    "sacrebleu's bootstrap reports twice its nominal level even if they do not. No verdict depends "
+    "on them.",
 ]
 """Notes on how the figures of a comparison are computed."""
 _COLUMNS: Mapping[str, str] = {
     "parameters": "parameters",
-    "training_seconds": "training",
+    "training_seconds": "training time",
     "tokens_per_second": "training tokens/s",
-    "peak_memory_mb": "peak memory, MB",
-    "cache_bytes": f"cache at {CACHED} tokens, B",
-    "cache_bytes_per_token": "cache a token, B",
+    "peak_memory_mb": "peak memory (MB)",
+    "cache_bytes": f"cache at {CACHED} tokens (bytes)",
+    "cache_bytes_per_token": "cache per token (bytes)",
     "sentences_per_second": "decoding sentences/s",
 }
 
@@ -62,11 +64,9 @@ def system_table(
         for name, score in metrics[0].systems.items()
     ]
     columns = ["system", "seeds", *(metric.name for metric in metrics)]
-    notes = [f"sentences of {origin}", *(f"{one.name}: {one.signature}" for one in metrics)]
+    notes = [f"sentences from {origin}", *(f"{one.name}: {one.signature}" for one in metrics)]
     if "peak_memory_mb" in known:
-        notes.append(
-            "peak memory is that of the training's process, or its GPU; of several seeds, the least"
-        )
+        notes.append("peak memory: of the training process, or of its GPU; minimum over seeds")
     return table(title, [*columns, *(_COLUMNS[key] for key in known)], rows, notes)
 
 
@@ -114,17 +114,17 @@ def pair_table(metric: MetricFigures) -> TableDocument:
             None if pair.p is None else f"{pair.p:.4f}",
             f"{pair.p_bootstrap:.4f}",
             f"{pair.p_randomization:.4f}",
-            "one seed" if pair.p is None else "not " * (not pair.told_apart) + "told apart",
+            "one seed" if pair.p is None else "not " * (not pair.significant) + "significant",
         ]
         for pair in metric.pairs
     ]
-    columns = ["systems", "difference", "95 % interval", "p, seeds and sentences",
-               "p, bootstrap", "p, randomization", "verdict"]  # fmt: skip
+    columns = ["systems", "difference", "95 % interval", "p (seeds and sentences)",
+               "p (bootstrap)", "p (randomization)", "verdict"]  # fmt: skip
     notes = [
         "each p is corrected for all pairs (Holm), intervals are not; bootstrap and randomization "
-        "are of sentences, the trained models as they are"
+        "vary only the sentences, for fixed models"
     ]
-    return table(f"{metric.name} of each two systems", columns, rows, notes)
+    return table(f"Pairwise differences in {metric.name}", columns, rows, notes)
 
 
 def differing_sentences(
@@ -149,6 +149,6 @@ def differing_sentences(
             outputs = (systems[system][0].rows[number].output for system in (first, second))
             gap = f"{gaps[number]:+.1f}"
             rows.append([str(number + 1), row.source, " | ".join(row.references), *outputs, gap])
-        columns = ["sentence", "source", "references", first, second, f"{name}, difference"]
+        columns = ["sentence", "source", "references", first, second, f"{name} difference"]
         tables.append(table(f"{first} and {second}", columns, rows))
     return tables

@@ -85,7 +85,7 @@ def measure_costs(
         except UserError as error:
             print(error, file=sys.stderr)
     rates: dict[str, list[float]] = {name: [] for name in decoders}
-    with progress("decoding in turns", "rounds") as tell:
+    with progress("measuring decoding speed", "rounds") as tell:
         for number in range(rounds):
             for name, decode in decoders.items():
                 if number == 0:

@@ -41,7 +41,7 @@ class PairFigures:
     p_randomization: float
 
     @property
-    def told_apart(self) -> bool:
+    def significant(self) -> bool:
         """True if the systems differ significantly beyond these seeds and sentences."""
         return self.p is not None and self.p < LEVEL
 
@@ -49,7 +49,7 @@ class PairFigures:
     def words(self) -> str:
         """Size and significance of the difference."""
         low, high = sorted(map(abs, self.interval or (0.0, 0.0)))
-        p = "p < 0.001" if (self.p or 0) < 0.001 else f"p {self.p:.3f}"
+        p = "p < 0.001" if (self.p or 0) < 0.001 else f"p = {self.p:.3f}"
         return f"{self.second} by {abs(self.difference):.2f} ({low:.2f} to {high:.2f}, {p})"
 
 
@@ -62,7 +62,7 @@ class MetricFigures:
     systems: dict[str, SystemScore]
     pairs: list[PairFigures]
     groups: list[list[str]]
-    """Systems that cannot be told apart; empty if no system has two seeds."""
+    """Systems without a significant difference; empty if no system has two seeds."""
     lower: bool = False
     """True if a lower score is better."""
 
@@ -70,10 +70,12 @@ class MetricFigures:
     def words(self) -> list[str]:
         """Conclusions about the systems, and what remains undecided."""
         lines = [
-            f"{self.name}: {_and(one)} cannot be told apart" for one in self.groups if len(one) > 1
+            f"{self.name}: no significant difference between {_and(one)}"
+            for one in self.groups
+            if len(one) > 1
         ]
         for name in self.systems:
-            beaten = [pair.words for pair in self.pairs if pair.first == name and pair.told_apart]
+            beaten = [pair.words for pair in self.pairs if pair.first == name and pair.significant]
             if beaten:
                 lines.append(f"{self.name}: {name} is {self._better} {_and(beaten)}")
         return lines + self._words_of_single_seeds()
@@ -86,16 +88,16 @@ class MetricFigures:
         single = [name for name, score in self.systems.items() if score.interval is None]
         if not single:
             return []
-        note = f"{self.name}: one seed of {_and(single)}, so no interval and no rank"
+        note = f"{self.name}: no interval or rank with one seed ({_and(single)})"
         differ = [
             f"{one.first} {self._better} {one.second} ({abs(one.difference):.2f}, "
-            f"p {one.p_randomization:.4f})"
+            f"p = {one.p_randomization:.4f})"
             for one in self.pairs
             if one.p is None and one.p_randomization < LEVEL
         ]
         if not differ:
             return [note]
-        models = "these models differ on these sentences, which says nothing of other seeds"
+        models = "these models differ on these sentences, which says nothing about other seeds"
         more = f" and {len(differ) - _NAMED} more" if len(differ) > _NAMED else ""
         return [note, f"{self.name}: {models}: {', '.join(differ[:_NAMED])}{more}"]
 
@@ -132,7 +134,7 @@ def _by_metric(
     several = [system for system, score in scores.items() if score.interval is not None]
     pooled = SeedVariance.of(ranked.values()) if pool and several else None
     pairs = _pairs(ranked, sentence_tests(ranked, RESAMPLES, TRIALS), pooled)
-    apart = {(pair.first, pair.second) for pair in pairs if pair.told_apart}
+    apart = {(pair.first, pair.second) for pair in pairs if pair.significant}
     return MetricFigures(name, signature, scores, pairs, groups(several, apart), lower)
 
 

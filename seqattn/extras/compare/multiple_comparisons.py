@@ -14,14 +14,14 @@ def holm(p_values: Mapping[Pair, float]) -> dict[Pair, float]:
     return {pair: corrected[pair] for pair in p_values}
 
 
-def groups(names: Sequence[str], told_apart: set[Pair]) -> list[list[str]]:
+def groups(names: Sequence[str], different: set[Pair]) -> list[list[str]]:
     """Return the maximal sets of systems without a significant difference, in the order of `names`.
 
     Args:
         names: systems, the best first.
-        told_apart: pairs in either order.
+        different: pairs in either order.
     """
-    apart = {frozenset(pair) for pair in told_apart}
+    apart = {frozenset(pair) for pair in different}
     sets: list[list[str]] = []
     for name in names:
         grown = [

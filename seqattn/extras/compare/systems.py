@@ -40,20 +40,20 @@ def check_alike(runs: Sequence[ComparedRun]) -> None:
     Raises:
         UserError: if split, metrics, their signatures, or sentences differ.
     """
-    _check_same("were evaluated on different splits", {r.path: r.results.split for r in runs})
-    _check_same("have different metrics", {r.path: " and ".join(r.sentences) for r in runs})
+    _check_same("evaluated on different splits", {r.path: r.results.split for r in runs})
+    _check_same("with different metrics", {r.path: " and ".join(r.sentences) for r in runs})
     first = runs[0]
     for run in runs[1:]:
         ours, theirs = ([(row.source, row.references) for row in one.rows] for one in (first, run))
         if ours != theirs:
             raise UserError(
-                f"runs were scored on different sentences and cannot be compared: {first.path} on "
+                f"cannot compare runs scored on different sentences: {first.path} on "
                 f"{len(ours):,} of {first.results.data}, {run.path} on {len(theirs):,} of "
                 f"{run.results.data}"
             )
     for name in first.sentences:
         signatures = {run.path: run.results.scores[name].signature for run in runs}
-        _check_same(f"did not compute {name} alike", signatures)
+        _check_same(f"that computed {name} differently", signatures)
 
 
 def _check_same(words: str, traits: Mapping[Path, str]) -> None:
@@ -61,8 +61,8 @@ def _check_same(words: str, traits: Mapping[Path, str]) -> None:
     for path, value in traits.items():
         values.setdefault(value, path)
     if len(values) > 1:
-        told = ", ".join(f"{path} has {value}" for value, path in values.items())
-        raise UserError(f"runs {words} and cannot be compared; evaluate them alike: {told}")
+        each = ", ".join(f"{value} in {path}" for value, path in values.items())
+        raise UserError(f"cannot compare runs {words}: {each}; use the same settings to evaluate")
 
 
 def systems_of(runs: Sequence[ComparedRun]) -> Systems:
@@ -80,8 +80,8 @@ def systems_of(runs: Sequence[ComparedRun]) -> Systems:
         for run in same:
             if run.seed in seeds:
                 raise UserError(
-                    f"{seeds[run.seed].path} and {run.path} are one system with seed={run.seed}; "
-                    "leave one out"
+                    f"{seeds[run.seed].path} and {run.path} are the same system with "
+                    f"seed={run.seed}; remove one"
                 )
             seeds[run.seed] = run
     if len(each) == 1:
@@ -90,7 +90,7 @@ def systems_of(runs: Sequence[ComparedRun]) -> Systems:
     bare = len(telling) == 1 and isinstance(telling[0].values[0], str) and "." not in telling[0].key
     names = [" ".join(one.word(n, bare) for one in telling) for n in range(len(each))]
     notes = [
-        f"{one.key} differs, too: {', '.join(dict.fromkeys(map(str, one.values)))}"
+        f"{one.key} also differs: {', '.join(dict.fromkeys(map(str, one.values)))}"
         for one in others
     ]
     return Systems(dict(zip(names, each, strict=True)), notes)

@@ -70,25 +70,24 @@ class Conversion(ScoredRun):
 
     def __post_init__(self) -> None:
         if self.heads == "mqa" and self.num_kv_heads not in (None, 1):
-            kept = f"num_kv_heads={self.num_kv_heads}"
-            raise UserError(f"heads=mqa has one key head; leave {kept} out")
+            raise UserError(f"heads=mqa has one key head; remove num_kv_heads={self.num_kv_heads}")
         if self.heads == "gqa" and self.num_kv_heads is None:
-            raise UserError("heads=gqa needs to know how many key heads: add num_kv_heads=N")
+            raise UserError("heads=gqa needs the number of key heads; add num_kv_heads=N")
         if self.ensemble:
-            raise UserError("convert takes one bundle; leave ensemble out")
+            raise UserError("convert takes one bundle; remove ensemble")
         if self._pools and self.prune:
-            raise UserError("heads are pooled or pruned, one after the other; leave prune out")
+            raise UserError("cannot pool and prune heads in one command; remove prune")
         if not (self._pools or self.prune or self.quantize):
             ways = "heads=mqa, num_kv_heads=N, prune=N or quantize=int8"
-            raise UserError(f"convert needs to know what to change: add {ways}")
+            raise UserError(f"nothing to convert; add {ways}")
         if not self.slots or not set(self.slots) <= set(SLOTS):
-            raise UserError(f"slots must be some of {', '.join(SLOTS)}, got {self.slots}")
+            raise UserError(f"slots must be a list from {', '.join(SLOTS)}, got {self.slots}")
         if not self._pools and set(self.slots) < set(SLOTS):
-            raise UserError(
-                "slots are those whose heads are pooled; leave them out, or add heads=mqa"
-            )
+            raise UserError("slots needs pooling of heads; remove it, or add heads=mqa")
         if self.uptrain_steps and not (self._pools or self.prune):
-            raise UserError("uptrain_steps follows fewer heads; leave it out, or add heads=mqa")
+            raise UserError(
+                "uptrain_steps needs pooled or pruned heads; remove it, or add heads=mqa"
+            )
 
     @property
     def _pools(self) -> bool:
@@ -125,12 +124,11 @@ class Conversion(ScoredRun):
     def _run(self, output: Path, made_from: MadeFrom) -> Path:
         bundle = self.load(self.generation)
         if bundle.config.get("quantize"):
-            made = "is quantized already; convert the bundle that it was made from"
-            raise UserError(f"{self.bundle} {made}")
+            raise UserError(f"{self.bundle} is already quantized; convert the original bundle")
         if self.uptrain_steps and not {"optimizer", "schedule"} <= bundle.config.keys():
             raise UserError(
-                f"uptrain_steps needs the optimizer of {self.bundle}, which is of another package: "
-                "add trust=[that package]"
+                f"uptrain_steps needs the optimizer of {self.bundle}, which is from another "
+                "package; add trust=[PACKAGE]"
             )
         fewer = None
         if self._pools:
@@ -183,11 +181,13 @@ class Conversion(ScoredRun):
         figures = {"parameters": f"{sum(part.numel() for part in model.parameters()):,}"}
         if self._pools or self.prune:
             target, source = _cache_bytes(model)
-            figures["cache, bytes a target token"] = f"{target:,}"
-            figures["source keys and values, bytes a token"] = f"{source:,}"
+            figures["cache per target token (bytes)"] = f"{target:,}"
+            figures["keys and values per source token (bytes)"] = f"{source:,}"
         if rows is not None:
             outputs = bundle.outputs(rows, self.generation)
-            figures |= {f"{what} a second": f"{rate:,.1f}" for what, rate in outputs.rates.items()}
+            figures |= {
+                f"{what} per second": f"{rate:,.1f}" for what, rate in outputs.rates.items()
+            }
             scores = outputs.scores(self.scorer)
         return Report(figures, scores)
 
@@ -202,11 +202,11 @@ class Conversion(ScoredRun):
         before, now = (
             (user_path(path) / WEIGHTS).stat().st_size for path in (self.bundle, self.output)
         )
-        notes.append(f"written to {self.output}, {WEIGHTS} of {now:,} bytes ({before:,} before)")
+        notes.append(f"written to {self.output}: {WEIGHTS} has {now:,} bytes ({before:,} before)")
         if self.quantize and not multiplies_int8():
-            notes.append("this CPU has no products of int8 (VNNI): it is decoded in float32")
+            notes.append("this CPU has no int8 instructions (VNNI): it decodes in float32")
         if not self.quantize:
-            notes.append(f"go on training by init_from={self.output}")
+            notes.append(f"continue training with init_from={self.output}")
         kind = self.quantize or self.heads or ("pruned" if self.prune else "gqa")
         print_table(f"{self.bundle} as {kind}", rows, list(reports), notes)
 

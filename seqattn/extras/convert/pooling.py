@@ -32,7 +32,7 @@ def pooled(bundle: Bundle, name: str, num_kv_heads: int, slots: Sequence[str]) -
     if not isinstance(bundle.model, Transformer):
         raise UserError(
             f"{bundle.path} holds a {type(bundle.model).__name__}, which has no key heads to "
-            "pool; pooling takes a Transformer"
+            "pool; use a Transformer"
         )
     config = _grouped(bundle.config, name, num_kv_heads, slots)
     model: Any = Architecture.of(config).build(Vocabularies.of(bundle.tokenizer))
@@ -68,11 +68,11 @@ def _fewer(node: Any, num_kv_heads: int, where: str) -> Any:
     kind = import_path(node["_target_"])
     if not isinstance(kind, type) or not issubclass(kind, MultiHeadAttention):
         raise UserError(
-            f"the {where}attention is a {kind.__name__}, which has no key heads to pool; name the "
-            "slots that have, such as slots=[cross]"
+            f"the {where}attention is a {kind.__name__}, which has no key heads to pool; choose "
+            "slots with key heads, such as slots=[cross]"
         )
     if node.get("kept_heads"):
-        raise UserError(f"the {where}attention is pruned; pool first, and prune what comes of it")
+        raise UserError(f"the {where}attention is pruned; pool before pruning")
     now = node["num_kv_heads"]
     if now % num_kv_heads:
         raise UserError(

@@ -56,7 +56,7 @@ class BackTranslation(SyntheticCorpus):
     def inputs(self, train: Texts) -> Texts:
         lines = [line for line in read_lines(user_path(self.input)) if line.strip()]
         if not lines:
-            raise UserError(f"input={self.input} holds no text")
+            raise UserError(f"input={self.input} contains no text")
         return Texts(lines, [], [], None)
 
     def pair(self, number: int, inputs: Texts, outputs: Sequence[str]) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from seqattn.storage import write_whole
 
 
 def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts], dict[str, str]]:
-    """Return the available splits of pairs, and why each of the others is left out.
+    """Return the available splits of pairs, and why each of the others was skipped.
 
     Args:
         source: source of the pairs.
@@ -33,7 +33,7 @@ def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts]
         except UserError as error:
             if split == "train":
                 raise
-            notes[split] = f"left out: {error}"
+            notes[split] = f"skipped: {error}"
             continue
         splits[split] = Texts.of(rows)
         if not splits[split].targets:
@@ -93,4 +93,4 @@ def write_choice(
 def where_it_is(directory: Path, name: str) -> list[str]:
     """Return lines on how to find and train on a corpus. Args: name: name of the choice."""
     typed = f"--config-dir {shlex.quote(str(directory))} data={name}"
-    return [f"written to {directory}", f"train on it: python train.py {typed}"]
+    return [f"written to {directory}", f"train on it with: python train.py {typed}"]

@@ -33,8 +33,8 @@ class Distillation(SyntheticCorpus):
     def __post_init__(self) -> None:
         if self.target == "nearest" and most_hypotheses(self.generation) == 1:
             raise UserError(
-                "target=nearest chooses among several hypotheses: add generation=beam, or "
-                "generation.n_best=10 of sampling"
+                "target=nearest needs several hypotheses; add generation=beam, or "
+                "generation.n_best=10 with generation=sampling"
             )
 
     @property

@@ -60,7 +60,7 @@ class Retrieval:
             UserError: if the data or the input cannot be read, or the directory is in use.
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
-            raise UserError("retrieve takes pairs of texts; questions are trained on as they are")
+            raise UserError("retrieve takes text pairs; train on questions without it")
         queries = None if self.input is None else self._texts(user_path(self.input))
         splits, summary = read_splits(self.data, self.cache_dir)
         directory = user_path(self.output)
@@ -91,7 +91,7 @@ class Retrieval:
             )
         notes = where_it_is(directory, _CHOICE)
         if queries is not None:
-            notes.append(f"generate from it: input={directory / 'input.jsonl'}")
+            notes.append(f"generate from its input with: input={directory / 'input.jsonl'}")
         print_table("retrieve", summary, notes=notes)
         return directory
 
@@ -130,4 +130,4 @@ def _summary(columns: Sequence[dict[str, str]]) -> str:
     """Return a note on the number of texts and their similarity to known ones."""
     like = sum(int(row["likeness"]) >= 5 for row in columns)
     share = like / max(1, len(columns))
-    return f"{len(columns):,} texts, {share:.1%} with a cosine of 0.5 or more to what they found"
+    return f"{len(columns):,} texts, {share:.1%} with a cosine of at least 0.5 to a training source"

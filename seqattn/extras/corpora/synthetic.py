@@ -90,7 +90,7 @@ class SyntheticCorpus(BundleRun):
             summary = self._make(bundle, splits, directory, made_from) | summary
         if not finished:
             notes = where_it_is(directory, self.choice)
-            print_table(f"{self.verb} by {self.names}", summary, notes=notes)
+            print_table(f"{self.verb} with {self.names}", summary, notes=notes)
         return directory
 
     def _make(
@@ -132,7 +132,7 @@ class SyntheticCorpus(BundleRun):
         """Append the remaining pairs after an interruption; return their number and speed."""
         total, part, began = len(inputs.sources), file.with_suffix(".part"), time.perf_counter()
         if is_file(file):
-            return {"sentences": f"{total:,}, all there"}
+            return {"sentences": f"{total:,}, already written"}
         with file_faults("write", part):
             first = _complete_parts(part)
             with (
@@ -147,8 +147,8 @@ class SyntheticCorpus(BundleRun):
                         rows.writelines(starmap(pair_line, pairs))
             part.replace(file)
         rate = (total - first) / (time.perf_counter() - began)
-        there = f", {first:,} there already" if first else ""
-        return {"sentences": f"{total - first:,} ({rate:,.1f} a second){there}"}
+        before = f", {first:,} already written" if first else ""
+        return {"sentences": f"{total - first:,} ({rate:,.1f} per second){before}"}
 
     def _pairs(
         self,

@@ -54,7 +54,7 @@ def ctranslate_spec(
         from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec
         from ctranslate2.specs import TransformerSpec as Spec
     except ImportError as error:
-        raise UserError(f"CTranslate2 is needed ({error}): {_INSTALL}") from error
+        raise UserError(f"export needs CTranslate2 ({error}): {_INSTALL}") from error
     if tuple(map(int, version.split(".")[:2])) < _OLDEST:
         raise UserError(f"CTranslate2 {version} is too old: {_INSTALL}")
     _check(model)
@@ -77,28 +77,30 @@ def _check(model: nn.Module) -> None:
     """Raise UserError for features that CTranslate2 lacks."""
     if type(model) is not Transformer:
         kind = type(model).__name__
-        raise UserError(f"CTranslate2 runs Transformers that write texts, this is a {kind}")
+        raise UserError(f"CTranslate2 supports only Transformers that generate text, got a {kind}")
     if type(model.head) is not Head:
-        raise UserError("CTranslate2 cannot copy from the source; train with model.copy=false")
+        raise UserError("CTranslate2 does not support copying; train with model.copy=false")
     for name, stack in {"encoder": model.encoder, "decoder": model.decoder}.items():
         if not len(stack.layers):
-            raise UserError(f"CTranslate2 needs a layer in the {name}, this model has none")
+            raise UserError(f"CTranslate2 needs at least one {name} layer, got 0")
         if type(stack.position) not in _POSITIONS:
             raise UserError(
-                f"CTranslate2 has no {type(stack.position).__name__}: it takes position=none, "
-                "sinusoidal, learned, rope, shaw or t5"
+                f"CTranslate2 does not support {type(stack.position).__name__}; train with "
+                "position=none, sinusoidal, learned, rope, shaw or t5"
             )
         for part in _attentions(stack):
             kernel = getattr(part, "kernel", part)
             if type(part) is not MultiHeadAttention or type(kernel) is not SoftmaxKernel:
                 raise UserError(
-                    f"CTranslate2 has no {type(kernel).__name__}, which the {name} attends by: it "
-                    "takes attention=mha, gqa or mqa"
+                    f"CTranslate2 does not support {type(kernel).__name__} in the {name}; train "
+                    "with attention=mha, gqa or mqa"
                 )
             if part.kept_heads is not None:
-                raise UserError("CTranslate2 cannot leave heads out, and this model was pruned")
+                raise UserError(
+                    "CTranslate2 does not support pruned heads; export the original bundle"
+                )
         if len({part.num_heads for part in _attentions(stack)}) > 1:
-            raise UserError(f"CTranslate2 needs as many heads in all attentions of the {name}")
+            raise UserError(f"CTranslate2 needs the same number of heads in all {name} attentions")
 
 
 def _attentions(stack: LayerStack) -> list[MultiHeadAttention]:

@@ -50,8 +50,8 @@ class Export(BundleRun):
         """
         output = user_path(self.output).resolve()
         if self.ensemble:
-            raise UserError("export takes one bundle; leave ensemble out")
-        read_config(user_path(self.bundle), self.trust)  # raises the error for what is no bundle
+            raise UserError("export takes one bundle; remove ensemble")
+        read_config(user_path(self.bundle), self.trust)  # raises an error if it is not a bundle
         settings = {"verb": "export", "quantize": self.quantize}
         contents = {"bundle": bundle_contents(self.bundle)}
         made_from = MadeFrom(settings=settings, contents=contents)
@@ -59,8 +59,7 @@ class Export(BundleRun):
             return output
         bundle = self.load().texts("export")
         if bundle.config.get("quantize"):
-            made = "is quantized already; export the bundle that it was made from"
-            raise UserError(f"{self.bundle} {made}")
+            raise UserError(f"{self.bundle} is already quantized; export the original bundle")
         with (
             room_for_files(output.parent),
             file_faults("write", output),
@@ -79,7 +78,7 @@ class Export(BundleRun):
             "checked": f"{_PAIRS} random pairs: no token's log-probability differs by more than "
             f"{error:.1g} nats in float32",
         }
-        notes = [f"written to {self.output}; its {CARD} says how to run it"]
+        notes = [f"written to {self.output}; its {CARD} explains how to run it"]
         print_table(f"{self.bundle} for CTranslate2", rows, notes=notes)
         return output
 
@@ -95,8 +94,8 @@ class Export(BundleRun):
                 error = _difference(bundle, new, *pieces)
         if not error < _ROUNDING:
             raise UserError(
-                f"CTranslate2 gives other probabilities than this bundle (by {error:.2g} nats): "
-                "pip install --upgrade ctranslate2"
+                f"CTranslate2's log-probabilities differ from the bundle's by {error:.2g} nats; "
+                "run pip install --upgrade ctranslate2"
             )
         bundle.tokenizer.save(new)
         (new / CARD).write_text(_card(bundle), encoding="utf-8")
@@ -143,7 +142,7 @@ def _card(bundle: TextBundle) -> str:
     limit = f"max(1, int({search.limit.ratio:g} * (len(pieces) + 1)) + {search.limit.extra})"
     return f"""# {bundle.config.get("name", "model")} for CTranslate2
 
-Made by seqattn {__version__}. It needs `ctranslate2` and `sentencepiece` alone:
+Exported by seqattn {__version__}. Requires only `ctranslate2` and `sentencepiece`:
 
 ```python
 import ctranslate2
@@ -154,14 +153,14 @@ source = SentencePieceProcessor(model_file="DIR/{names[0]}.model")
 target = SentencePieceProcessor(model_file="DIR/{names[1]}.model")
 
 pieces = source.encode("TEXT", out_type=str)
-longest = {limit}
-found = translator.translate_batch([pieces], {options}, max_decoding_length=longest)
-print(target.decode(found[0].hypotheses[0]))
+max_length = {limit}
+results = translator.translate_batch([pieces], {options}, max_decoding_length=max_length)
+print(target.decode(results[0].hypotheses[0]))
 ```
 
-Beam, length penalty and longest output are those of the bundle's search; what else it had, such as
-processors, sampling or a coverage penalty, is yours to set. The end of a source is added by
-CTranslate2. seqattn prepares texts with line breaks, or with the
-signs U+2581 and U+2585, before sentencepiece reads them, and writes outputs of a vocabulary without
-case in the case that they had: `Tokenizer.load(Path("DIR"))` of `seqattn.data.tokenizer` does both.
+Beam size, length penalty and maximum output length are those of the bundle's search. Set
+its other options yourself, such as processors, sampling or a coverage penalty. CTranslate2 adds the
+end token to each source. seqattn preprocesses line breaks and the characters U+2581 and U+2585
+before sentencepiece, and restores capital letters in outputs of a lower-cased vocabulary:
+`Tokenizer.load(Path("DIR"))` from `seqattn.data.tokenizer` does both.
 """

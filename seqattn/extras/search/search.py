@@ -54,9 +54,9 @@ class ModelSearch:
         for word in self.overrides:
             key = word.partition("=")[0]
             if key in _NOT_TAKEN or key[:1] in "+~":
-                raise UserError(f"a search takes no {key}; leave it out")
+                raise UserError(f"search does not support {key}; remove it")
         if isinstance(self.settings.get("attention"), list):
-            raise UserError("a search takes one attention for all layers; leave the list out")
+            raise UserError("search needs one attention for all layers; remove the list")
 
     def run(self) -> None:
         """Start or resume a search; write a report with the command that trains the best model.
@@ -77,7 +77,7 @@ class ModelSearch:
         most = None if self.space.ranges else self.budget.candidates
         drawn = self.space.draw(self.settings, most, self.seed)
         if len(drawn.candidates) < 2 and not self.space.ranges:
-            raise UserError(f"the space holds no second model that can be; {drawn.lines[-1]}")
+            raise UserError(f"the space contains only one valid model; {drawn.lines[-1]}")
         on_cpu = build(self.settings["trainer"], "trainer").on_cpu
         with claimed(Path(self.run_dir)):
             jobs = self.jobs or (cores() if on_cpu else 1)
@@ -86,7 +86,7 @@ class ModelSearch:
             try:
                 halving.try_models()
                 halving.train_finalists()
-                print("timing the finalists in turns", file=sys.stderr)
+                print("comparing the finalists", file=sys.stderr)
                 report(halving, drawn.lines)
             except KeyboardInterrupt:
                 print("repeat the command to resume", file=sys.stderr)

@@ -58,7 +58,7 @@ def distributions(
 
 
 def open_study(
-    home: Path,
+    run_dir: Path,
     budget: Budget,
     seed: int,
     space: Mapping[str, BaseDistribution],
@@ -67,7 +67,7 @@ def open_study(
     """Open the study of a directory, or create one.
 
     Args:
-        home: directory, locked by this process.
+        run_dir: directory, locked by this process.
         budget: determines when models are halved.
         seed: seed of the sampler.
         space: distributions of every trial.
@@ -81,12 +81,12 @@ def open_study(
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", module="optuna")
-    file = home / JOURNAL
+    file = run_dir / JOURNAL
     if file.exists():
         check_there(file, "an Optuna journal")
         _mend(file)
     file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # left by a killed process
-    damaged = UserError(f"{file} is damaged; name another run_dir")
+    damaged = UserError(f"{file} is damaged; choose another run_dir")
     try:
         storage = JournalStorage(JournalFileBackend(str(file)))
         study = optuna.create_study(
@@ -104,8 +104,8 @@ def open_study(
     others = [key for key in made_from if before and before.get(key) != made_from[key]]
     if others:
         raise UserError(
-            f"run_dir={home} holds a search with other {', '.join(others)}; give the same, or name "
-            "another directory"
+            f"run_dir={run_dir} holds a search with different {', '.join(others)}; use the "
+            "same, or choose another directory"
         )
     if not all(_fits(trial, space) for trial in trials):
         raise damaged

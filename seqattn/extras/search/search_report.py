@@ -19,9 +19,9 @@ from seqattn.storage import write_whole
 from seqattn.verbs.run_tables import TableDocument
 
 _CAVEAT = (
-    "An order after few steps is not always that after many, and the choice and its score are of "
-    "one validation split, which makes the score a little too good: train the best in full, and "
-    "score it on a split that took no part."
+    "The ranking after few steps may differ from that after many. The best model was chosen and "
+    "scored on the same validation split, so its score is slightly optimistic: train it in full, "
+    "and score it on another split."
 )
 
 
@@ -32,7 +32,7 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
         halving: the finished halving.
         drawn: notes on the space.
     """
-    run_dir, finalists = halving.home, halving.runs_of_finalists()
+    run_dir, finalists = halving.run_dir, halving.runs_of_finalists()
     reading = Reading("val", True, "cpu", ())
     runs = {one.name: [reading.read(run) for run in runs] for one, runs in finalists.items()}
     check_alike([run for seeds in runs.values() for run in seeds])
@@ -45,13 +45,13 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
     command = shlex.join(["python", "train.py", *halving.search.options, *own, *best.overrides])
     tried = _tried(halving)
     lines = [
-        f"{len(tried['rows'])} models were tried in {duration(halving.spent)}; finalists trained "
-        f"for {halving.budget.steps:,} steps",
+        f"tried {len(tried['rows'])} models in {duration(halving.spent)}; trained finalists for "
+        f"{halving.budget.steps:,} steps",
         *_front(judged[0], costs),
-        f"the best is {best.name}; to train it in full: {command}",
+        f"best model: {best.name}; train it in full with: {command}",
     ]
     listed = "".join(f"- {line}\n" for line in [*judged[0].words, *lines, *drawn, _CAVEAT])
-    head = f"# A search for a model\n\n{listed}\n[Finalists side by side](finalists/index.html)\n\n"
+    head = f"# Model search\n\n{listed}\n[Comparison of the finalists](finalists/index.html)\n\n"
     text = head + as_markdown([tried])
     write_whole(run_dir / "report.md", text.encode())
     print(*lines, f"written to {run_dir / 'report.md'}", sep="\n")
@@ -61,19 +61,19 @@ def _front(metric: MetricFigures, costs: Mapping[str, Cost]) -> list[str]:
     """Return notes on the finalists on the Pareto fronts, and cheaper ones that may be as good."""
     best = next(iter(metric.systems))
     pairs = (pair for pair in metric.pairs if pair.first == best and pair.p is not None)
-    alike = {pair.second: pair for pair in pairs if not pair.told_apart}
-    lines, worse = [], "more" if metric.lower else "less"
+    alike = {pair.second: pair for pair in pairs if not pair.significant}
+    lines, worse = [], "higher" if metric.lower else "lower"
     for what, systems in against_cost(metric, costs).items():
         front = pareto_front(systems, metric.lower)
-        lines.append(f"on the front of {metric.name} and {what}: {', '.join(front)}")
+        lines.append(f"Pareto front of {metric.name} and {what}: {', '.join(front)}")
         for name in front:
             timed = what == DECODING and not costs[name].decodes_faster(costs[best])
             if name in alike and not timed:
                 costs_of = (systems[one][0] for one in (name, best))
                 few, many = (f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}" for cost in costs_of)
                 lines.append(
-                    f"{name}: {few} in place of {many} {what}, and {worse} {metric.name} by "
-                    f"{abs(alike[name].difference):.2f} than {best}, not told apart from it"
+                    f"{name}: {what} {few} instead of {many}; {metric.name} "
+                    f"{abs(alike[name].difference):.2f} {worse} than {best} (not significant)"
                 )
     return lines
 
@@ -85,5 +85,5 @@ def _tried(halving: Halving) -> TableDocument:
         step, why = trials[name].last_step, trials[name].user_attrs.get("why")
         loss = None if step is None else f"{trials[name].intermediate_values[step]:.3f}"
         rows.append([name, step, loss, why])
-    columns = ["model", "steps", "validation loss", "ended early"]
-    return table("Models that were tried", columns, rows)
+    columns = ["model", "steps", "validation loss", "stopped early"]
+    return table("Models tried", columns, rows)

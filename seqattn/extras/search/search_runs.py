@@ -74,9 +74,9 @@ class TrainingRun:
         """Why the ended process failed, in one line; "" if it did not."""
         code = self.process.exitcode
         if code == 0:
-            return "" if math.isfinite(self.loss) else "failed: its loss is not finite"
+            return "" if math.isfinite(self.loss) else "failed: loss is not finite"
         if code == -9:
-            return "failed: killed by the system, which may have been out of memory"
+            return "failed: killed by the system, possibly out of memory"
         return "failed: " + last_line(self.run_dir / "log.txt")
 
 
@@ -136,9 +136,7 @@ def last_line(log: Path) -> str:
     """Return the error of a log, or else its last line."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    messages = (
-        [line for line in lines if line.startswith("error: ")] or lines or ["it said nothing"]
-    )
+    messages = [line for line in lines if line.startswith("error: ")] or lines or ["no output"]
     return messages[-1].removeprefix("error: ")[:300]
 
 

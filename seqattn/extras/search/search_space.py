@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Models of a space, the run's own first, and notes on what was left out."""
+    """Models of a space, the run's own first, and notes on what was skipped."""
 
     candidates: list[Candidate]
     lines: list[str]
@@ -82,13 +82,13 @@ class SearchSpace:
             known = _choices(group)
             for name in getattr(self, key) or ():
                 if name not in known:
-                    raise BadValue(key, f"names {name}, which is not there{nearest(name, known)}")
+                    raise BadValue(key, f"contains the unknown choice {name}{nearest(name, known)}")
         for key, ends in (self.ranges or {}).items():
             numbers = isinstance(ends, list) and all(type(end) in (int, float) for end in ends)
             if not (
                 numbers and len(ends) == 2 and all(map(math.isfinite, ends)) and ends < ends[1:]
             ):
-                raise BadValue(f"ranges.{key}", f"must be [LOWEST,HIGHEST], got {ends}")
+                raise BadValue(f"ranges.{key}", f"must be [MIN,MAX], got {ends}")
 
     def draw(self, settings: Mapping[str, Node], most: int | None, seed: int) -> Drawn:
         """List the models of the space that can be built, alternating between attentions.
@@ -128,14 +128,14 @@ class SearchSpace:
                 except UserError as error:
                     refused[str(error)] += 1
         lines = [f"models: {len(models)} of {len(turns):,} combinations"]
-        lines += [f"{n} left out: {why}" for why, n in refused.items()]
+        lines += [f"{n} skipped: {why}" for why, n in refused.items()]
         return Drawn([candidate for candidate, _ in models], lines)
 
     def _check_ranges(self, settings: Mapping[str, Node]) -> None:
         """Raise UserError if a range is not of fractional numbers, or the run rejects its ends."""
         for key, ends in (self.ranges or {}).items():
             if not isinstance(value_at(key, settings), float):
-                raise UserError(f"space.ranges.{key}: the run has no number with a fraction there")
+                raise UserError(f"space.ranges.{key} must be a floating-point key of the run")
             group, *path, last = key.split(".")
             for end in ends:
                 node = deepcopy(settings[group])

@@ -46,14 +46,14 @@ class Halving:
         made_from: dict[str, Any],
     ) -> None:
         self.search, self.budget, self.jobs = search, search.budget, jobs
-        self.home, self.ranges = Path(search.run_dir), search.space.ranges or {}
+        self.run_dir, self.ranges = Path(search.run_dir), search.space.ranges or {}
         self._models = {one.name: one for one in candidates}
         self._space = distributions([*self._models], self.ranges)
         self.study, self._stopped = open_study(
-            self.home, self.budget, search.seed, self._space, made_from
+            self.run_dir, self.budget, search.seed, self._space, made_from
         )
         self._spent, self._since = self.study.user_attrs.get("spent", 0.0), time.monotonic()
-        self._asked: dict[str, Trial] = {}
+        self._running: dict[str, Trial] = {}
         self._is_prepared = False
         values = {
             key: min(max(value_at(key, search.settings), low), high)
@@ -106,7 +106,7 @@ class Halving:
 
     def _starts(self) -> Iterator[TrainingRun | None]:
         while not self._is_over(_TRYING):
-            if self._asked and not self._is_prepared:  # the first run prepares the data for all
+            if self._running and not self._is_prepared:  # the first run prepares the data for all
                 yield None
                 continue
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
@@ -115,7 +115,7 @@ class Halving:
                 return
             trial = self._stopped.pop(0) if self._stopped else self.study.ask()
             model = self._sampled(trial)
-            self._asked[model.name] = trial
+            self._running[model.name] = trial
             run = self._start(model, self.search.seed)
             losses = self.study.trials[trial.number].intermediate_values
             run.step = max(losses, default=0)
@@ -131,7 +131,7 @@ class Halving:
 
     def _run_dir(self, model: Candidate, seed: int) -> Path:
         again = [] if seed == self.search.seed else [f"seed{seed}"]
-        return self.home / "trials" / "-".join([*re.findall(r"[\w.+]+", model.name), *again])
+        return self.run_dir / "trials" / "-".join([*re.findall(r"[\w.+]+", model.name), *again])
 
     def _start(self, model: Candidate, seed: int) -> TrainingRun:
         path = self._run_dir(model, seed)
@@ -139,18 +139,18 @@ class Halving:
 
     def _report(self, run: TrainingRun) -> bool:
         """Report new losses of a run to the study; return True once it has ended."""
-        trial, ended = self._asked[run.name], run.ended()
+        trial, ended = self._running[run.name], run.ended()
         self._is_prepared |= ended
         for step, loss in run.new_losses():
             self._is_prepared = True
             trial.report(loss, step)
             if step < self.budget.steps and trial.should_prune():
                 stop([run])
-                return self._tell(run, TrialState.PRUNED, f"not the best 1/{self.budget.factor}")
+                return self._tell(run, TrialState.PRUNED, f"not in the best 1/{self.budget.factor}")
         if ended:
             why = run.failure()
             if why and run.name == self._own.name:
-                raise UserError(f"the run that is searched around {why}")
+                raise UserError(f"the run's own model {why}")
             return self._tell(run, TrialState.FAIL if why else TrialState.COMPLETE, why)
         return self._times_out(run, _TRYING)
 
@@ -158,10 +158,10 @@ class Halving:
         if not self._is_over(share):
             return False
         stop([run])  # with more minutes, a study resumes the trials in state RUNNING
-        return self._say(run, "its time is up")
+        return self._say(run, "out of time")
 
     def _tell(self, run: TrainingRun, state: TrialState, why: str) -> bool:
-        trial = self._asked[run.name]
+        trial = self._running[run.name]
         if why:
             trial.set_user_attr("why", why)
         self.study.tell(trial, run.loss if state is TrialState.COMPLETE else None, state)
@@ -191,7 +191,7 @@ class Halving:
         }
         ranked = self.ranked(trials)
         if not ranked:
-            raise UserError("no model was trained as far as its first validation")
+            raise UserError("no model reached its first validation; increase budget.minutes")
         chosen = ranked[: self.budget.finalists]
 
         def cache(name: str) -> float:
@@ -241,7 +241,7 @@ class Halving:
         }
         if not any(finished.values()):
             raise UserError(
-                "no finalist was trained to the end; give more budget.minutes, or fewer "
-                "budget.steps in another run_dir"
+                "no finalist completed training; increase budget.minutes, or lower budget.steps in "
+                "another run_dir"
             )
         return {model: paths for model, paths in finished.items() if paths}

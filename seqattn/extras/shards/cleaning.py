@@ -51,14 +51,14 @@ class Cleaning:
         if REPLACED in source or REPLACED in target:
             return "bad encoding"
         if not source.strip() or not target.strip():
-            return "an empty side"
+            return "empty side"
         short, long = sorted((len(source), len(target)))
         if short < self.min_length:
             return f"shorter than {self.min_length:,} characters"
         if self.max_length is not None and long > self.max_length:
             return f"longer than {self.max_length:,} characters"
         if self.max_ratio is not None and long > self.max_ratio * short:
-            return f"a ratio of lengths above {self.max_ratio:g}"
+            return f"length ratio above {self.max_ratio:g}"
         return None
 
 

@@ -31,7 +31,7 @@ def workers(count: int) -> Iterator[Executor]:
         return
     pool = worker_pool(count, "spawn")
     try:
-        with worker_deaths("repeat the command, with workers=N for fewer, to go on from here"):
+        with worker_deaths("repeat the command with a lower workers=N to resume"):
             yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

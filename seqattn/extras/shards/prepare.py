@@ -91,7 +91,7 @@ class Preparation:
     settings: Mapping[str, Node] = field(default_factory=dict, repr=False)
 
     @property
-    def home(self) -> Path:
+    def path(self) -> Path:
         """Output directory."""
         return user_path(self.output)
 
@@ -107,14 +107,14 @@ class Preparation:
             UserError: if the data cannot be read or the directory cannot be written.
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
-            raise UserError("prepare takes pairs of texts; questions are trained on as they are")
-        with held(self.home):
+            raise UserError("prepare takes text pairs; train on questions without it")
+        with held(self.path):
             made_from = self._made_from()
-            finished = self._finished(made_from) if is_file(self.home / MANIFEST) else None
+            finished = self._finished(made_from) if is_file(self.path / MANIFEST) else None
             manifest = finished or self._prepare(made_from)
-            shutil.rmtree(self.home / WORK, ignore_errors=True)
+            shutil.rmtree(self.path / WORK, ignore_errors=True)
         if finished:
-            say_finished(self.home)
+            say_finished(self.path)
         return manifest
 
     def _made_from(self) -> MadeFrom:
@@ -132,17 +132,19 @@ class Preparation:
         if self.vocabulary is not None:
             tokenizer, theirs = vocabulary_of(user_path(self.vocabulary))
             if self.tokenizer not in (TokenizerConfig(), theirs):
-                raise UserError(f"vocabulary={self.vocabulary} is there; leave tokenizer out")
+                raise UserError(
+                    f"tokenizer differs from vocabulary={self.vocabulary}; remove tokenizer"
+                )
             contents["vocabulary"] = [tokenizer.fingerprint]
         return MadeFrom(settings=settings, contents=contents)
 
     def _finished(self, made_from: MadeFrom) -> Manifest | None:
         """Return the manifest of a finished preparation; None if parts must be built again."""
-        manifest = read_manifest(self.home)
-        made_from.check(self.home, MadeFrom(settings=manifest.settings, contents=manifest.contents))
-        damaged = damaged_files(self.home, manifest)
+        manifest = read_manifest(self.path)
+        made_from.check(self.path, MadeFrom(settings=manifest.settings, contents=manifest.contents))
+        damaged = damaged_files(self.path, manifest)
         for path in damaged:
-            print(f"{path} is missing or damaged; it is made again", file=sys.stderr)
+            print(f"{path} is missing or damaged; rebuilding it", file=sys.stderr)
             path.unlink(missing_ok=True)
         return None if damaged else manifest
 
@@ -152,15 +154,15 @@ class Preparation:
         Texts that were read with other settings are read again; once a vocabulary exists, only the
         same preparation may continue.
         """
-        work = self.home / WORK
+        work = self.path / WORK
         with file_faults("make", work):
             work.mkdir(parents=True, exist_ok=True)
-            for begun in self.home.rglob(".*.*.????????"):  # incomplete files
+            for begun in self.path.rglob(".*.*.????????"):  # incomplete files
                 begun.unlink()
         if is_file(work / RECORD):
             before = MadeFrom.read(work)
-            if is_file(self.home / TOKENIZER / f"{TOKENIZER}.json"):
-                made_from.check(self.home, before)
+            if is_file(self.path / TOKENIZER / f"{TOKENIZER}.json"):
+                made_from.check(self.path, before)
             elif texts_of_chunks(before) != texts_of_chunks(made_from):
                 shutil.rmtree(work)
                 work.mkdir()
@@ -171,18 +173,18 @@ class Preparation:
         self._begin(made_from)
         splits = {} if self.hold_out else self._copied_splits()
         with timed(times, "reading"):
-            sizes, counts = count_chunks(self.home, self._read(), self.clean)
+            sizes, counts = count_chunks(self.path, self._read(), self.clean)
         out = shares(sizes, self.hold_out)
         left = [size - own for size, own in zip(sizes, out, strict=True)]
         if sum(left) < 1:
-            left_out = {**counts, "held out": sum(out), "read": 0}
-            reasons = ", ".join(f"{n:,} {why}" for why, n in left_out.items() if n)
-            raise UserError(f"no pair of {counts['read']:,} is left to train on: {reasons}")
+            dropped = {**counts, "held out": sum(out), "read": 0}
+            reasons = ", ".join(f"{why} {n:,}" for why, n in dropped.items() if n)
+            raise UserError(f"none of {counts['read']:,} pairs is left to train on: {reasons}")
         if self.hold_out:
             splits["val"] = self._held_out(out)
         with timed(times, "vocabulary"):
             tokenizer, config = self._vocabulary(left, out)
-        plan = Plan(self.home, max(1, round(sum(left) / self.shard_pairs)), out, self.seed)
+        plan = Plan(self.path, max(1, round(sum(left) / self.shard_pairs)), out, self.seed)
         with timed(times, MAKING), progress(MAKING, "shards") as tell:
             entries, lengths = make_shards(
                 plan, self.processes, lambda done: tell(done, plan.shards)
@@ -190,21 +192,21 @@ class Preparation:
         manifest = Manifest(
             format=FORMAT, **made_from.model_dump(), tokenizer=config,
             fingerprint=tokenizer.fingerprint, counts=counts,
-            lengths_sha256=write_lengths(self.home, lengths), train=entries, splits=splits,
+            lengths_sha256=write_lengths(self.path, lengths), train=entries, splits=splits,
         )  # fmt: skip
-        manifest.write(self.home)
-        print_prepared(self.home, manifest, times, self.processes)
+        manifest.write(self.path)
+        print_prepared(self.path, manifest, times, self.processes)
         return manifest
 
     def _copied_splits(self) -> dict[str, SplitEntry]:
         """Write validation and test texts as they are, without cleaning."""
         splits = {}
         with or_hold_out():
-            splits["val"] = write_split(self.home, "val", self._texts("val"))
+            splits["val"] = write_split(self.path, "val", self._texts("val"))
         try:
-            splits["test"] = write_split(self.home, "test", self._texts("test"))
+            splits["test"] = write_split(self.path, "test", self._texts("test"))
         except UserError as error:  # optional
-            print(f"without a test split: {error}", file=sys.stderr)
+            print(f"no test split: {error}", file=sys.stderr)
         return splits
 
     def _texts(self, split: str) -> pa.Table:
@@ -216,28 +218,28 @@ class Preparation:
 
     def _read(self) -> int:
         """Write the pairs to chunks, unless that is done, and return the number of chunks."""
-        done = self.home / WORK / _CHUNKS
+        done = self.path / WORK / _CHUNKS
         if not is_file(done):
             with progress("reading", "pairs") as tell:
                 chunks = read_chunks(
-                    self.data.stream("train"), self.home, self.clean, self.seed, self.processes,
+                    self.data.stream("train"), self.path, self.clean, self.seed, self.processes,
                     lambda pairs: tell(pairs, None),
                 )  # fmt: skip
             if not chunks:
-                raise UserError(f"{self.data.origin('train')} has no pairs")
+                raise UserError(f"{self.data.origin('train')} contains no pairs")
             write_whole(done, json.dumps(chunks).encode())
         return int(json.loads(done.read_bytes()))
 
     def _held_out(self, out: list[int]) -> SplitEntry:
-        (self.home / "test.arrow").unlink(missing_ok=True)  # from a run without hold_out
+        (self.path / "test.arrow").unlink(missing_ok=True)  # from a run without hold_out
         columns: list[list[str]] = [[], []]
         for number, count in enumerate(out):
-            for column, texts in zip(columns, texts_of(self.home, number, 0, count), strict=True):
+            for column, texts in zip(columns, texts_of(self.path, number, 0, count), strict=True):
                 column += texts
-        return write_split(self.home, "val", pa.table(dict(zip(SIDES, columns, strict=True))))
+        return write_split(self.path, "val", pa.table(dict(zip(SIDES, columns, strict=True))))
 
     def _vocabulary(self, left: list[int], out: list[int]) -> tuple[Tokenizer, TokenizerConfig]:
-        directory, config = self.home / TOKENIZER, self.tokenizer
+        directory, config = self.path / TOKENIZER, self.tokenizer
         if self.vocabulary is not None:
             tokenizer, config = vocabulary_of(user_path(self.vocabulary))
             tokenizer.save(directory)
@@ -246,8 +248,8 @@ class Preparation:
         else:
             sides: list[list[str]] = [[], []]
             for number, (own, count) in enumerate(zip(out, shares(left, self.sample))):
-                for side, texts in zip(sides, texts_of(self.home, number, own, own + count)):
+                for side, texts in zip(sides, texts_of(self.path, number, own, own + count)):
                     side += texts
-            tokenizer = train_tokenizer(sides[0], sides[1], config, self.home / WORK)
+            tokenizer = train_tokenizer(sides[0], sides[1], config, self.path / WORK)
             tokenizer.save(directory)
         return tokenizer, config

@@ -23,18 +23,18 @@ _OF_READING = ("data", "clean", "seed")
 
 
 @contextmanager
-def held(home: Path) -> Iterator[None]:
+def held(path: Path) -> Iterator[None]:
     """Lock a directory for this process.
 
     Raises:
         UserError: if another process holds it, or it has unrelated files.
     """
-    with file_faults("make", home):
-        home.mkdir(parents=True, exist_ok=True)
-        others = [path.name for path in home.iterdir() if path.name != ".lock"]
+    with file_faults("make", path):
+        path.mkdir(parents=True, exist_ok=True)
+        others = [one.name for one in path.iterdir() if one.name != ".lock"]
     if others and not {MANIFEST, WORK} & set(others):
-        raise UserError(f"output={home} holds other files ({others[0]}); name a new directory")
-    with claimed(home, "output"):
+        raise UserError(f"output={path} contains other files ({others[0]}); choose a new directory")
+    with claimed(path, "output"):
         yield
 
 
@@ -74,23 +74,25 @@ def print_prepared(
     read = counts.pop("read")
     rows = {"pairs read": f"{read:,}"}
     for reason, count in counts.items():
-        rows[f"left out: {reason}"] = f"{count:,} ({count / read:.2%})"
-    rows["kept to train on"] = f"{manifest.pairs:,}"
+        rows[f"dropped: {reason}"] = f"{count:,} ({count / read:.2%})"
+    rows["training pairs"] = f"{manifest.pairs:,}"
     rows |= {split: f"{entry.rows:,} pairs" for split, entry in manifest.splits.items()}
     source, target = (
         sum(getattr(shard, f"{side}_tokens") for shard in manifest.train)
         for side in ("source", "target")
     )
-    rows["tokens"] = f"{source:,} of sources, {target:,} of targets"
+    rows["tokens"] = f"{source:,} source, {target:,} target"
     rows["shards"] = (
         f"{len(manifest.train):,}, {sum(e.bytes for e in manifest.train) / 1e6:,.0f} MB"
     )
     if times:
         rows["time"] = " · ".join(f"{part} {duration(seconds)}" for part, seconds in times.items())
         speed = (source + target) / times[MAKING] / processes
-        rows["tokens a second a core"] = f"{speed:,.0f}, while shards were made"
+        rows["tokens/s per core"] = f"{speed:,.0f} while making shards"
     print_table(
-        f"Prepared {output_dir}", rows, notes=[f"train on it by data=shards data.root={output_dir}"]
+        f"Prepared {output_dir}",
+        rows,
+        notes=[f"train on it with: data=shards data.root={output_dir}"],
     )
 
 
@@ -101,5 +103,5 @@ def or_hold_out() -> Iterator[None]:
         yield
     except UserError as error:
         raise UserError(
-            f"{error}; or give hold_out=2000, to validate on so many training pairs"
+            f"{error}; or set hold_out=2000 to validate on that many training pairs"
         ) from error

@@ -131,7 +131,7 @@ def count_chunks(
         left.append(len(rows))
         write_whole(_rows_path(output_dir, number), rows.astype(np.int32).tobytes())
     if repeated := sum(sizes) - sum(left):
-        counts["a pair that came before"] = repeated
+        counts["duplicate pair"] = repeated
     return left, counts
 
 
