@@ -38,7 +38,7 @@ class AttentionStepsSuite(AttentionChoices):
             if attention.abilities.fits("decoder")
         }
         if not decoding:
-            raise UserError("none of the attentions asked for decodes; choose others")
+            raise UserError("none of the chosen attentions supports decoding; choose others")
         each: dict[str, list[_Decoded]] = {name: [] for name in decoding}
         for _ in range(self.rounds):
             for name, parts in decoding.items():
@@ -46,10 +46,10 @@ class AttentionStepsSuite(AttentionChoices):
         rows: list[Row] = [
             {
                 "attention": name,
-                "early, us a token": Spread.of([one.early * 1e6 for one in samples]),
-                "late, us a token": Spread.of([one.late * 1e6 for one in samples]),
+                "early (us/token)": Spread.of([one.early * 1e6 for one in samples]),
+                "late (us/token)": Spread.of([one.late * 1e6 for one in samples]),
                 "late / early": Spread.of([one.late / one.early for one in samples]),
-                "cache, bytes": samples[0].cache,
+                "cache (bytes)": samples[0].cache,
             }
             for name, samples in each.items()
         ]

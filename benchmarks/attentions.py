@@ -67,12 +67,12 @@ class AttentionChoices(Suite):
         try:
             torch.empty(1, device=self.device).item()  # the meta device has no values
         except (RuntimeError, AssertionError) as error:
-            raise BadValue("device", f"cannot be used here; use cpu, got {self.device}") from error
+            raise BadValue("device", f"is not available, got {self.device}; use cpu") from error
         known = {name for make in self.attentions.values() for name in _chosen(_kernel(make))}
         for name in self.kernel or {}:
             if name not in known:
-                has = f"a size of one of the attentions ({', '.join(sorted(known)) or 'none'})"
-                raise BadValue("kernel", f"must name {has}, got {name}")
+                sizes = ", ".join(sorted(known)) or "none"
+                raise BadValue("kernel", f"must have keys from ({sizes}), got {name}")
 
     def contestants(self, length: int) -> Iterator[tuple[str, Attention, Position]]:
         """Yield name, attention and position of every combination, for a length in tokens."""
@@ -144,7 +144,7 @@ class AttentionSuite(AttentionChoices):
     def measure(self) -> Iterator[Figures]:
         keep_freed_memory()
         passes = "forward and backward" if self.backward else "forward"
-        scope = "with projections" if self.projections else "kernels alone"
+        scope = "with projections" if self.projections else "kernels only"
         heads = f"{self.num_heads} heads of {self.dim // self.num_heads}, batch {self.batch_size}"
         for precision, causal in product(self.precisions, self.causal):
             costs: dict[str, list[Cost]] = {}
@@ -180,7 +180,7 @@ class AttentionSuite(AttentionChoices):
             if call is not None:
                 work[name] = call
         if len(work) == 1 and len(costs) < 2:
-            raise UserError("no attention of those asked for can run so; see causal and attentions")
+            raise UserError("no attention can run; change suite.causal or suite.attentions")
         return work
 
     def _measured(
@@ -212,10 +212,10 @@ def _draw(costs: Mapping[str, Sequence[Cost]], title: str, directory: Path) -> N
     from seqattn.analysis.plots import save
 
     views: tuple[tuple[str, str, Callable[[Cost], float]], ...] = (
-        ("time", "time, ms", lambda cost: cost.seconds * 1e3),
-        ("memory", "peak memory beside the inputs, MB", lambda cost: cost.bytes / 1e6),
+        ("time", "time (ms)", lambda cost: cost.seconds * 1e3),
+        ("memory", "peak memory without inputs (MB)", lambda cost: cost.bytes / 1e6),
     )
     for view, label, value in views:
         series = {name: [(c.length, value(c)) for c in several] for name, several in costs.items()}
         path = directory / f"{title.replace(', ', '_')}_{view}.png"
-        print(f"drawn to {save(cost_curves(series, title, label), path)}", file=sys.stderr)
+        print(f"written to {save(cost_curves(series, title, label), path)}", file=sys.stderr)

@@ -43,7 +43,7 @@ class BaselinesSuite(Suite):
         else:
             scored = _of_documents(Texts.of(table), Texts.of(self.source.load("train", cache)))
         for name, scores in scored:
-            yield Figures(f"{self.split} by {name}", [_row(score) for score in scores])
+            yield Figures(f"{self.split}: {name}", [_row(score) for score in scores])
 
 
 Scored = Iterator[tuple[str, Sequence[TextScore]]]
@@ -54,11 +54,11 @@ def _of_questions(questions: Questions, seed: int) -> Scored:
     gold = dict(zip(questions.ids, questions.answers, strict=True))
     for name, answers in (
         (
-            "a random span of the right length",
+            "random span of the reference length",
             random_spans(questions.contexts, questions.answers, seed),
         ),
         (
-            "the sentence that shares most words",
+            "sentence sharing the most words with the question",
             best_sentences(questions.questions, questions.contexts),
         ),
     ):
@@ -68,14 +68,14 @@ def _of_questions(questions: Questions, seed: int) -> Scored:
 def _of_documents(texts: Texts, known: Texts) -> Scored:
     nearest = nearest_summaries(texts.sources, known.sources, known.targets)
     for name, summaries in (
-        ("the first sentence", first_sentences(texts.sources)),
-        ("the summary of the most similar training document", nearest),
+        ("first sentence", first_sentences(texts.sources)),
+        ("summary of the most similar training document", nearest),
     ):
         yield name, RougeScorer().score(summaries, texts.references, texts.sources)
     others = [(other, first) for first, *more in texts.references for other in more]
     if others:
         written, first = map(list, zip(*others, strict=True))
-        yield "the other references, each against the first", RougeScorer().score(written, first)
+        yield "other references against the first", RougeScorer().score(written, first)
 
 
 def _row(score: TextScore) -> Row:

@@ -29,7 +29,7 @@ def run_suite(config: DictConfig) -> None:
     settings = plain(config)
     output = settings["output"] and user_path(settings["output"])
     if output and not output.parent.is_dir():
-        raise UserError(f"output={output}: its directory is not there; make it first")
+        raise UserError(f"the directory of output={output} does not exist; create it first")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler logs every start
     suite = dict(settings["suite"])
     for key in _NAMED.keys() & suite.keys():
@@ -37,10 +37,10 @@ def run_suite(config: DictConfig) -> None:
         known = choices(group)
         if not isinstance(names, list | None):
             first = next(iter(known))
-            raise UserError(f"{group} names must be a list such as [{first}], got {names!r}")
+            raise UserError(f"suite.{key} must be a list such as [{first}], got {names!r}")
         for name in names or ():
             if name not in known:
-                raise UserError(f"there is no {group}={name}; the choices are: {', '.join(known)}")
+                raise UserError(f"unknown choice {group}={name}; choose from {', '.join(known)}")
         suite[key] = {name: known[name] for name in names or known}
     rows = build(suite, "suite").run()
     if output:

@@ -1,4 +1,4 @@
-"""Contestants, each in a process of its own with separate memory and allocator."""
+"""Contestants, each in its own process with separate memory and allocator."""
 
 import os
 import pickle
@@ -49,7 +49,7 @@ _SHARING = ("seqattn", "ctranslate2")
 _HINTS = {
     "": "",
     "bench": "; pip install -e .[bench], in the checkout",
-    "peers": "; give suite.peer_python=PATH, a Python that has it",
+    "peers": "; set suite.peer_python=PATH to a Python that has it",
 }
 """Installation hint for a missing package."""
 
@@ -128,7 +128,7 @@ class Contestant:
                 stdin=PIPE, stdout=PIPE, env=environment,
             )  # fmt: skip
         except OSError as error:
-            raise UserError(f"peer_python={python} cannot be run: {error.strerror}") from error
+            raise UserError(f"cannot run suite.peer_python={python}: {error.strerror}") from error
         shape, spread = asdict(setting.shape), (threads, workers, setting.seed)
         self.parameters: int = self.ask("make", shape, entry.precision, *spread)
         self.start = time.perf_counter() - began
@@ -143,7 +143,7 @@ class Contestant:
             value, refusal = pickle.load(self.process.stdout)
         except (EOFError, BrokenPipeError):
             self.close()
-            raise UserError(f"the process of {self.peer.title} has ended; see above") from None
+            raise UserError(f"the process of {self.peer.title} exited (message above)") from None
         if refusal is not None:
             self.close()
             raise (ModuleNotFoundError if refusal.startswith("No module") else Refused)(refusal)
@@ -157,10 +157,10 @@ class Contestant:
 
 @contextmanager
 def started(wanted: Sequence[Entry], setting: Setting) -> Iterator[dict[Entry, Contestant]]:
-    """Start one contestant after another; print why, for those that cannot take part.
+    """Start one contestant after another; print why others are skipped.
 
     Raises:
-        UserError: if none takes part.
+        UserError: if none can run.
     """
     running: dict[Entry, Contestant] = {}
     absent: set[str] = set()
@@ -173,14 +173,12 @@ def started(wanted: Sequence[Entry], setting: Setting) -> Iterator[dict[Entry, C
                 running[entry] = Contestant(entry, setting)
                 stack.callback(running[entry].close)
             except Refused as reason:
-                print(f"{peer.title} in {entry.precision} is left out: {reason}", file=sys.stderr)
+                print(f"skipped {peer.title} in {entry.precision}: {reason}", file=sys.stderr)
             except ModuleNotFoundError as error:
                 absent.add(entry.name)
-                print(f"{peer.title} is left out: {error}{_HINTS[peer.extra]}", file=sys.stderr)
+                print(f"skipped {peer.title}: {error}{_HINTS[peer.extra]}", file=sys.stderr)
         if not running:
-            raise UserError(
-                "no contestant of those asked for takes part; see contestants, precisions"
-            )
+            raise UserError("no contestant can run; change suite.contestants or suite.precisions")
         yield running
 
 
@@ -195,16 +193,16 @@ def compared(
         own = ours[0] or ours[1]
         one = running.get(entry)
         cells: Row = {
-            "contestant": one.peer.title if one else "the arithmetic alone",
+            "contestant": one.peer.title if one else "matrix products only",
             "precision": entry.precision,
             "freed memory": "kept" if entry.allocator == "keeps" else "",
             f"{unit}/s": rates(timed),
-            "of the arithmetic's": ratios(timed, limit).median if limit else None,
-            "seqattn / it": ratios(own, timed) if own else None,
-            "by CPU time": ratios(own, timed, cpu=True) if own else None,
+            "share of peak": ratios(timed, limit).median if limit else None,
+            "seqattn speedup": ratios(own, timed) if own else None,
+            "speedup (CPU time)": ratios(own, timed, cpu=True) if own else None,
             "parameters": one.parameters if one else None,
             "MB": round(one.ask("memory")) if one else None,
-            "start, s": one.start if one else None,
+            "startup (s)": one.start if one else None,
         }
         rows.append(cells)
     return rows

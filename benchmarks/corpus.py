@@ -17,7 +17,7 @@ Rows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs of texts under one vocabulary, which is trained on them.
+    """Pairs of texts with one vocabulary trained on them.
 
     Args:
         source: source of the texts.
@@ -42,13 +42,13 @@ class Corpus:
             UserError: if the data has fewer.
         """
         data = self._data(max_tokens)
-        found = list(islice(data.train_dataloader(), count))
-        if len(found) < count:
+        batches = list(islice(data.train_dataloader(), count))
+        if len(batches) < count:
             raise UserError(
-                f"the rounds, their steps and a warm-up need {count} batches, the data gives "
-                f"{len(found)} of {max_tokens:,} tokens; lower rounds, steps or max_tokens"
+                f"rounds, steps and warm-up need {count} batches, the data has {len(batches)} of "
+                f"{max_tokens:,} tokens; lower suite.rounds, suite.steps or suite.max_tokens"
             )
-        return found, data.tokenizer.source_size
+        return batches, data.tokenizer.source_size
 
     def sentences(self, count: int) -> tuple[Rows, int]:
         """Return ids of the test split's first sources (0 for all), and the vocabulary's size.
@@ -67,6 +67,6 @@ class Corpus:
 
     def _data(self, max_tokens: int) -> Seq2SeqData:
         if not self.tokenizer.joint:
-            raise UserError("the contestants share one vocabulary; set tokenizer.joint=true")
+            raise UserError("contestants need a joint vocabulary; set tokenizer.joint=true")
         options = LoaderOptions(max_tokens=max_tokens, max_length=min(128, max_tokens))
         return Seq2SeqData(self.source, self.tokenizer, options, self.cache_dir, self.seed)

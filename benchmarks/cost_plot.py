@@ -24,7 +24,7 @@ def cost_curves(
         style = ("-" if number < 10 else "--") + MARKERS[number % len(MARKERS)]
         color = f"C{(number - 1) % 10}" if number else "black"
         axes.plot(*zip(*points, strict=True), style, color=color, ms=4, label=name)
-    axes.set(title=title, xlabel="n, tokens", ylabel=label, yscale="log")
+    axes.set(title=title, xlabel="n (tokens)", ylabel=label, yscale="log")
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.grid(True, which="both", alpha=0.2)

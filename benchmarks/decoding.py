@@ -1,8 +1,8 @@
 """Decoding speed: our greedy and beam search against those of other toolkits.
 
-The sources are sorted by length, and every output is forced to the same number of tokens, so that
-all generate equally many whatever their random weights are. In every round each contestant decodes
-all sources in turn, each in a process of its own. Ratios are computed within a round; their median
+The sources are sorted by length, and every output is forced to the same number of tokens, so
+all generate equally many regardless of their random weights. In every round each contestant decodes
+all sources in turn, each in its own process. Ratios are computed within a round; their median
 is reported with minimum and maximum.
 """
 
@@ -111,4 +111,4 @@ class DecodingSuite(Suite):
         for beams in self.beams:
             decode = partial(ours.decode_all, rows, beams, self.length, self.batch_size)
             decode()
-            yield profiled(f"Our search with {beams} beams", decode, "position", self.length)
+            yield profiled(f"Our search, beam size {beams}", decode, "position", self.length)

@@ -92,7 +92,7 @@ def _decoding(machine: Machine, name: str, search: Search, sources: list[list[in
     firsts = [(one[0], other[0]) for one, other in zip(ours, theirs, strict=True)]
     gaps = [abs(x.log_probability - y.log_probability) for x, y in firsts if x.ids == y.ids]
     good = len(gaps) >= 7 and max(gaps) < 1e-2
-    text = f"{len(gaps)} of {len(firsts)} the same, {max(gaps, default=9):.0e} apart"
+    text = f"{len(gaps)} of {len(firsts)} identical, scores {max(gaps, default=9):.0e} apart"
     machine.say(good, f"decode {name} {type(search).__name__}", text)
 
 
@@ -104,7 +104,7 @@ def check_resuming(machine: Machine) -> None:
         name = "resume, deterministic" if strict else "resume"
         gap = float((uninterrupted - stopped).abs().max())
         good = all(same) if strict else gap < 1e-2
-        machine.say(good, name, f"bits: again {same[0]}, resumed {same[1]}; gap {gap:.1e}")
+        machine.say(good, name, f"equal: rerun {same[0]}, resumed {same[1]}; gap {gap:.1e}")
 
 
 CHECKS: dict[str, Callable[[Machine], Any]] = {
@@ -122,14 +122,14 @@ CHECKS: dict[str, Callable[[Machine], Any]] = {
 def main() -> int:
     """Run the requested checks and return the exit code."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    arguments.add_argument("--cpu", action="store_true", help="try it on the CPU, in a tiny form")
-    arguments.add_argument("--only", default=",".join(CHECKS), help="which checks, as a,b")
+    arguments.add_argument("--cpu", action="store_true", help="run with tiny sizes on the CPU")
+    arguments.add_argument("--only", default=",".join(CHECKS), help="checks to run, as a,b")
     options = arguments.parse_args()
     unknown = set(options.only.split(",")) - CHECKS.keys()
     if unknown:
-        arguments.error(f"--only takes {','.join(CHECKS)}, got {','.join(sorted(unknown))}")
+        arguments.error(f"--only must be from {','.join(CHECKS)}, got {','.join(sorted(unknown))}")
     if not options.cpu and not torch.cuda.is_available():
-        arguments.error("there is no GPU here; --cpu tries the program")
+        arguments.error("no GPU available; use --cpu to test the program")
     machine = Machine(options.cpu)
     torch.backends.cudnn.allow_tf32 = False  # its default for RNNs would hide errors
     print(f"seqattn {seqattn.__version__}, torch {torch.__version__}, {machine.name}")

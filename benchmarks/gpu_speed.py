@@ -31,7 +31,7 @@ def waits(machine: Machine) -> None:
     def one(name: str, options: dict[str, Any]) -> None:
         model = transformer(size, dim, dropout=0.1)
         events = fitted(machine, model, [pairs], 8, watches=True, **options).waits
-        text = f"{len(events)} in 4 steps {sorted(set(events))[:6]}"
+        text = f"{len(events)} synchronizations in 4 steps {sorted(set(events))[:6]}"
         machine.say(len(events) <= 1, f"waits {name}", text)
 
     cases: dict[str, dict[str, Any]] = {
@@ -96,7 +96,7 @@ def new_shapes(machine: Machine) -> None:
 
         seconds[name] = machine.seconds(step, count - 1, 1)
     torch.backends.cuda.enable_cudnn_sdp(False)
-    text = ", ".join(f"{name} {1e3 * took:.1f} ms a step" for name, took in seconds.items())
+    text = ", ".join(f"{name} {1e3 * took:.1f} ms/step" for name, took in seconds.items())
     machine.say(machine.tiny or seconds["new"] < 1.5 * seconds["known"], "shapes", text)
 
 
@@ -131,7 +131,7 @@ def training_speed(machine: Machine) -> None:
 
     def said(name: str, seconds: float) -> None:
         rate, share = pairs.target_tokens / seconds, work / seconds / _RATE
-        text = f"{1e3 * seconds:.1f} ms a step, {rate:,.0f} target tokens/s, {share:.1%} of bf16"
+        text = f"{1e3 * seconds:.1f} ms/step, {rate:,.0f} target tokens/s, {share:.1%} of bf16"
         machine.say(True, f"train {name}", f"{text}, {machine.peak_memory()}")
 
     def by_lightning(precision: Any, tf32: bool) -> None:
@@ -184,7 +184,7 @@ def decoding_speed(machine: Machine) -> None:
         with autocast:
             seconds = machine.seconds(lambda: search.over(model).generate(sources), 1, 1)
         step = 1e3 * seconds / length / -(-count // search.batch_size)
-        text = f"{count / seconds:,.0f} sentences/s, {step:.2f} ms a step of {search.batch_size}"
+        text = f"{count / seconds:,.0f} sentences/s, {step:.2f} ms/step of {search.batch_size}"
         machine.say(True, f"search {type(search).__name__} {kind or 'float32'}", text)
 
     for kind in (None, torch.bfloat16):

@@ -22,7 +22,7 @@ _ALIGNMENTS: dict[str, AlignmentFactory] = {
     "luong_concat": partial(Luong, score="concat"),
 }
 _JOEY_SCORES = {"luong_concat": "bahdanau", "luong_general": "luong"}
-"""Our attentions that Joey NMT has, by its names; both in Luong's order."""
+"""Joey NMT's names of our attentions; both in Luong's order."""
 
 
 @dataclass(frozen=True)

@@ -144,8 +144,8 @@ def profiled(title: str, work: Callable[[], object], piece: str, pieces: int) ->
         {
             "operator": str(event.key),
             "share": event.self_cpu_time_total / total,
-            f"ms a {piece}": event.self_cpu_time_total / 1000 / pieces,
-            f"calls a {piece}": event.count / pieces,
+            f"ms/{piece}": event.self_cpu_time_total / 1000 / pieces,
+            f"calls/{piece}": event.count / pieces,
         }
         for event in events
     ]

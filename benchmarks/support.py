@@ -27,7 +27,7 @@ def support_table(
     """
     schemes = {name: make(Stack(_DIM, _HEADS)).hooks for name, make in positions.items()}
     lines = [
-        f"| `attention=` | {' | '.join(SLOTS)} | positions | shows weights | drops them | laws |",
+        f"| `attention=` | {' | '.join(SLOTS)} | positions | returns weights | dropout | laws |",
         "|---|:-:|:-:|:-:|---|:-:|:-:|---|",
     ]
     logging.disable(logging.WARNING)  # no warnings from modules built only for inspection
@@ -62,7 +62,7 @@ def write_support(page: Path, table: str) -> bool:
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise UserError(f"{page} lacks the line {BEGIN.strip()} or {END}; put them back")
+        raise UserError(f"{page} is missing {BEGIN.strip()} or {END}; restore both lines")
     new = before + begin + table + end + after
     page.write_text(new, encoding="utf-8")
     return new != text

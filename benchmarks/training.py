@@ -1,6 +1,6 @@
 """Training speed: our step against plain loops and other toolkits, on the same real batches.
 
-In every round the contestants take turns on the same few batches, each in a process of its own;
+In every round the contestants take turns on the same few batches, each in its own process;
 waiting processes are idle. Ratios are computed within a round; their median is reported with
 minimum and maximum. Our runs keep freed memory; the others run with their default allocator, and
 with freed memory kept.
@@ -194,7 +194,7 @@ class RecurrentSuite(TrainingRounds):
                 "parameters": loops[name].parameters,
                 "target tokens/s": rates(own),
                 "x textbook": ratios(own, samples["textbook"]),
-                "the same, CPU time": ratios(own, samples["textbook"], cpu=True),
+                "x textbook (CPU time)": ratios(own, samples["textbook"], cpu=True),
                 "x Joey NMT": None if joey is None else ratios(own, joey),
             }
             for name, own in samples.items()

@@ -1,1 +1,1 @@
-"""Contestants: one file each, run by `worker.py` in a process of its own."""
+"""Contestants: one file each, run by `worker.py` in its own process."""

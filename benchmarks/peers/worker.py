@@ -1,10 +1,10 @@
 """Process of one contestant: builds its model, and runs and times requested work.
 
 `python worker.py FILE` runs in any Python that has the peer, so neither this nor a peer's file
-imports anything of this package. FILE has a class `Contestant`, made as `Worker.make` says, with
-its `parameters`; with `decode(rows, beams, length)` of one batch, or `decode_all` of any number of
-sources and the size of their batches; and to train with `train(pairs)`, or with a `model` and its
-`loss(source, target)`. Requests and answers are pickles of plain values over pipes.
+imports anything from this package. FILE has a class `Contestant`, constructed as in `Worker.make`,
+with its `parameters`; with `decode(rows, beams, length)` of one batch, or `decode_all` of any
+number of sources and the size of their batches; and to train with `train(pairs)`, or with a `model`
+and its `loss(source, target)`. Requests and answers are pickles of plain values over pipes.
 """
 
 import importlib.util

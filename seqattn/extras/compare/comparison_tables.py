@@ -22,9 +22,8 @@ METHODS = [
     "sentences.",
     "The paired bootstrap (Koehn 2004) and approximate randomization (Riezler and Maxwell 2005) "
     "use counts averaged over seeds; the code is sacrebleu's, or our own for means over sentences. "
-    "Both treat the trained models as fixed: they report too many differences if seeds vary, and "
-    "sacrebleu's bootstrap reports twice its nominal level even if they do not. No verdict depends "
-    "on them.",
+    "Both treat the trained models as fixed: they find too many differences if seeds vary, and "
+    "sacrebleu's bootstrap errs at twice its level even if they do not. No verdict uses them.",
 ]
 """Notes on how the figures of a comparison are computed."""
 _COLUMNS: Mapping[str, str] = {

@@ -53,7 +53,7 @@ class Halving:
             self.run_dir, self.budget, search.seed, self._space, made_from
         )
         self._spent, self._since = self.study.user_attrs.get("spent", 0.0), time.monotonic()
-        self._running: dict[str, Trial] = {}
+        self._trials: dict[str, Trial] = {}
         self._is_prepared = False
         values = {
             key: min(max(value_at(key, search.settings), low), high)
@@ -106,7 +106,7 @@ class Halving:
 
     def _starts(self) -> Iterator[TrainingRun | None]:
         while not self._is_over(_TRYING):
-            if self._running and not self._is_prepared:  # the first run prepares the data for all
+            if self._trials and not self._is_prepared:  # the first run prepares the data for all
                 yield None
                 continue
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
@@ -115,7 +115,7 @@ class Halving:
                 return
             trial = self._stopped.pop(0) if self._stopped else self.study.ask()
             model = self._sampled(trial)
-            self._running[model.name] = trial
+            self._trials[model.name] = trial
             run = self._start(model, self.search.seed)
             losses = self.study.trials[trial.number].intermediate_values
             run.step = max(losses, default=0)
@@ -139,7 +139,7 @@ class Halving:
 
     def _report(self, run: TrainingRun) -> bool:
         """Report new losses of a run to the study; return True once it has ended."""
-        trial, ended = self._running[run.name], run.ended()
+        trial, ended = self._trials[run.name], run.ended()
         self._is_prepared |= ended
         for step, loss in run.new_losses():
             self._is_prepared = True
@@ -161,7 +161,7 @@ class Halving:
         return self._say(run, "out of time")
 
     def _tell(self, run: TrainingRun, state: TrialState, why: str) -> bool:
-        trial = self._running[run.name]
+        trial = self._trials[run.name]
         if why:
             trial.set_user_attr("why", why)
         self.study.tell(trial, run.loss if state is TrialState.COMPLETE else None, state)

@@ -133,7 +133,7 @@ class Preparation:
             tokenizer, theirs = vocabulary_of(user_path(self.vocabulary))
             if self.tokenizer not in (TokenizerConfig(), theirs):
                 raise UserError(
-                    f"tokenizer differs from vocabulary={self.vocabulary}; remove tokenizer"
+                    f"tokenizer conflicts with vocabulary={self.vocabulary}; remove one"
                 )
             contents["vocabulary"] = [tokenizer.fingerprint]
         return MadeFrom(settings=settings, contents=contents)

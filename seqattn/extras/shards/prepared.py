@@ -90,9 +90,7 @@ def print_prepared(
         speed = (source + target) / times[MAKING] / processes
         rows["tokens/s per core"] = f"{speed:,.0f} while making shards"
     print_table(
-        f"Prepared {output_dir}",
-        rows,
-        notes=[f"train on it with: data=shards data.root={output_dir}"],
+        f"Prepared {output_dir}", rows, notes=[f"train with data=shards data.root={output_dir}"]
     )
 
 
