@@ -82,7 +82,7 @@ def test_what_cannot_be_causal_is_left_out_and_alone_refused():
         *(("bidirectional", name) for name in ("sdpa", "mha", "xca")),
         *(("causal", name) for name in ("sdpa", "mha")),
     }
-    with pytest.raises(UserError, match="no attention of those asked for can run so"):
+    with pytest.raises(UserError, match="no attention can run; change"):
         suite(attentions={"xca": xca}, causal=[True]).run()
     with pytest.raises(UserError, match="precisions must be"):
         made(AttentionSuite, attentions={"xca": xca}, precisions=["8"])
@@ -154,9 +154,9 @@ def test_decoding_reports_every_attention_that_decodes():
     choices = {"dim": DIM, "num_heads": HEADS, "tokens": 20}
     attentions = {"mqa": heads(1), "xca": heads(kernel=XCAKernel)}
     (row,) = AttentionStepsSuite(attentions=attentions, **choices).run()
-    assert (row["attention"], row["cache, bytes"]) == ("mqa", 2 * 20 * DIM // HEADS * 4)
-    assert min(row["early, us a token"].low, row["late, us a token"].low) > 0
-    with pytest.raises(UserError, match="none of the attentions asked for decodes"):
+    assert (row["attention"], row["cache (bytes)"]) == ("mqa", 2 * 20 * DIM // HEADS * 4)
+    assert min(row["early (us/token)"].low, row["late (us/token)"].low) > 0
+    with pytest.raises(UserError, match="none of the chosen attentions supports decoding"):
         AttentionStepsSuite(attentions={"xca": heads(kernel=XCAKernel)}, **choices).run()
     with pytest.raises(UserError, match="tokens must be a whole number from 20 to"):
         made(AttentionStepsSuite, attentions=attentions, tokens=19)

@@ -21,7 +21,7 @@ def test_it_passes_on_a_cpu_in_a_tiny_form():
     done = run("--cpu", "--only", "waits,resume,compile,shapes,train,search")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "all passed"
-    assert "resume, deterministic bits: again True, resumed True" in done.stdout
+    assert "resume, deterministic equal: rerun True, resumed True" in done.stdout
 
 
 @pytest.mark.exhaustive
@@ -30,9 +30,9 @@ def test_every_mechanism_passes_on_a_cpu():
 
 
 def test_what_it_does_not_know_or_cannot_do_is_said_in_one_line():
-    assert "--only takes parity,decode," in run("--cpu", "--only", "speed").stderr
+    assert "--only must be from parity,decode," in run("--cpu", "--only", "speed").stderr
     if not torch.cuda.is_available():
-        assert "there is no GPU here; --cpu tries the program" in run().stderr
+        assert "no GPU available; use --cpu to test the program" in run().stderr
 
 
 def test_a_failed_check_and_one_that_raises_are_remembered(capsys):

@@ -57,5 +57,5 @@ def test_the_table_replaces_what_stands_between_the_marks(tmp_path):
 def test_a_page_without_the_marks_is_refused(tmp_path):
     (tmp_path / "page.md").write_text("nothing")
     for name in ("page.md", "none.md"):
-        with pytest.raises(UserError, match=f"{name} lacks the line <!-- support"):
+        with pytest.raises(UserError, match=f"{name} is missing <!-- support"):
             write_support(tmp_path / name, "new")

@@ -38,9 +38,9 @@ def test_the_training_suite_writes_a_table_and_json(benchmark, capsys):
     )  # fmt: skip
     assert code == 0
     assert [row["contestant"] for row in figures["results"]] == [
-        "seqattn", "torch.nn.Transformer", "torch.nn.Transformer", "the arithmetic alone",
+        "seqattn", "torch.nn.Transformer", "torch.nn.Transformer", "matrix products only",
     ]  # fmt: skip
-    assert figures["results"][0]["seqattn / it"]["median"] == 1.0
+    assert figures["results"][0]["seqattn speedup"]["median"] == 1.0
     assert figures["threads"] == 1
     assert figures["settings"]["suite"]["shape"]["dim"] == 16
     assert "target tokens/s" in capsys.readouterr().out
@@ -55,7 +55,7 @@ def test_the_decoding_suite_writes_a_table_and_json(benchmark, capsys, monkeypat
     assert code == 0
     rows = [(row["contestant"], row["precision"]) for row in figures["results"]]
     assert rows[:3] == [("seqattn", "fp32"), ("seqattn", "bf16"), ("CTranslate2", "fp32")]
-    assert figures["results"][2]["seqattn / it"]["median"] > 0
+    assert figures["results"][2]["seqattn speedup"]["median"] > 0
     captured = capsys.readouterr()
     assert "CTranslate2 in int8 is left out" in captured.err
     assert "Decoding, beam 2, 6 sentences of 3 tokens" in captured.out
@@ -81,7 +81,7 @@ SUITES = {
     ),
     "attention_steps": (
         f"{HEADS} suite.attentions=[mqa] suite.tokens=20",
-        {"attention": ["mqa"], "cache, bytes": [1280]},
+        {"attention": ["mqa"], "cache (bytes)": [1280]},
         "late / early",
     ),
     "recurrent": (
@@ -106,10 +106,16 @@ def test_a_suite_writes_a_table_and_json(benchmark, capsys, name):
 @pytest.mark.parametrize(
     ("data", "names"),
     [
-        ("demo_qa", ["a random span of the right length", "the sentence that shares most words"]),
+        (
+            "demo_qa",
+            [
+                "random span of the reference length",
+                "sentence sharing the most words with the question",
+            ],
+        ),
         (
             "demo_summarization",
-            ["the first sentence", "the summary of the most similar training document"],
+            ["first sentence", "summary of the most similar training document"],
         ),
     ],
 )
@@ -117,7 +123,7 @@ def test_the_baselines_suite_scores_what_needs_no_model(benchmark, capsys, data,
     code, figures = benchmark("suite=baselines", f"data={data}", "suite.split=test")
     assert code == 0
     tables = list(dict.fromkeys(row["table"] for row in figures["results"]))
-    assert tables == [f"test by {name}" for name in names]
+    assert tables == [f"test: {name}" for name in names]
     assert all(row["score"] and row["signature"] for row in figures["results"])
     assert tables[1] in capsys.readouterr().out
 
@@ -128,15 +134,18 @@ def test_the_baselines_suite_scores_what_needs_no_model(benchmark, capsys, data,
         ("suite=speed", "there is no suite=speed"),
         ("threads=0", "suite.threads must be a whole number from 1"),
         ("suite=attention suite.dim=1000000000000", "suite.dim must be a whole number from 1 to"),
-        ("suite=attention suite.attentions=5", "attention names must be a list such as"),
-        ("output=/no/where.json", "output=/no/where.json: its directory is not there"),
+        ("suite=attention suite.attentions=5", "suite.attentions must be a list such as"),
+        ("output=/no/where.json", "the directory of output=/no/where.json does not exist"),
         ("suite=recurrent suite.alignments=[none]", "suite.alignments must be"),
-        ("suite=attention suite.attentions=[mhb]", "there is no attention=mhb"),
-        ("suite=attention suite.positions=[rop]", "there is no position=rop"),
+        ("suite=attention suite.attentions=[mhb]", "unknown choice attention=mhb"),
+        ("suite=attention suite.positions=[rop]", "unknown choice position=rop"),
         ("suite=baselines data=demo_qa suite.split=dev", "the data has no dev split, only"),
         ("suite=training suite.shape.dim=0", "dim must be a whole number from 1 to"),
         ("suite=training suite.round=5", "did you mean suite.rounds?"),
-        ("suite=training suite.rounds=100000", "lower rounds, steps or max_tokens"),
+        (
+            "suite=training suite.rounds=100000",
+            "lower suite.rounds, suite.steps or suite.max_tokens",
+        ),
         ("suite=training tokenizer.joint=false", "set tokenizer.joint=true"),
     ],
 )

@@ -140,17 +140,17 @@ CASES = [
     ("convert", "output=c", corpus("x", b"x"), "output=c is not empty; choose another directory"),
     ("analyze", "output=f", MINE, "cannot write f: File exists"),
     ("compare", "output=f", MINE, "cannot write f: File exists"),
-    *[("compare", "runs=[e]", evaluation(content), "e/scores.json cannot be read; evaluate again")
+    *[("compare", "runs=[e]", evaluation(content), "cannot read e/scores.json; evaluate again")
       for content in (b"{", DEEP, DEEPER, b"[]", scores(b'"x"'), b"\xff", b"9" * 5000, b"",
                       b'{"scores":[]}', b'{"scores":{"a":{"value":1,"signature":5}}}')],
-    ("compare", "runs=[e]", sentences(b""), "e/sentences.jsonl holds no sentence; evaluate again"),
-    *[("compare", "runs=[e]", sentences(content), "e/sentences.jsonl cannot be read; evaluate")
+    ("compare", "runs=[e]", sentences(b""), "e/sentences.jsonl is empty; evaluate again"),
+    *[("compare", "runs=[e]", sentences(content), "cannot read e/sentences.jsonl; evaluate")
       for content in (b"\n", b"{", DEEP, b"\xff",
                       b'{"source":"a","references":[],"output":"b"}\n')],
     *[("compare", "runs=[r]", run_with("config.yaml", content), "r: r/config.yaml cannot be read")
       for content in (b"[" * 20_000, b"a: 2001-99-99", b"a: &a [1]\nb: [*a,*a]",
                       b"format: seqattn run 3")],
-    ("compare", "runs=[f]", MINE, "f is no run, no multirun and no evaluation; or leave it out by"),
+    ("compare", "runs=[f]", MINE, "f is not a run, multirun or evaluation; or skip it with"),
     ("compare", f"runs=[{LONG_NAME}]", nothing, f"cannot read {LONG_NAME[:50]}"),
     *[("train", HERE, corpus(name, content), text) for name, content, text in (
         ("train.de", b"a\n", SAME),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 EDGES = (1, 2, 5, 10, 100, 1000)
 """Minimum count of each bin but the first, which holds words unseen in training."""
-BINS = ("0", "1", "2-4", "5-9", "10-99", "100-999", "over 999")
+BINS = ("0", "1", "2-4", "5-9", "10-99", "100-999", "1,000+")
 
 
 def f1_by_frequency(

@@ -83,7 +83,7 @@ class Conversion(ScoredRun):
         if not self.slots or not set(self.slots) <= set(SLOTS):
             raise UserError(f"slots must be a list from {', '.join(SLOTS)}, got {self.slots}")
         if not self._pools and set(self.slots) < set(SLOTS):
-            raise UserError("slots needs pooling of heads; remove it, or add heads=mqa")
+            raise UserError("slots applies only to pooled heads; remove it, or add heads=mqa")
         if self.uptrain_steps and not (self._pools or self.prune):
             raise UserError(
                 "uptrain_steps needs pooled or pruned heads; remove it, or add heads=mqa"

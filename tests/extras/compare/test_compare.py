@@ -1,4 +1,4 @@
-"""`compare`: systems over seeds, told apart or not, and what is refused."""
+"""`compare`: systems over seeds, significantly different or not, and what is refused."""
 
 import csv
 import json
@@ -102,10 +102,10 @@ def test_systems_are_ranked_where_they_can_be_told_apart_and_only_there(study, c
     assert ended.code == 0, ended.err
     words = [line for line in ended.out.splitlines() if line.startswith("BLEU: ")][1:]
     like, mha_or_gqa, other = words
-    assert re.fullmatch("BLEU: (mha and gqa|gqa and mha) cannot be told apart", like)
+    assert re.fullmatch("BLEU: no significant difference between (mha and gqa|gqa and mha)", like)
     for line in (mha_or_gqa, other):
         assert re.match(r"BLEU: (mha|gqa) is above linear by \d+\.\d\d \(", line)
-    assert "numbers of seeds differ: mha 3, linear 3, gqa 2" in ended.out
+    assert "number of seeds differs: mha 3, linear 3, gqa 2" in ended.out
 
 
 def test_a_folder_holds_tables_pictures_a_page_and_all_figures(study, tmp_path, capfd):
@@ -134,9 +134,9 @@ def test_with_one_seed_nothing_is_ranked(tmp_path, capfd):
     good = write_run(tmp_path / "a", spoilt(0), 1, "mha")
     bad = write_run(tmp_path / "b", spoilt(*range(9)), 1, "linear")
     ended = compare(capfd, f"runs=[{good},{bad}]")
-    assert "BLEU: one seed of mha and linear, so no interval and no rank" in ended.out
-    assert "which says nothing of other seeds: mha above linear (" in ended.out
-    assert "told apart" not in ended.out
+    assert "BLEU: no interval or rank with one seed (mha and linear)" in ended.out
+    assert "which says nothing about other seeds: mha above linear (" in ended.out
+    assert "significant" not in ended.out
     assert "±" not in ended.out
 
 
@@ -145,8 +145,8 @@ def test_what_differs_beside_the_name_is_told(tmp_path, capfd):
     second = write_run(tmp_path / "b", spoilt(1), 1, "linear", optimizer={"lr": 0.02})
     third = write_run(tmp_path / "c", spoilt(1), 2, "linear", optimizer={"lr": 0.02}, threads=7)
     ended = compare(capfd, f"runs=[{first},{second},{third}]")
-    assert "optimizer.lr differs, too: 0.01, 0.02" in ended.out
-    assert "numbers of seeds differ: mha 1, linear 2" in ended.out
+    assert "optimizer.lr also differs: 0.01, 0.02" in ended.out
+    assert "number of seeds differs: mha 1, linear 2" in ended.out
 
 
 def test_systems_are_named_by_all_that_tells_them_apart(tmp_path, capfd):
@@ -169,18 +169,21 @@ def test_what_changes_no_result_names_no_system(tmp_path, capfd):
         for n, (name, rate) in enumerate({"csv": 0.01, "wandb": 0.02}.items())
     ]  # fmt: skip
     ended = compare(capfd, f"runs=[{made[0]},{made[1]}]")
-    assert "one seed of optimizer.lr=0.02 and optimizer.lr=0.01" in ended.out
+    assert "one seed (optimizer.lr=0.02 and optimizer.lr=0.01)" in ended.out
     assert "logger" not in ended.out
 
 
 REFUSED = {
-    "sentences": ({"references": REFERENCES[::-1]}, "runs were scored on different sentences"),
+    "sentences": (
+        {"references": REFERENCES[::-1]},
+        "cannot compare runs scored on different sentences",
+    ),
     "metric": (
         {"scorer": {**SCORER, "tokenize": "char"}},
-        "runs did not compute BLEU alike and cannot be compared; evaluate them alike: A has "
-        "nrefs:1|case:mixed|eff:no|tok:none|smooth:exp",
+        "cannot compare runs that computed BLEU differently: "
+        "nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:",
     ),
-    "seed": ({"attention": "mha"}, "A and B are one system with seed=1; leave one out"),
+    "seed": ({"attention": "mha"}, "A and B are the same system with seed=1; remove one"),
 }
 
 
@@ -198,8 +201,8 @@ def test_another_split_is_refused(tmp_path, capfd):
     change(second, split="val")
     said = refusal(capfd, "compare", f"runs=[{first},{second}]")
     assert said == (
-        f"runs were evaluated on different splits and cannot be compared; evaluate them alike: "
-        f"{first} has test, {second} has val"
+        f"cannot compare runs evaluated on different splits: test in {first}, val in {second}; "
+        "use the same settings to evaluate"
     )
 
 
@@ -210,7 +213,7 @@ def test_a_score_that_its_sentences_do_not_give_is_refused(tmp_path, capfd, more
     scores["BLEU"]["value"] += more
     change(home, scores=scores)
     said = refusal(capfd, "compare", f"runs=[{home}]")
-    assert re.match(rf"{home}/sentences.jsonl gives BLEU [\d.]+ and scores.json says ", said)
+    assert re.match(rf"{home}/sentences.jsonl gives BLEU [\d.]+, but scores.json has ", said)
 
 
 def test_damage_is_named_and_left_out_on_request_alone(tmp_path, capfd):
@@ -220,11 +223,11 @@ def test_damage_is_named_and_left_out_on_request_alone(tmp_path, capfd):
     (bad / "sentences.jsonl").write_text("".join([lines[1], *lines[1:]]))
     asked = f"runs=[{good},{bad}]"
     said = refusal(capfd, "compare", asked)
-    assert re.match(rf"{bad}/sentences.jsonl gives BLEU [\d.]+ and scores.json says ", said)
-    assert said.endswith("; evaluate again; or leave it out by unfinished=skip")
+    assert re.match(rf"{bad}/sentences.jsonl gives BLEU [\d.]+, but scores.json has ", said)
+    assert said.endswith("; evaluate again; or skip it with unfinished=skip")
     ended = compare(capfd, asked, "unfinished=skip")
     assert ended.code == 0
-    assert f"left out: {bad}/sentences.jsonl gives" in ended.err
+    assert f"skipped: {bad}/sentences.jsonl gives" in ended.err
 
 
 def test_a_scorer_of_nobody_that_is_trusted_is_not_made(tmp_path, capfd):
@@ -313,7 +316,7 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
     assert cost_in(tmp_path / "out")["parameters"] is None
     (sweep / "1/result.yaml").unlink()
     said = refusal(capfd, "compare", asked)
-    assert said.startswith(f"{sweep}/1 is not finished; go on with it by resume=")
+    assert said.startswith(f"{sweep}/1 is not finished; continue it with resume=")
 
 
 def test_an_evaluation_of_other_weights_or_of_another_bundle_is_not_a_run_s(sweep, capfd):
@@ -326,7 +329,7 @@ def test_an_evaluation_of_other_weights_or_of_another_bundle_is_not_a_run_s(swee
     name = next(iter(weights))
     save_file({**weights, name: weights[name] + 1}, str(file))  # it was trained on
     os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns - 1))
-    told = f"{run}/evaluation/test is of another {{}} than now; it is taken as it is"
+    told = f"{run}/evaluation/test is out of date: {{}} changed; using it anyway"
     ended = compare(capfd, f"runs=[{run}]", "evaluate=false")
     assert ended.code == 0, ended.err
     assert told.format("bundle") in ended.err
@@ -343,7 +346,7 @@ def test_an_evaluation_of_other_weights_or_of_another_bundle_is_not_a_run_s(swee
     said = refusal(capfd, "compare", f"runs=[{run}]", "evaluate=false")
     assert "has no evaluation of split=test; set evaluate=true" in said
     ended = compare(capfd, f"runs=[{run}/evaluation/test,{sweep}/0]")
-    assert f"bundle differs, too: {run}/int8, None" in ended.out
+    assert f"bundle also differs: {run}/int8, None" in ended.out
 
 
 def test_jobs_of_a_multirun_come_in_the_order_in_which_they_were_started(tmp_path):
@@ -354,7 +357,7 @@ def test_jobs_of_a_multirun_come_in_the_order_in_which_they_were_started(tmp_pat
 
 def test_a_bundle_is_no_run(trained, capfd):
     said = refusal(capfd, "compare", f"runs=[{trained}/model]")
-    assert said.startswith(f"{trained}/model is a bundle; give its run, {trained}")
+    assert said.startswith(f"{trained}/model is a bundle; use its run, {trained}")
 
 
 def test_signs_of_latex_and_html_are_texts_in_tables():

@@ -139,8 +139,8 @@ def test_the_report_counts_parameters_and_bytes_and_scores_before_and_after(conv
     counts = [int(count.replace(",", "")) for count in rows["parameters"]]
     assert counts[0] - counts[1] == fewer
     numbers = 2 * HEADS * HEAD_DIM * 4  # keys and values of one layer, in float32
-    assert rows["cache, bytes a target token"] == [str(numbers), str(numbers // HEADS)]
-    assert rows["source keys and values, bytes a token"] == [str(numbers), str(numbers // HEADS)]
+    assert rows["cache per target token (bytes)"] == [str(numbers), str(numbers // HEADS)]
+    assert rows["keys and values per source token (bytes)"] == [str(numbers), str(numbers // HEADS)]
     assert "BLEU: nrefs:1|case:mixed|eff:no|tok:13a" in out
     scores = json.loads((new / "scores.json").read_text())
     assert scores["converted from"] == "translation"
@@ -223,8 +223,8 @@ def test_uptraining_needs_the_optimizer(refused, corpus, trained, tmp_path):
     file.write_text(yaml.safe_dump(config))
     bundle = f"bundle={tmp_path}/mine"
     assert refused("heads=mqa", "uptrain_steps=1", f"data.root={corpus}", bundle) == (
-        f"uptrain_steps needs the optimizer of {tmp_path}/mine, which is of another package: add "
-        "trust=[that package]"
+        f"uptrain_steps needs the optimizer of {tmp_path}/mine, which is from another package; "
+        "add trust=[PACKAGE]"
     )
 
 
@@ -262,9 +262,9 @@ def test_the_same_command_is_finished_and_another_is_refused(
 def test_weights_in_int8_are_scored_and_written_and_evaluated(convert, corpus, trained, capfd):
     new, out = convert("quantize=int8", "split=test")
     assert "int8" in out
-    assert "tokens a second" in out
+    assert "tokens per second" in out
     sizes = [(path / "model.safetensors").stat().st_size for path in (new, trained / "model")]
-    assert f"model.safetensors of {sizes[0]:,} bytes ({sizes[1]:,} before)" in out
+    assert f"model.safetensors has {sizes[0]:,} bytes ({sizes[1]:,} before)" in out
     assert sizes[0] < 0.6 * sizes[1]
     assert yaml.safe_load((new / "config.yaml").read_text())["quantize"] == "int8"
     scores = json.loads((new / "scores.json").read_text())
@@ -286,7 +286,7 @@ def test_a_bundle_in_int8_is_not_converted_again_nor_trained_on(
 ):
     new, _ = convert("quantize=int8", "scores=false", output="int8")
     assert refused("heads=mqa", f"bundle={new}") == (
-        f"{new} is quantized already; convert the bundle that it was made from"
+        f"{new} is already quantized; convert the original bundle"
     )
     words = train_arguments(corpus, f"init_from={new}", f"run_dir={tmp_path}/run")
     assert refusal(capfd, "train", *words) == (
@@ -392,19 +392,18 @@ def test_another_tokenizer_than_the_bundle_s_is_refused(capfd, trained, corpus, 
     [
         (
             [],
-            "convert needs to know what to change: add heads=mqa, num_kv_heads=N, prune=N or "
-            "quantize=int8",
+            "nothing to convert; add heads=mqa, num_kv_heads=N, prune=N or quantize=int8",
         ),
-        (["heads=gqa"], "heads=gqa needs to know how many key heads: add num_kv_heads=N"),
+        (["heads=gqa"], "heads=gqa needs the number of key heads; add num_kv_heads=N"),
         (["heads=mha"], "heads must be one of gqa, mqa or null, got 'mha'"),
         (["quantize=int4"], "quantize must be one of int8 or null, got 'int4'"),
         (
             ["quantize=int8", "uptrain_steps=2"],
-            "uptrain_steps follows fewer heads; leave it out, or add heads=mqa",
+            "uptrain_steps needs pooled or pruned heads; remove it, or add heads=mqa",
         ),
         (
             ["heads=mqa", "num_kv_heads=2"],
-            "heads=mqa has one key head; leave num_kv_heads=2 out",
+            "heads=mqa has one key head; remove num_kv_heads=2",
         ),
         (
             ["num_kv_heads=3"],
@@ -416,13 +415,13 @@ def test_another_tokenizer_than_the_bundle_s_is_refused(capfd, trained, corpus, 
         ),
         (
             ["heads=mqa", "slots=[encoder,decoders]"],
-            "slots must be some of encoder, decoder, cross, got ['encoder', 'decoders']",
+            "slots must be a list from encoder, decoder, cross, got ['encoder', 'decoders']",
         ),
         (
             ["quantize=int8", "slots=[cross]"],
-            "slots are those whose heads are pooled; leave them out, or add heads=mqa",
+            "slots applies only to pooled heads; remove it, or add heads=mqa",
         ),
-        (["heads=mqa", "slots=[]"], "slots must be some of encoder, decoder, cross, got []"),
+        (["heads=mqa", "slots=[]"], "slots must be a list from encoder, decoder, cross, got []"),
         (
             ["heads=mqa", "uptrain_steps=-1"],
             "uptrain_steps must be a whole number from 0 to 1,000,000,000, got -1",
@@ -443,8 +442,8 @@ def test_an_attention_without_key_heads_of_its_own(capfd, corpus, tmp_path, refu
     succeed(capfd, "train", *train_arguments(corpus, *words, steps=1, every=1))
     bundle = f"bundle={tmp_path}/run/model"
     assert refused("heads=mqa", bundle) == (
-        "the self-attention is a MixtureOfAttention, which has no key heads to pool; name the "
-        "slots that have, such as slots=[cross]"
+        "the self-attention is a MixtureOfAttention, which has no key heads to pool; choose "
+        "slots with key heads, such as slots=[cross]"
     )
     words = (bundle, "heads=mqa", "slots=[cross]", f"output={tmp_path}/cross", "scores=false")
     succeed(capfd, "convert", *words)
@@ -460,8 +459,7 @@ def test_a_recurrent_bundle(capfd, corpus, tmp_path, refused):
     ]
     succeed(capfd, "train", "model=rnn", "model.dim=16", *words)
     assert refused("heads=mqa", f"bundle={tmp_path}/run/model") == (
-        f"{tmp_path}/run/model holds a Recurrent, which has no key heads to pool; pooling takes a "
-        "Transformer"
+        f"{tmp_path}/run/model holds a Recurrent, which has no key heads to pool; use a Transformer"
     )
     words = (f"bundle={tmp_path}/run/model", "quantize=int8", f"output={tmp_path}/int8")
     assert "val BLEU" in succeed(capfd, "convert", *words)
@@ -504,7 +502,7 @@ def test_a_pruned_bundle_is_not_pooled(convert, capfd, tmp_path):
         slot for slot in SLOTS if seqattn.load(new).config.get(f"{slot}_attention") is not None
     )
     words = (f"bundle={new}", f"output={tmp_path}/other", "heads=mqa", f"slots=[{pruned}]")
-    assert "attention is pruned; pool first" in refusal(capfd, "convert", *words)
+    assert "attention is pruned; pool before" in refusal(capfd, "convert", *words)
 
 
 def test_heads_of_a_model_that_answers_by_spans_are_not_pruned(capfd, answering, tmp_path):

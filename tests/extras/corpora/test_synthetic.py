@@ -210,7 +210,7 @@ def test_the_nearest_hypothesis_has_the_highest_sentence_bleu(distilled, writers
         assert chosen == outputs[scores.index(max(scores))]
         others += chosen != outputs[0]
     assert others
-    with pytest.raises(UserError, match="target=nearest chooses among several"):
+    with pytest.raises(UserError, match="target=nearest needs several"):
         distilled("out", target="nearest", generation=GreedySearch())
 
 
@@ -248,7 +248,7 @@ def test_back_translations_stand_before_the_pairs_turned_round(writers, corpus, 
     with pytest.raises(UserError, match="made with different contents of input; use the same"):
         run.run()
     file.write_text("\n \n")
-    with pytest.raises(UserError, match="holds no text"):
+    with pytest.raises(UserError, match="contains no text"):
         replace(run, output=str(tmp_path / "new")).run()
     assert not (tmp_path / "new").exists()
 

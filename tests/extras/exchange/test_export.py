@@ -74,7 +74,7 @@ def test_the_same_command_is_finished_and_another_is_refused(export, trained, tm
 def test_what_differs_is_refused_and_not_written(trained, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("seqattn.extras.exchange.export._difference", lambda *_: float("nan"))
     words = f"bundle={trained / 'model'}", f"output={tmp_path / 'new'}"
-    assert "gives other probabilities than this bundle" in refusal(capfd, "export", *words)
+    assert "log-probabilities differ from the bundle" in refusal(capfd, "export", *words)
     assert not tmp_path.exists()  # nor a directory for it
 
 
@@ -87,7 +87,7 @@ def test_what_cannot_be_exported_is_refused(trained, answering, tmp_path, capfd)
     for bundle, output, reason in [
         (trained, "taken", "is not empty; choose another directory"),
         (answering, "new", "gives spans; export takes a bundle that gives text"),
-        (small, "new", "is quantized already; export the bundle that it was made from"),
+        (small, "new", "is already quantized; export the original bundle"),
     ]:
         home = bundle if bundle == small else bundle / "model"
         text = refusal(capfd, "export", f"bundle={home}", f"output={tmp_path / output}")

@@ -47,8 +47,8 @@ def test_what_cannot_be_is_counted_by_its_reason_and_what_is_the_same_is_tried_o
     drawn = space.draw(settings, None, seed=1)
     assert drawn.lines == [
         "models: 4 of 12 combinations",
-        "6 left out: num_heads must divide model.dim (12), got 5",
-        "1 left out: same as another model",  # mqa is mha with one key head
+        "6 skipped: attention.num_heads must divide model.dim (12), got 5",
+        "1 skipped: same as another model",  # mqa is mha with one key head
     ]
     assert drawn.candidates[0].name in ("mha 4h 4kv (as given)", "mqa 4h 4kv (as given)")
     assert drawn.candidates[0].overrides == ()
@@ -79,7 +79,7 @@ def test_an_empty_list_of_attentions_is_the_run_s_own_model_alone(settings):
 
 @pytest.mark.parametrize("key", ["attention", "without", "position"])
 def test_a_name_that_is_not_there_is_refused_with_the_nearest(key):
-    with pytest.raises(UserError, match=f"{key} names ropo, which is not there"):
+    with pytest.raises(UserError, match=f"{key} contains the unknown choice ropo"):
         SearchSpace(**{key: ["ropo"]})
 
 
@@ -87,16 +87,16 @@ def test_a_name_that_is_not_there_is_refused_with_the_nearest(key):
     "ends", [[1], [2.0, 1.0], [1, 1], "12", [0, math.inf], [True, 2], ["a", 1]]
 )
 def test_a_range_has_a_lowest_and_a_highest_number(ends):
-    with pytest.raises(UserError, match=r"ranges.optimizer.lr must be \[LOWEST,HIGHEST\]"):
+    with pytest.raises(UserError, match=r"ranges.optimizer.lr must be \[MIN,MAX\]"):
         SearchSpace(ranges={"optimizer.lr": ends})
 
 
 @pytest.mark.parametrize(
     ("key", "ends", "why"),
     [
-        ("optimizer.lrr", [0, 1], "space.ranges.optimizer.lrr: the run has no number with a fract"),
-        ("model.dim", [8, 16], "space.ranges.model.dim: the run has no number with a fraction the"),
-        ("data", [0, 1], "space.ranges.data: the run has no number with a fraction there"),
+        ("optimizer.lrr", [0, 1], "space.ranges.optimizer.lrr must be a floating-point key"),
+        ("model.dim", [8, 16], "space.ranges.model.dim must be a floating-point key"),
+        ("data", [0, 1], "space.ranges.data must be a floating-point key"),
         ("model.dropout", [0.1, 1.5], "model.dropout must be a number of at least 0 and below 1"),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_range_is_of_a_number_that_the_run_can_take(settings, key, ends, why):
 def test_a_full_training_is_several_times_the_first_steps():
     with pytest.raises(UserError, match=r"budget.steps must be a multiple of budget.first_steps"):
         Budget(first_steps=100, steps=250)
-    with pytest.raises(UserError, match="and above it, got 100 and 100"):
+    with pytest.raises(UserError, match="and larger, got 100 and 100"):
         Budget(first_steps=100, steps=100)
 
 
@@ -213,7 +213,11 @@ def test_the_better_models_go_on_and_the_finalists_train_with_more_seeds(halving
     steps = {name: trial.last_step for name, trial in race.latest().items()}
     assert steps == {"a": 6, "b": 2, "c": 6, "d": 2, "e": 2, "f": None, "g": 2}
     whys = {name: trial.user_attrs.get("why") for name, trial in race.latest().items()}
-    assert (whys["a"], whys["b"], whys["f"]) == (None, "not the best 1/3", "failed: out of memory")
+    assert (whys["a"], whys["b"], whys["f"]) == (
+        None,
+        "not in the best 1/3",
+        "failed: out of memory",
+    )
     race.train_finalists()
     # of the better half b has the smallest cache, and goes on from where it was stopped
     assert FakeRun.started[len(LOSSES) :] == ["b", "c-seed2", "b-seed2"]
@@ -247,7 +251,7 @@ def test_a_search_ends_in_its_minutes_and_goes_on_with_more(halving):
     race.save()
     race.try_models()
     assert FakeRun.started == []
-    with pytest.raises(UserError, match="no model was trained as far as its first validation"):
+    with pytest.raises(UserError, match="no model reached its first validation"):
         race.train_finalists()
     again = halving()
     assert again.spent >= 31.0
@@ -262,7 +266,7 @@ def test_a_search_ends_in_its_minutes_and_goes_on_with_more(halving):
 
 def test_a_search_whose_own_model_fails_ends(halving, monkeypatch):
     monkeypatch.setattr(FakeRun, "failing", ("a",))
-    with pytest.raises(UserError, match="the run that is searched around failed: out of memory"):
+    with pytest.raises(UserError, match="the run's own model failed: out of memory"):
         halving().try_models()
 
 
@@ -298,7 +302,9 @@ def test_half_a_line_at_the_end_of_a_journal_is_what_a_kill_leaves(halving, tmp_
 
 def test_a_directory_of_another_search_is_refused(halving, tmp_path):
     halving()
-    with pytest.raises(UserError, match=f"run_dir={tmp_path} holds a search with other seed; give"):
+    with pytest.raises(
+        UserError, match=f"run_dir={tmp_path} holds a search with different seed; use"
+    ):
         halving(made_from={"seed": 2})
     halving(seeds=3)
 
@@ -331,7 +337,7 @@ def test_a_damaged_journal_is_refused_in_one_line(halving, tmp_path, old, new):
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new) if old else f"{text}{new}\n")
-    with pytest.raises(UserError, match=f"{file} is damaged; name another run_dir"):
+    with pytest.raises(UserError, match=f"{file} is damaged; choose another run_dir"):
         halving()
     assert sorted(path.name for path in tmp_path.iterdir()) == [JOURNAL, "trials"]
 

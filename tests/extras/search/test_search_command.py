@@ -51,7 +51,7 @@ def test_a_space_without_a_second_model_is_refused_before_any_training(
     monkeypatch.setattr(Halving, "try_models", lambda race: pytest.fail("it trains"))
     given = [word for word in train_arguments(corpus) if "rnn" not in words or "ffn" not in word]
     told = refusal(capfd, "search", *given, *words.split(), f"run_dir={tmp_path}/found")
-    assert told.startswith("the space holds no second model that can be; ")
+    assert told.startswith("the space contains only one valid model; ")
     assert why in told
     assert not (tmp_path / "found").exists()
 
@@ -87,17 +87,17 @@ def test_a_search_ends_in_a_report_and_the_command_that_trains_the_best(
     out = succeed(capfd, "search", *words)
     assert (home / "finalists" / "index.html").is_file()
     report = (home / "report.md").read_text()
-    assert "4 models were tried in " in report
-    assert ranges or "3 left out: num_heads must divide model.dim (16), got 3" in report
-    command = out.split("to train it in full: python train.py ")[1].splitlines()[0]
+    assert "tried 4 models in " in report
+    assert ranges or "3 skipped: attention.num_heads must divide model.dim (16), got 3" in report
+    command = out.split("train it in full with: python train.py ")[1].splitlines()[0]
     given = [*shlex.split(command), "trainer.max_steps=4", f"run_dir={tmp_path}/run"]
     assert run_verb("train", given) == 0
     trained = set(home.glob("trials/*/checkpoints/*"))
     succeed(capfd, "search", *words)  # which trains nothing
     assert set(home.glob("trials/*/checkpoints/*")) == trained
     told = refusal(capfd, "search", *words, "space.depth=[2]")
-    assert told.startswith(f"run_dir={home} holds a search with other space; give the same, or")
+    assert told.startswith(f"run_dir={home} holds a search with different space; use the same, or")
     journal = home / "journal.log"
     journal.write_bytes(b"\x80\x04" + journal.read_bytes())
     told = refusal(capfd, "search", *words)
-    assert told == f"{journal} is damaged; name another run_dir"
+    assert told == f"{journal} is damaged; choose another run_dir"

@@ -135,7 +135,7 @@ def test_what_cannot_be_trained_from_shards_is_refused(capfd, prepared, tmp_path
 
 def test_questions_are_not_prepared(capfd, tmp_path):
     told = refusal(capfd, "prepare", "data=demo_qa", f"output={tmp_path}/out")
-    assert told == "prepare takes pairs of texts; questions are trained on as they are"
+    assert told == "prepare takes text pairs; train on questions without it"
     assert not (tmp_path / "out").exists()
 
 
@@ -145,7 +145,7 @@ def test_a_test_split_that_cannot_be_read_is_left_out_in_words(capfd, corpus, tm
     (copied / "test.de").write_text("eine Zeile\n", encoding="utf-8")
     ended = run(capfd, "prepare", *data_of(copied), *FEW, f"output={tmp_path}/out")
     assert ended.code == 0
-    assert "without a test split: source and target must have the same" in ended.err
+    assert "no test split: source and target must have the same" in ended.err
     assert list(read_manifest(tmp_path / "out").splits) == ["val"]
 
 

@@ -55,7 +55,7 @@ def pairs_in(home):
 
 def test_every_pair_is_in_one_shard_at_random(tmp_path):
     made = prepare(tmp_path)
-    shards = list(pairs_in(made.home))
+    shards = list(pairs_in(made.path))
     assert sorted(pair for shard in shards for pair in shard) == sorted(PAIRS)
     assert len(shards) == 9
     assert {len(shard) for shard in shards} <= set(range(60, 75))
@@ -69,23 +69,23 @@ def test_every_pair_is_in_one_shard_at_random(tmp_path):
 def test_so_many_processes_make_the_same(tmp_path):
     one = prepare(tmp_path / "one")
     two = prepare(tmp_path / "two", workers=2)
-    assert content(one.home) == content(two.home)
+    assert content(one.path) == content(two.path)
 
 
 def test_the_seed_decides_the_order(tmp_path):
     one, other = (prepare(tmp_path / str(seed), seed=seed) for seed in (1, 2))
     name = "train-00000.arrow"
-    assert content(one.home)[name] != content(other.home)[name]
+    assert content(one.path)[name] != content(other.path)[name]
 
 
 BAD = [
     ("ein \ufffd Hund", "a dog", "bad encoding"),
     ("half \ud800", "a pair", "bad encoding"),
-    ("  ", "nothing", "an empty side"),
-    ("something", "", "an empty side"),
+    ("  ", "nothing", "empty side"),
+    ("something", "", "empty side"),
     ("no", "yes no", "shorter than 3 characters"),
     ("long " * 5, "long " * 5, "longer than 20 characters"),
-    ("one", "fourteen signs", "a ratio of lengths above 4"),
+    ("one", "fourteen signs", "length ratio above 4"),
 ]
 
 
@@ -126,24 +126,24 @@ def test_what_is_left_out_is_told_and_noted(tmp_path, capsys):
     counts = made.run().counts
     printed = capsys.readouterr().out
     assert counts["read"] == 652
-    assert counts["an empty side"] == counts["a ratio of lengths above 9"] == 1
+    assert counts["empty side"] == counts["length ratio above 9"] == 1
     assert counts["bad encoding"] == 3
-    assert counts["a pair that came before"] >= 47
+    assert counts["duplicate pair"] >= 47
     for reason, count in counts.items():
-        assert reason == "read" or f"left out: {reason}" in printed
+        assert reason == "read" or f"dropped: {reason}" in printed
         assert f" {count:,} " in printed
-    kept = sum(map(len, pairs_in(made.home)))
+    kept = sum(map(len, pairs_in(made.path)))
     assert kept == 652 - sum(count for reason, count in counts.items() if reason != "read")
     assert f"{kept:,}" in printed
 
 
 def test_duplicates_stay_where_they_are_wanted(tmp_path):
     made = prepare(tmp_path, PAIRS + PAIRS[:50], clean=Cleaning(duplicates=False))
-    assert sum(map(len, pairs_in(made.home))) == 650
+    assert sum(map(len, pairs_in(made.path))) == 650
 
 
 def test_pairs_that_are_held_out_are_trained_on_nowhere(tmp_path):
-    home = prepare(tmp_path, hold_out=40).home
+    home = prepare(tmp_path, hold_out=40).path
     rows = Shards(str(home)).load("val")
     held = list(zip(rows["source"], rows["target"]))
     trained = [pair for shard in pairs_in(home) for pair in shard]
@@ -158,11 +158,11 @@ def test_a_vocabulary_is_learnt_from_a_sample_or_taken(tmp_path, capsys):
     whole = prepare(tmp_path / "whole")
     small = prepare(tmp_path / "small", sample=100)
     assert "on 200 lines" in capsys.readouterr().err
-    taken = prepare(tmp_path / "taken", vocabulary=str(small.home))
-    one, two, three = (Tokenizer.load(x.home / "tokenizer") for x in (whole, small, taken))
+    taken = prepare(tmp_path / "taken", vocabulary=str(small.path))
+    one, two, three = (Tokenizer.load(x.path / "tokenizer") for x in (whole, small, taken))
     assert one.fingerprint != two.fingerprint == three.fingerprint
-    other = {"vocabulary": str(small.home), "tokenizer": TokenizerConfig(vocab_size=50)}
-    with pytest.raises(UserError, match="is there; leave tokenizer out"):
+    other = {"vocabulary": str(small.path), "tokenizer": TokenizerConfig(vocab_size=50)}
+    with pytest.raises(UserError, match="tokenizer conflicts with vocabulary"):
         prepare(tmp_path / "told", **other)
 
 
@@ -196,7 +196,7 @@ def test_tables_of_every_kind_give_the_same_shards(tmp_path, kind):
     files = {"train": str(tmp_path / "table" / f"*.{kind}"), "val": str(val)}
     made = again(tmp_path, data=node_of(Table, files), output=str(tmp_path / "made"))
     made.run()
-    assert content(made.home) == content(lines.home)
+    assert content(made.path) == content(lines.path)
     assert text.is_dir()
 
 
@@ -230,7 +230,7 @@ def test_a_data_set_of_the_hub_is_streamed(tmp_path, monkeypatch):
     )  # fmt: skip
     made = again(tmp_path, data=table, output=str(tmp_path / "made"))
     made.run()
-    both = [content(one.home) for one in (made, lines)]
+    both = [content(one.path) for one in (made, lines)]
     assert both[0] == both[1]
 
 
@@ -276,24 +276,24 @@ def test_a_killed_preparation_goes_on_and_makes_the_same(tmp_path, after):
 
 def test_a_finished_preparation_says_so_and_changes_nothing(tmp_path, capsys):
     made = prepare(tmp_path)
-    times = {path: path.stat().st_mtime_ns for path in made.home.iterdir()}
+    times = {path: path.stat().st_mtime_ns for path in made.path.iterdir()}
     capsys.readouterr()
     again(tmp_path, workers=2, cache_dir=str(tmp_path / "other")).run()
-    said = f"output={made.home} is complete, nothing to do\n"
+    said = f"output={made.path} is complete, nothing to do\n"
     assert capsys.readouterr()[:] == ("", said)
-    assert {path: path.stat().st_mtime_ns for path in made.home.iterdir()} == times
+    assert {path: path.stat().st_mtime_ns for path in made.path.iterdir()} == times
 
 
 @pytest.mark.parametrize("name", ["train-00003.arrow", "lengths.npy", "val.arrow"])
 def test_a_damaged_file_is_made_again(tmp_path, capsys, name):
     made = prepare(tmp_path)
-    before = content(made.home)
-    (made.home / "train-00005.arrow").unlink()
-    path = made.home / name
+    before = content(made.path)
+    (made.path / "train-00005.arrow").unlink()
+    path = made.path / name
     path.write_bytes(path.read_bytes()[:-9] + b"x" * 9)
     again(tmp_path).run()
-    assert f"{path} is missing or damaged; it is made again" in capsys.readouterr().err
-    assert content(made.home) == before
+    assert f"{path} is missing or damaged; rebuilding it" in capsys.readouterr().err
+    assert content(made.path) == before
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -327,8 +327,8 @@ def test_other_settings_or_files_are_refused(tmp_path, finished):
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"hold_out": 600}, "no pair of 600 is left to train on: 600 held out"),
-        ({"clean": Cleaning(max_length=1)}, "no pair of 600 is left to train on"),
+        ({"hold_out": 600}, "none of 600 pairs is left to train on: held out 600"),
+        ({"clean": Cleaning(max_length=1)}, "none of 600 pairs is left to train on"),
         ({"tokenizer": replace(CONFIG, vocab_size=5000)}, "vocab_size must be at most"),
     ],
 )
@@ -403,9 +403,9 @@ def test_what_cannot_be_prepared_is_refused_in_a_line(tmp_path):
     broken.write_text('{"source": "a", "target": "b"}\n{"source": \n')
     cases = [
         (again(other), "train.de ends after 599, "),
-        (again(other, output=str(full)), "holds other files (mine.txt); name a new directory"),
-        (again(empty), "no pair of 2 is left to train on: 2 an empty side"),
-        (again(alone), "or give hold_out=2000, to validate on so many training pairs"),
+        (again(other, output=str(full)), "contains other files (mine.txt); choose a new directory"),
+        (again(empty), "none of 2 pairs is left to train on: empty side 2"),
+        (again(alone), "or set hold_out=2000 to validate on that many training pairs"),
         (again(other, vocabulary=str(full)), "is no bundle"),
         (
             again(other, data=node_of(Table, {"train": str(broken)}), hold_out=1),
@@ -414,7 +414,7 @@ def test_what_cannot_be_prepared_is_refused_in_a_line(tmp_path):
         (again(other, output=str(full / "mine.txt")), "cannot make "),
     ]
     for number, (made, words) in enumerate(cases):
-        if made.home == other / "shards":
+        if made.path == other / "shards":
             made = replace(made, output=str(tmp_path / str(number)))
         with pytest.raises(UserError) as refused:
             made.run()
@@ -447,7 +447,7 @@ def test_two_preparations_of_one_directory_are_refused(tmp_path):
     from seqattn.extras.shards.prepared import held
 
     made = prepare(tmp_path)
-    with held(made.home), pytest.raises(UserError, match="is in use by process"):
+    with held(made.path), pytest.raises(UserError, match="is in use by process"):
         again(tmp_path).run()
 
 
