@@ -270,7 +270,7 @@ def test_a_killed_preparation_goes_on_and_makes_the_same(tmp_path, after):
     there = {path: path.stat().st_mtime_ns for path in home.glob("train-*.arrow")}
     assert len(there) == min(9, max(0, after - 20))
     again(folder).run()
-    assert content(home) == content(whole.home)
+    assert content(home) == content(whole.path)
     assert {path: path.stat().st_mtime_ns for path in there} == there  # none is made again
 
 
@@ -298,7 +298,7 @@ def test_a_damaged_file_is_made_again(tmp_path, capsys, name):
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_other_settings_or_files_are_refused(tmp_path, finished):
-    home = prepare(tmp_path).home
+    home = prepare(tmp_path).path
     if not finished:
         settings = json.loads((home / "manifest.json").read_text())
         (home / "manifest.json").unlink()
@@ -317,7 +317,7 @@ def test_other_settings_or_files_are_refused(tmp_path, finished):
             again(tmp_path).run()
         file.write_text(text)
     with pytest.raises(UserError, match=r"different contents of vocabulary; use the same"):
-        again(tmp_path, vocabulary=str(prepare(tmp_path / "other").home)).run()
+        again(tmp_path, vocabulary=str(prepare(tmp_path / "other").path)).run()
     if finished:
         (tmp_path / "text").rename(tmp_path / "moved")
         data = node_of(ParallelText, str(tmp_path / "moved"), "en", "de")
@@ -342,7 +342,7 @@ def test_a_refused_preparation_binds_nobody(tmp_path, wrong, why):
         590,
         {"val": 10},
     )
-    assert not (refused.home / "test.arrow").exists()
+    assert not (refused.path / "test.arrow").exists()
 
 
 def test_a_file_that_was_mended_is_read_anew(tmp_path):
@@ -440,7 +440,7 @@ def test_a_full_disk_ends_in_a_line_and_nothing_is_lost(tmp_path, monkeypatch):
     assert list((folder / "shards").rglob(".*arrow*")) == []
     monkeypatch.setattr(os, "fsync", original)
     again(folder).run()
-    assert content(folder / "shards") == content(whole.home)
+    assert content(folder / "shards") == content(whole.path)
 
 
 def test_two_preparations_of_one_directory_are_refused(tmp_path):
@@ -454,10 +454,7 @@ def test_two_preparations_of_one_directory_are_refused(tmp_path):
 def test_a_worker_that_dies_is_told(tmp_path):
     from seqattn.extras.shards.parallel import workers
 
-    with (
-        pytest.raises(UserError, match=r"a worker process died.* workers=N for fewer"),
-        workers(2) as pool,
-    ):
+    with pytest.raises(UserError, match=r"a worker process died.* lower workers=N"), workers(2) as pool:
         pool.submit(os._exit, 9).result()
 
 
