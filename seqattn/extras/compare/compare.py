@@ -211,7 +211,7 @@ def _word_counts(run: ComparedRun, trust: Sequence[str]) -> Mapping[str, int] | 
         source = task_class(config).source(build(config["data"], "data"))
         if source.yields != "pairs":
             return None
-        print(f"counting words of {source.origin('train')}", file=sys.stderr)
+        print(f"counting words in {source.origin('train')}", file=sys.stderr)
         pairs = islice(source.stream("train"), _COUNTED)
         return Counter(word for _, target in pairs for word in target.split())
     except UserError as error:

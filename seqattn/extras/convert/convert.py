@@ -81,7 +81,7 @@ class Conversion(ScoredRun):
             ways = "heads=mqa, num_kv_heads=N, prune=N or quantize=int8"
             raise UserError(f"nothing to convert; add {ways}")
         if not self.slots or not set(self.slots) <= set(SLOTS):
-            raise UserError(f"slots must be a list from {', '.join(SLOTS)}, got {self.slots}")
+            raise UserError(f"slots must be one or more of {', '.join(SLOTS)}, got {self.slots}")
         if not self._pools and set(self.slots) < set(SLOTS):
             raise UserError("slots applies only to pooled heads; remove it, or add heads=mqa")
         if self.uptrain_steps and not (self._pools or self.prune):
@@ -208,7 +208,7 @@ class Conversion(ScoredRun):
         if not self.quantize:
             notes.append(f"continue training with init_from={self.output}")
         kind = self.quantize or self.heads or ("pruned" if self.prune else "gqa")
-        print_table(f"{self.bundle} as {kind}", rows, list(reports), notes)
+        print_table(f"{self.bundle} converted ({kind})", rows, list(reports), notes)
 
 
 @torch.inference_mode()

@@ -37,7 +37,7 @@ def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts]
             continue
         splits[split] = Texts.of(rows)
         if not splits[split].targets:
-            raise UserError(f"the {split} split has no targets; name them in data")
+            raise UserError(f"{split} has no targets; set data.target_column or data.target_suffix")
     return splits, notes
 
 

@@ -60,7 +60,7 @@ class Retrieval:
             UserError: if the data or the input cannot be read, or the directory is in use.
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
-            raise UserError("retrieve takes text pairs; train on questions without it")
+            raise UserError("retrieve supports only text pairs; train on questions directly")
         queries = None if self.input is None else self._texts(user_path(self.input))
         splits, summary = read_splits(self.data, self.cache_dir)
         directory = user_path(self.output)
@@ -91,7 +91,7 @@ class Retrieval:
             )
         notes = where_it_is(directory, _CHOICE)
         if queries is not None:
-            notes.append(f"generate from its input with: input={directory / 'input.jsonl'}")
+            notes.append(f"generate from augmented texts with: input={directory / 'input.jsonl'}")
         print_table("retrieve", summary, notes=notes)
         return directory
 

@@ -158,9 +158,9 @@ results = translator.translate_batch([pieces], {options}, max_decoding_length=ma
 print(target.decode(results[0].hypotheses[0]))
 ```
 
-Beam size, length penalty and maximum output length are those of the bundle's search. Set
-its other options yourself, such as processors, sampling or a coverage penalty. CTranslate2 adds the
-end token to each source. seqattn preprocesses line breaks and the characters U+2581 and U+2585
-before sentencepiece, and restores capital letters in outputs of a lower-cased vocabulary:
+Beam size, length penalty and maximum output length are those of the bundle's search. Set its other
+options yourself, such as processors, sampling or a coverage penalty. CTranslate2 adds the end token
+to each source. seqattn preprocesses line breaks and the characters U+2581 and U+2585 before
+sentencepiece, and restores capital letters in outputs of a lower-cased vocabulary:
 `Tokenizer.load(Path("DIR"))` from `seqattn.data.tokenizer` does both.
 """

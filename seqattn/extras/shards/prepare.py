@@ -107,7 +107,7 @@ class Preparation:
             UserError: if the data cannot be read or the directory cannot be written.
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
-            raise UserError("prepare takes text pairs; train on questions without it")
+            raise UserError("prepare supports only text pairs; train on questions directly")
         with held(self.path):
             made_from = self._made_from()
             finished = self._finished(made_from) if is_file(self.path / MANIFEST) else None

@@ -415,13 +415,13 @@ def test_another_tokenizer_than_the_bundle_s_is_refused(capfd, trained, corpus, 
         ),
         (
             ["heads=mqa", "slots=[encoder,decoders]"],
-            "slots must be a list from encoder, decoder, cross, got ['encoder', 'decoders']",
+            "slots must be one or more of encoder, decoder, cross, got ['encoder', 'decoders']",
         ),
         (
             ["quantize=int8", "slots=[cross]"],
             "slots applies only to pooled heads; remove it, or add heads=mqa",
         ),
-        (["heads=mqa", "slots=[]"], "slots must be a list from encoder, decoder, cross, got []"),
+        (["heads=mqa", "slots=[]"], "slots must be one or more of encoder, decoder, cross, got []"),
         (
             ["heads=mqa", "uptrain_steps=-1"],
             "uptrain_steps must be a whole number from 0 to 1,000,000,000, got -1",

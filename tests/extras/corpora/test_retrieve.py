@@ -96,7 +96,7 @@ def test_what_is_known_word_for_word_is_found_however_near_it_must_be(retrieved,
 
 
 def test_what_cannot_be_done_is_refused(retrieved, tmp_path):
-    with pytest.raises(UserError, match="retrieve takes text pairs; train"):
+    with pytest.raises(UserError, match="retrieve supports only text pairs; train"):
         retrieved(data=DemoQA())
     with pytest.raises(UserError, match="gone"):
         retrieved(input=str(tmp_path / "gone"))

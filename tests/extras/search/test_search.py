@@ -94,9 +94,9 @@ def test_a_range_has_a_lowest_and_a_highest_number(ends):
 @pytest.mark.parametrize(
     ("key", "ends", "why"),
     [
-        ("optimizer.lrr", [0, 1], "space.ranges.optimizer.lrr must be a floating-point key"),
-        ("model.dim", [8, 16], "space.ranges.model.dim must be a floating-point key"),
-        ("data", [0, 1], "space.ranges.data must be a floating-point key"),
+        ("optimizer.lrr", [0, 1], "space.ranges.optimizer.lrr must be a key with a floating-point"),
+        ("model.dim", [8, 16], "space.ranges.model.dim must be a key with a floating-point"),
+        ("data", [0, 1], "space.ranges.data must be a key with a floating-point"),
         ("model.dropout", [0.1, 1.5], "model.dropout must be a number of at least 0 and below 1"),
     ],
 )

@@ -135,7 +135,7 @@ def test_what_cannot_be_trained_from_shards_is_refused(capfd, prepared, tmp_path
 
 def test_questions_are_not_prepared(capfd, tmp_path):
     told = refusal(capfd, "prepare", "data=demo_qa", f"output={tmp_path}/out")
-    assert told == "prepare takes text pairs; train on questions without it"
+    assert told == "prepare supports only text pairs; train on questions directly"
     assert not (tmp_path / "out").exists()
 
 
