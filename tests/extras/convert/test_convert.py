@@ -473,7 +473,7 @@ def test_a_recurrent_bundle(capfd, corpus, tmp_path, refused):
 
 def test_pruned_heads_are_gone_from_the_weights(convert):
     new, out = convert("prune=5")
-    assert "as pruned" in " ".join(out.split())
+    assert "converted (pruned)" in " ".join(out.split())
     attentions = attentions_of(new)
     assert sum(attention.num_heads for attention in attentions) == 3 * HEADS - 5
     for attention in attentions:
