@@ -454,7 +454,10 @@ def test_two_preparations_of_one_directory_are_refused(tmp_path):
 def test_a_worker_that_dies_is_told(tmp_path):
     from seqattn.extras.shards.parallel import workers
 
-    with pytest.raises(UserError, match=r"a worker process died.* lower workers=N"), workers(2) as pool:
+    with (
+        pytest.raises(UserError, match=r"a worker process died.* lower workers=N"),
+        workers(2) as pool,
+    ):
         pool.submit(os._exit, 9).result()
 
 
