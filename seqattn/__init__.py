@@ -41,7 +41,7 @@ def load(
         UserError: the directory is missing, incomplete or not a bundle, or names a package that
             is not trusted; or the vocabularies of an ensemble differ.
     """
-    from seqattn.bundle.loading import load_bundle  # torch takes seconds to import
+    from seqattn.bundle.load import load_bundle  # torch takes seconds to import
 
     bundle: Any = load_bundle(path, device, trust, ensemble)
     return bundle

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqattn.analysis.capture import has_weights, makers, place_of
 from seqattn.attention.base import Attention
-from seqattn.attention.watched import Edit
+from seqattn.attention.observation import Edit
 from seqattn.errors import UserError
 
 

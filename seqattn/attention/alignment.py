@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.attention.masks import all_at_hand
+from seqattn.attention.observation import Observable
 from seqattn.attention.scores import AdditiveScore, Score, ScoreName, make_score
-from seqattn.attention.watched import Watched
 from seqattn.checking import Width
 from seqattn.ops.precision import wide
 
@@ -34,7 +34,7 @@ class Annotations(NamedTuple):
         return Annotations(keys, values, real, places, self.padded)
 
 
-class Alignment(Watched, nn.Module, ABC):
+class Alignment(Observable, nn.Module, ABC):
     """Attention weights over a source's annotations, and the resulting context.
 
     One softmax over at most S annotations per query: time T * S * (A + M), and T * S weights,
@@ -83,7 +83,7 @@ class Alignment(Watched, nn.Module, ABC):
         arguments = queries, source, steps.reshape(queries.shape[:2])
         weights = self.weights(*arguments)
         if self.edits:  # weights are then shown at each step, not for the complete target
-            used = self.watch(weights[:, None], lambda: self.visible(*arguments)[:, None])
+            used = self.edit_and_show(weights[:, None], lambda: self.visible(*arguments)[:, None])
             weights = weights if used is None else used[:, 0]
         context = weights.to(source.values.dtype) @ source.values
         return context.reshape(rows, length, self.context_dim), weights  # -> (B*K, T, M)

@@ -11,7 +11,7 @@ from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.bundle import nodes
 from seqattn.bundle.choices import SLOT_NODES, SLOTS, choices
-from seqattn.bundle.unallocated import unallocated
+from seqattn.bundle.meta_device import on_meta_device
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
@@ -101,7 +101,7 @@ class Architecture:
         Raises:
             UserError: naming what would fit.
         """
-        with unallocated():
+        with on_meta_device():
             return self.build(Vocabularies(8, 8, joint))
 
     def build(self, vocabulary: Vocabularies) -> Model:
@@ -136,7 +136,7 @@ class Architecture:
         if "position" in self.names:
             position = f"position={self.names['position']}"
         hooks = error.mixer.abilities.hooks | {"embed"}
-        with unallocated():
+        with on_meta_device():
             schemes = {
                 name: nodes.build(node)(Stack(_PROBED, 1))
                 for name, node in choices("position").items()
@@ -168,7 +168,7 @@ class Architecture:
         chosen = self._name(key) if len(attentions) == 1 else "NAME"
         factories = [partial(self._serving, attention, slot, chosen) for attention in attentions]
         count = slots.get(slot, 0)
-        with unallocated():
+        with on_meta_device():
             for spare in factories[count:] if count else ():
                 spare(query_dim=self.model.dim, memory_dim=self.model.dim)
         return [factories[n % len(factories)] for n in range(count)]
@@ -185,7 +185,7 @@ class Architecture:
     def taken(self) -> dict[str, list[str]]:
         """Return the shipped attentions that the model accepts, with the slots that each fits."""
         built = {name: nodes.build(node) for name, node in choices("attention").items()}
-        with unallocated():
+        with on_meta_device():
             modules = {
                 name: attention(query_dim=_PROBED, memory_dim=_PROBED)
                 for name, attention in built.items()

@@ -10,7 +10,7 @@ from seqattn.bundle.bundle import Asked, Bundle, Choice
 from seqattn.bundle.inputs import Texts, as_many, several
 from seqattn.bundle.outputs import Rank, TextOutputs
 from seqattn.data import base
-from seqattn.data.reading import question_source, read_sources
+from seqattn.data.source_ids import question_source, read_sources
 from seqattn.data.text_lines import TextLines, as_single_lines
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Progress, Search

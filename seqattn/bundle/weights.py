@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from seqattn.bundle.architecture import Architecture, Model, Vocabularies
-from seqattn.bundle.unallocated import unallocated
+from seqattn.bundle.meta_device import on_meta_device
 from seqattn.errors import UserError
 from seqattn.ops.int8 import Rounded, matrices
 
@@ -112,7 +112,7 @@ def _check(
     if sum(architecture.model.attentions.values()) > len(shapes):
         raise _Wrong(f"it has {len(shapes)} tensors, fewer than the model has layers")
     try:
-        with unallocated():
+        with on_meta_device():
             sketch = architecture.build(vocabulary)
     except RuntimeError as error:  # a size beyond what numbers can count
         raise _Wrong(f"cannot build the model: {error}") from error

@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
 from seqattn.bundle.nodes import build_verb
-from seqattn.cli.wording import in_words
+from seqattn.cli.error_messages import in_words
 from seqattn.config.compose import register_resolvers, settings_of_training
 from seqattn.config.overrides import complete, quoted
 from seqattn.config.verb_files import verb_class

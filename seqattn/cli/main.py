@@ -16,10 +16,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from seqattn.cli.error_messages import in_words
 from seqattn.cli.help_page import help_page
 from seqattn.cli.jobs import report_jobs
 from seqattn.cli.verbs import Action, action_of, job_dir
-from seqattn.cli.wording import in_words
 from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete
 from seqattn.errors import Stopped, UserError

@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 from hydra.errors import HydraException
 
 from seqattn.bundle.choices import SLOT_NODES, with_new_keys
-from seqattn.config.saved import nodes_of, overrides_of, parsed, value_of
+from seqattn.config.saved_overrides import nodes_of, overrides_of, parsed, value_of
 from seqattn.config.verb_files import from_bundle
 from seqattn.errors import UserError
 from seqattn.storage import user_path

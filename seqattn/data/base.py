@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
-from seqattn.data.reading import Headed
+from seqattn.data.source_ids import Headed
 from seqattn.errors import UserError
 from seqattn.storage import is_file, user_path
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from seqattn.data.reading import joined_source
+from seqattn.data.source_ids import joined_source
 from seqattn.data.squad_format import Asked, read_asked
 from seqattn.data.text_files import decoded, read_lines
 from seqattn.errors import UserError

@@ -57,7 +57,7 @@ class SplitEntry(BaseModel):
 class Manifest(BaseModel):
     """Contents of a prepared corpus.
 
-    `settings` and `contents` (sizes and digests of input files) are those of `MadeFrom`; `counts`
+    `settings` and `contents` (sizes and digests of input files) are those of `Provenance`; `counts`
     are numbers of pairs read and left out, by reason.
     """
 

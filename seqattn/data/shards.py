@@ -14,7 +14,6 @@ from seqattn.data.base import Source
 from seqattn.data.batch import Batch, collate
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import BatchLimits, LoaderOptions
-from seqattn.data.reading import piece
 from seqattn.data.shard_files import (
     AGAIN,
     TOKENIZER,
@@ -24,6 +23,7 @@ from seqattn.data.shard_files import (
     read_manifest,
 )
 from seqattn.data.shard_windows import Passes, ShardedCorpus, WindowSampler
+from seqattn.data.source_ids import piece
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError

@@ -10,7 +10,7 @@ import numpy as np
 from seqattn.data.arrow_tables import NUMBER, NUMBERS, TEXT, Ints, Lists, content_digest, table_of
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import SpanOptions
-from seqattn.data.reading import pieces
+from seqattn.data.source_ids import pieces
 from seqattn.data.span_batch import SpanBatch, Window, collate_windows
 from seqattn.data.span_text import ReadText, TextReader, TokenSpan, find_span, trimmed
 from seqattn.data.tokenizer import Tokenizer

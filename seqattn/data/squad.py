@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, Ints, hub_table, quiet_datasets, table_of
 from seqattn.data.base import FileOrHub, Files, Source
-from seqattn.data.reading import question_source
+from seqattn.data.source_ids import question_source
 from seqattn.data.squad_format import EVENTS, Question, mended, read_questions
 from seqattn.errors import UserError
 from seqattn.inputs import check_there, read_bytes

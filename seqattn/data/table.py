@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, hub_stream, hub_table
 from seqattn.data.base import FileOrHub, Files
 from seqattn.data.email_threads import Threads
-from seqattn.data.reading import joined_source
+from seqattn.data.source_ids import joined_source
 from seqattn.data.table_files import READERS, names_in, read_file, row_texts, stream_file
 from seqattn.errors import UserError
 from seqattn.places import shipped

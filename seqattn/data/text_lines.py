@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from seqattn.data.reading import Headed
+from seqattn.data.source_ids import Headed
 
 T = TypeVar("T")
 _BREAK = re.compile(r"(\r\n|\r|\n)")

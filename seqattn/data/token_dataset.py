@@ -13,7 +13,7 @@ from seqattn.data.arrow_tables import NUMBER, NUMBERS, Ints, Lists, content_dige
 from seqattn.data.batch import Batch, collate
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import LoaderOptions
-from seqattn.data.reading import piece, pieces, tokens_before
+from seqattn.data.source_ids import piece, pieces, tokens_before
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 

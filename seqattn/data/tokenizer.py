@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import sentencepiece
 
-from seqattn.data.escaping import escaped, unescaped
+from seqattn.data.escapes import escaped, unescaped
 from seqattn.data.segmentation import Segmentation
 from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError

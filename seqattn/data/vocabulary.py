@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import sentencepiece
 from annotated_types import Ge, Le
 
-from seqattn.data.escaping import escaped
+from seqattn.data.escapes import escaped
 from seqattn.data.tokenizer import LINE_BREAK, Tokenizer, set_apart
 from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError

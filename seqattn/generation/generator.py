@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from seqattn.attention.base import length_key
-from seqattn.attention.watched import Watched
+from seqattn.attention.observation import Observable
 from seqattn.checking import CountOrNone
 from seqattn.errors import UserError
 from seqattn.generation.base import (
@@ -135,7 +135,7 @@ class Generator:
 
     def _count(self) -> int:
         """Return the number of processes; 1 if weights are observed, to do so in this process."""
-        if any(isinstance(part, Watched) and part.watched for part in self._model.modules()):
+        if any(isinstance(part, Observable) and part.is_observed for part in self._model.modules()):
             return 1
         device = self._device
         if device.type == "cpu":

@@ -10,7 +10,7 @@ from torch import nn
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of
-from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.load import load_bundle
 from seqattn.bundle.nodes import TARGET
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vectors import read_vectors

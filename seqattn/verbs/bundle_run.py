@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.load import load_bundle
 from seqattn.bundle.nodes import Node
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.base import Rows, Texts

@@ -23,7 +23,7 @@ from seqattn.screen import print_table, progress
 from seqattn.storage import user_path, write_json, write_whole
 from seqattn.training.run_directory import room_for_files
 from seqattn.verbs.bundle_run import ScoredRun, Split
-from seqattn.verbs.made_from import contents_now
+from seqattn.verbs.provenance import contents_now
 from seqattn.verbs.reranking import Reranking
 from seqattn.verbs.tuning import Tuning, grid_of, show
 

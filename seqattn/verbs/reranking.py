@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.load import load_bundle
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import NotNegative
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis
-from seqattn.generation.forced import forced_log_probabilities
+from seqattn.generation.forced_decoding import forced_log_probabilities
 from seqattn.tokens import EOS
 
 Lists = Sequence[Sequence[Hypothesis]]

@@ -193,7 +193,7 @@ def test_blocks_within_blocks_act_together_and_end_apart():
     with intervene(model, {name: without_heads(0)}, {name: [1.0, 0.0, 1.0, 1.0]}):
         outer = attention.kernel.edits
         with intervene(model, {name: without_heads(2)}, {name: [1.0, 1.0, 1.0, 0.5]}):
-            used = attention.kernel.watch(torch.ones(1, 4, 1, 1), lambda: None)
+            used = attention.kernel.edit_and_show(torch.ones(1, 4, 1, 1), lambda: None)
             assert used.flatten().tolist() == [0, 1, 0, 1]
             assert attention.gates.tolist() == [1.0, 0.0, 1.0, 0.5]
         assert attention.kernel.edits is outer

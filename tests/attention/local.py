@@ -6,7 +6,7 @@ from seqattn.attention.cache import KeysValues
 from seqattn.attention.masks import Mask, positions_of
 from seqattn.positions import Position, RotaryPosition, Stack
 from tests.builders import HEAD_DIM, HEADS
-from tests.comparing import close
+from tests.tolerance import close
 
 NOWHERE = Position(Stack(HEADS * HEAD_DIM, HEADS))
 ROPE = RotaryPosition(Stack(HEADS * HEAD_DIM, HEADS, bidirectional=False))

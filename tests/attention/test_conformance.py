@@ -31,7 +31,7 @@ from tests.builders import (
     position_choices,
     schemes,
 )
-from tests.comparing import close
+from tests.tolerance import close
 
 B, T, S, K = 2, 5, 7, 3
 LENGTHS = (5, 3)

@@ -21,7 +21,7 @@ from tests.builders import (
     make_attention,
     make_position,
 )
-from tests.comparing import close
+from tests.tolerance import close
 
 B, T = 2, 9
 EVERYONE = torch.ones(B, T, dtype=torch.bool)

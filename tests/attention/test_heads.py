@@ -14,8 +14,8 @@ from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from tests.builders import DIM, HEAD_DIM, HEADS, causal_mask, full_mask, heads, make_attention
-from tests.comparing import close
 from tests.settings import made_of_settings
+from tests.tolerance import close
 
 B, T, S, MEMORY_DIM = 2, 5, 7, 10
 REAL = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)

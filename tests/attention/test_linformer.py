@@ -22,7 +22,7 @@ from tests.builders import (
     load_choice,
     make_transformer,
 )
-from tests.comparing import close
+from tests.tolerance import close
 
 B, T, PROJECTED, LONGEST = 2, 5, 3, 9
 REAL = torch.tensor([[1] * 5, [0, 1, 1, 1, 0]], dtype=torch.bool)

@@ -12,7 +12,7 @@ from seqattn.attention.kernels.lsh import LSHKernel, bucket_ids, random_rotation
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS, causal_mask, full_mask, heads, make_attention
-from tests.comparing import close
+from tests.tolerance import close
 
 B, T, SIZE = 2, 17, 3
 NOWHERE = Position(Stack(HEADS * HEAD_DIM, HEADS))

@@ -21,8 +21,8 @@ from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.attention.kernels.window import SlidingWindowKernel
 from seqattn.positions import Position
 from tests.builders import DIM, HEADS, causal_mask, full_mask, make_attention, make_position
-from tests.comparing import close
 from tests.pages import ROOT
+from tests.tolerance import close
 
 B, T = 1, 140  # more than any kernel writes out for being short
 

@@ -16,7 +16,7 @@ from seqattn.attention.kernels.features import (
 )
 from seqattn.attention.masks import Mask
 from seqattn.positions import Position, RotaryPosition, Stack
-from tests.comparing import close
+from tests.tolerance import close
 
 B, H, T, DH = 2, 4, 9, 6
 NOWHERE = Position(Stack(H * DH, H))

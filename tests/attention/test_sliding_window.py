@@ -24,7 +24,7 @@ from tests.attention.local import (
     spelled_out,
 )
 from tests.builders import DIM, HEAD_DIM, HEADS
-from tests.comparing import close
+from tests.tolerance import close
 
 LONG = 3 * SMALLEST + 9  # several blocks, the last one not full
 

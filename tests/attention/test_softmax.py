@@ -10,7 +10,7 @@ from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
 from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS
-from tests.comparing import close
+from tests.tolerance import close
 
 B, T, S = 2, 5, 7
 REAL = torch.tensor([[1] * 7, [0, 1, 1, 1, 1, 0, 0]], dtype=torch.bool)

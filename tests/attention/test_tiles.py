@@ -9,7 +9,7 @@ from seqattn import ops
 from seqattn.ops.cpu import flash_attention
 from tests.attention.test_conformance import T, attend, built, masks_of, positions, with_schemes
 from tests.builders import DIM, attention_variants
-from tests.comparing import close
+from tests.tolerance import close
 
 REAL = torch.arange(T) < torch.tensor([T, 3])[:, None]
 

@@ -9,7 +9,7 @@ from seqattn.attention.kernels.xca import XCAKernel
 from seqattn.attention.masks import Mask
 from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS, causal_mask, full_mask, randomised
-from tests.comparing import close
+from tests.tolerance import close
 
 B, T = 2, 5
 REAL = torch.tensor([[1] * 5, [0, 1, 1, 1, 0]], dtype=torch.bool)

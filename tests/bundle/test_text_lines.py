@@ -3,7 +3,7 @@
 import pytest
 
 import seqattn
-from seqattn.data.reading import joined_source, question_source
+from seqattn.data.source_ids import joined_source, question_source
 from seqattn.data.text_lines import TextLines, as_single_lines
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from tests.bundle.conftest import configuration, corpus, untrained

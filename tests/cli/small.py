@@ -14,8 +14,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
 from seqattn.bundle.nodes import build_verb
+from seqattn.cli.error_messages import in_words
 from seqattn.cli.main import run_verb
-from seqattn.cli.wording import in_words
 from seqattn.config.compose import choices, register_resolvers, resolve_settings
 from seqattn.config.overrides import complete
 from seqattn.places import CONF

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.cli.forked import run_forked
+from tests.cli.fork import run_forked
 from tests.cli.small import listing, sampled
 
 DEEP, DEEPER = b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.forked import run_forked
+from tests.cli.fork import run_forked
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from seqattn.cli.wording import in_words
+from seqattn.cli.error_messages import in_words
 from tests.cli import bad_values
-from tests.cli.forked import run_forked
+from tests.cli.fork import run_forked
 from tests.cli.small import composed, refused_before_work, sampled, train_arguments, training
 
 TRAINING = [

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from seqattn.cli.jobs import _best
-from seqattn.extras.compare.compared_runs import ComparedRun
 from seqattn.extras.compare.comparison_plots import Point, pareto_front
-from seqattn.extras.compare.judging import judge
+from seqattn.extras.compare.run_results import ComparedRun
+from seqattn.extras.compare.system_statistics import judge
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import TextScorer
 from seqattn.training.task_options import TextGeneration

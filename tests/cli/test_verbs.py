@@ -19,7 +19,7 @@ from seqattn.__main__ import main
 from seqattn.analysis import capture
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.cli.help_page import verbs
-from tests.cli.forked import start_forked
+from tests.cli.fork import start_forked
 from tests.cli.small import (
     checkpoint,
     composed,

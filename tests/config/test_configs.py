@@ -11,7 +11,7 @@ from seqattn.cli.help_page import help_page
 from seqattn.cli.main import run_verb
 from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete, quoted
-from seqattn.config.saved import parsed
+from seqattn.config.saved_overrides import parsed
 from seqattn.places import CONF
 from tests.cli.small import checked_training, composed, groups
 

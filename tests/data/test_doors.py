@@ -9,7 +9,7 @@ import pytest
 from seqattn.data.lines import write_lines
 from seqattn.data.module import Seq2SeqData, SpanData
 from seqattn.data.options import LoaderOptions, SpanOptions
-from seqattn.data.reading import LONGEST_WHOLE, read_sources
+from seqattn.data.source_ids import LONGEST_WHOLE, read_sources
 from seqattn.data.sources import ParallelText
 from seqattn.data.squad import Squad
 from seqattn.data.table import Table
@@ -20,8 +20,8 @@ from seqattn.errors import UserError
 from seqattn.inputs import MAX_DEPTH, check_json, read_json
 from seqattn.storage import write_whole
 from tests.absent import printed_without
-from tests.data.prepared import write_text
-from tests.data.reading import refusal
+from tests.data.small_shards import write_text
+from tests.data.source_helpers import refusal
 
 DEEP = 100_000
 
@@ -183,7 +183,7 @@ def test_a_disk_that_is_full_is_said_in_a_line(tmp_path, least):
 def test_the_package_of_a_bundle_imports_without_its_training():
     program = """
 import seqattn.data.base, seqattn.data.batch, seqattn.data.bucketing, seqattn.data.options
-import seqattn.data.reading, seqattn.data.span_batch, seqattn.data.span_text
+import seqattn.data.source_ids, seqattn.data.span_batch, seqattn.data.span_text
 import seqattn.data.text_files, seqattn.data.tokenizer, seqattn.data.vocabulary
 print("without")
 """

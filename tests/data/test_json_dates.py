@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from seqattn.data.table import Table
-from tests.data.reading import refusal
+from tests.data.source_helpers import refusal
 
 DATES = ["1978-10-28", "2018-02-09", "2001-02-03T04:05:06", "1999-12-31 23:59:59"]
 ROWS = [

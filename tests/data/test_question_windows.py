@@ -7,7 +7,7 @@ import pytest
 
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
-from seqattn.data.reading import Headed, question_source, read_sources
+from seqattn.data.source_ids import Headed, question_source, read_sources
 from seqattn.data.squad import AnswerPairs, Squad
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 

@@ -12,7 +12,7 @@ from seqattn.data.sources import ParallelText
 from seqattn.data.squad import Squad
 from seqattn.data.table import Table
 from seqattn.errors import UserError
-from tests.data.reading import columns, refusal
+from tests.data.source_helpers import columns, refusal
 from tests.data.test_doors import QUESTIONS
 
 BOM = b"\xef\xbb\xbf"

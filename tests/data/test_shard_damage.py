@@ -11,7 +11,7 @@ import pytest
 from seqattn.data.shard_files import arrow_file, ids_file
 from seqattn.errors import UserError
 from seqattn.storage import digest_of
-from tests.data.prepared import PAIRS, prepare
+from tests.data.small_shards import PAIRS, prepare
 from tests.data.test_shards import data_of
 
 SHARD = "train-00004.arrow"

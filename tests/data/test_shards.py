@@ -17,7 +17,7 @@ from seqattn.data.shards import Shards
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.tokens import EOS
-from tests.data.prepared import CONFIG, PAIRS, prepare
+from tests.data.small_shards import CONFIG, PAIRS, prepare
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from seqattn.data.sources import DemoTranslation, Multi30k, ParallelText, Table
-from tests.data.reading import columns, json_lines, refusal
+from tests.data.source_helpers import columns, json_lines, refusal
 
 ENGLISH = ["a dog", "two cats .", "the end"]
 GERMAN = ["ein Hund", "zwei Katzen .", "das Ende"]

@@ -11,7 +11,7 @@ from seqattn.data.options import LoaderOptions
 from seqattn.data.squad import AnswerPairs, Squad
 from seqattn.data.squad_format import nearest
 from seqattn.data.vocabulary import TokenizerConfig
-from tests.data.reading import columns, refusal
+from tests.data.source_helpers import columns, refusal
 
 SHARED = Path(os.environ.get("SEQATTN_DATA") or Path(__file__).parents[3] / "shared" / "data")
 CONTEXT = "Zoë has a cat. The cat has a dog."

@@ -9,7 +9,7 @@ from seqattn.data.module import Seq2SeqData
 from seqattn.data.sources import ParallelText, Table
 from seqattn.data.table import Aeslc
 from seqattn.data.vocabulary import TokenizerConfig
-from tests.data.reading import columns, json_lines, refusal
+from tests.data.source_helpers import columns, json_lines, refusal
 
 SHARED = Path(os.environ.get("SEQATTN_DATA") or Path(__file__).parents[3] / "shared" / "data")
 

@@ -13,7 +13,7 @@ from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.layers.embedding import make_table
 from seqattn.training.start import fill_embeddings
-from tests.data.reading import refusal
+from tests.data.source_helpers import refusal
 
 PIECES = ["<pad>", "▁dog", "dog", "▁", "s", "▁cat"]
 

@@ -17,7 +17,7 @@ from tests.builders import (
     heads,
     randomised,
 )
-from tests.comparing import close
+from tests.tolerance import close
 
 B, T, S, INNER = 2, 5, 7, 20
 REAL = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)

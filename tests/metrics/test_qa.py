@@ -7,7 +7,7 @@ import torch
 from torchmetrics.functional.text import squad
 
 from seqattn.metrics.qa import AnswerScorer, QaScorer, best_threshold, exact_match, f1, normalize
-from tests.data.reading import refusal
+from tests.data.source_helpers import refusal
 from tests.metrics.ranks import joined
 
 PARTS = [

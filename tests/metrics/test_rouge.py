@@ -7,7 +7,7 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer as Plain
 
 from seqattn.metrics.rouge import KINDS, RougeScorer, novel_share
-from tests.data.reading import refusal
+from tests.data.source_helpers import refusal
 from tests.metrics.ranks import joined
 from tests.settings import made
 

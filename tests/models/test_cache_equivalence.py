@@ -5,8 +5,8 @@ import torch
 
 from seqattn.tokens import BOS, PAD
 from tests.builders import padded, random_ids, targets
-from tests.comparing import close
 from tests.models.families import families, make
+from tests.tolerance import close
 
 SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]])
 B, T, K = 3, 6, 3

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.builders import HEADS, POSITIONS, heads, make_transformer, padded, targets
-from tests.comparing import close
+from tests.tolerance import close
 
 SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3]])
 

@@ -7,7 +7,7 @@ import torch
 
 from seqattn.models.stack import compile_layers
 from tests.builders import load_choice, load_variant, make_transformer, random_ids, targets
-from tests.comparing import close
+from tests.tolerance import close
 
 SHAPES = [(3, 7, 9), (4, 11, 8), (2, 15, 13), (5, 6, 12), (3, 21, 19)]  # B, S and T
 

@@ -10,8 +10,8 @@ from seqattn.ops.cross_entropy import LossTerms, cross_entropy
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
 from tests.builders import padded
-from tests.comparing import close
 from tests.models.families import copying, make
+from tests.tolerance import close
 
 B, T, D, V, S = 2, 5, 6, 11, 7
 SOURCES = padded([[4, 10, 7, 4, 9, 4, 3], [5, 6, 8, 1, 3]])

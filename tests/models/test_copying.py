@@ -15,9 +15,9 @@ from tests.builders import (
     padded,
     targets,
 )
-from tests.comparing import close
 from tests.models.families import copying, make
 from tests.models.recurrents import make_recurrent
+from tests.tolerance import close
 
 ROWS = [[4, 5, 6, 5, 8, 5, 3], [9, 4, 3], [1, 6, 7, 6, 3]]
 SOURCES = padded(ROWS)

@@ -5,8 +5,8 @@ import torch
 
 from seqattn.tokens import BOS
 from tests.builders import POSITIONS, heads, load_variant, make_transformer, padded, random_ids
-from tests.comparing import close
 from tests.models.recurrents import make_recurrent
+from tests.tolerance import close
 
 SOURCES = padded([[4, 5, 6, 7, 3], [9, 4, 3]])
 B, K, T = 2, 3, 6

@@ -5,8 +5,8 @@ import torch
 
 from seqattn.tokens import PAD
 from tests.builders import padded, targets
-from tests.comparing import close
 from tests.models.families import families, make
+from tests.tolerance import close
 
 SOURCES = [[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]]
 TARGETS = [[2, 5, 6], [2, 4, 4, 9, 10], [2, 7, 8, 8]]

@@ -13,8 +13,8 @@ from seqattn.models.recurrent import RecurrentConfig
 from seqattn.models.recurrent_decoder import plain_decode
 from seqattn.tokens import BOS, PAD
 from tests.builders import VOCABULARY, padded, targets
-from tests.comparing import close
 from tests.models.recurrents import ALIGNMENTS, MODELS, label, make_recurrent
+from tests.tolerance import close
 
 ROWS = [[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]]
 SOURCES = padded(ROWS)

@@ -19,7 +19,6 @@ from tests.builders import (
     load_variant,
     make_attention,
 )
-from tests.comparing import close
 from tests.models.spans import (
     CONTEXTS,
     QUESTIONS,
@@ -28,6 +27,7 @@ from tests.models.spans import (
     make_recurrent,
     make_transformer_reader,
 )
+from tests.tolerance import close
 
 MODELS = {
     "lstm": make_recurrent,

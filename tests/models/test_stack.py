@@ -9,7 +9,7 @@ from seqattn.generation import BeamSearch, Generator, LengthLimit
 from seqattn.models.transformer import Slots, TransformerConfig
 from seqattn.positions import LearnedPosition, RotaryPosition, ShawPosition
 from tests.builders import DIM, VOCABULARY, heads, random_ids
-from tests.comparing import close
+from tests.tolerance import close
 
 
 def mixed(position):

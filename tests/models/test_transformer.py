@@ -25,8 +25,8 @@ from tests.builders import (
     randomised,
     targets,
 )
-from tests.comparing import close
 from tests.models.recurrents import make_recurrent
+from tests.tolerance import close
 
 SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3]])
 TARGETS = padded([[2, 5, 6, 7, 10], [2, 4, 4]])

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from seqattn import ops
 from seqattn.ops.cpu import onednn
-from tests.comparing import close
+from tests.tolerance import close
 
 
 @pytest.mark.parametrize("groups", [1, 2, 6])

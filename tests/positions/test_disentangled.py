@@ -19,8 +19,8 @@ from tests.builders import (
     randomised,
     targets,
 )
-from tests.comparing import close
 from tests.settings import made
+from tests.tolerance import close
 
 B, T, S, DH, K = 2, 5, 7, 6, 3
 Q_PLACES, K_PLACES = torch.tensor([4, 5, 6, 7, 8]), torch.arange(S)

@@ -22,7 +22,7 @@ from seqattn.training.ranks import as_started, run_rank
 from seqattn.training.rendezvous import Rendezvous
 from seqattn.training.train import Training
 from seqattn.training.trainer_options import TrainerOptions
-from tests.cli.forked import start_forked
+from tests.cli.fork import start_forked
 from tests.cli.small import (
     checkpoint,
     composed,

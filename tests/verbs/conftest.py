@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from seqattn.bundle.files import write_bundle
-from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.load import load_bundle
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.tokens import EOS
 from tests.builders import randomised

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.load import load_bundle
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, GreedySearch, LengthLimit, Sampling

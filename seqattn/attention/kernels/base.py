@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
-from seqattn.attention.watched import Watched
+from seqattn.attention.observation import Observable
 from seqattn.positions.base import Position
 
 
@@ -31,7 +31,7 @@ class Attended(NamedTuple):
     weights: Tensor | None = None  # (B*K, H, T, S) if requested, before dropout
 
 
-class Kernel(Watched, nn.Module, ABC):
+class Kernel(Observable, nn.Module, ABC):
     """Base of kernels, which compute a context from projected queries, keys and values.
 
     Options of a kernel are keyword parameters after the shape.

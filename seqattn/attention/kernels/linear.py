@@ -13,7 +13,7 @@ from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.kernels.base import Attended, HeadShape, Kernel
-from seqattn.attention.kernels.parts.folding import fold_beams, unfold_beams
+from seqattn.attention.kernels.parts.fold_beams import fold_beams, unfold_beams
 from seqattn.attention.kernels.parts.groups import per_group
 from seqattn.attention.kernels.parts.scan import (
     LOWEST,
@@ -108,7 +108,7 @@ class LinearKernel(Kernel):
                 mask = replace(mask, real=real)
             scale = position.score_scale(self.head_dim)
             turned = KeysValues(k, new.values)
-            if self.watched or need_weights:
+            if self.is_observed or need_weights:
                 context, weights = self._shown(q, turned, mask, scale, cache, need_weights)
             elif isinstance(new, SummedKeysValues):
                 context, weights = self._over(q, new.sums, scale), None
@@ -143,7 +143,7 @@ class LinearKernel(Kernel):
         (keys,) = self._keys(new, replace(mask, real=None), scale, new.keys.shape[2])
         seen = keys if cache is None else cache.remember(keys)
         weights = self.weights(self.map_queries(q, scale), seen, mask)
-        used = self.watch(weights, mask.dense)
+        used = self.edit_and_show(weights, mask.dense)
         if used is None and need_weights and cache is None:
             used = weights
         if used is None or cache is not None:  # `_fast` advances the cache

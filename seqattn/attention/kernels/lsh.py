@@ -12,7 +12,7 @@ from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
-from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
+from seqattn.attention.kernels.parts.partial_softmax import Partial, merged, powers_
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, Seed
 from seqattn.ops.precision import wide
@@ -72,11 +72,11 @@ class LSHKernel(EncoderKernel):
         unit = F.normalize(wide(x), dim=3) * self.head_dim**0.5
         keys = (unit * position.score_scale(self.head_dim)).to(x.dtype)
         dropout = self.dropout if self.training else 0.0
-        if self.watched or mask.extra is not None:
+        if self.is_observed or mask.extra is not None:
             matches = chunks.matches(real)[:, :, :length, :length]
             matches = matches if mask.extra is None else matches & mask.extra
             weights = _weights(x[:, :, :length], keys[:, :, :length], matches).to(values.dtype)
-            used = self.watch(weights, lambda: matches)
+            used = self.edit_and_show(weights, lambda: matches)
             if used is not None or mask.extra is not None:
                 used = weights if used is None else used
                 return ops.drop(used, dropout) @ new.values

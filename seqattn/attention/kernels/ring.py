@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from seqattn.attention.base import Attention
 from seqattn.attention.cache import BeamSlots
 from seqattn.attention.kernels.base import Attended, HeadShape
-from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
+from seqattn.attention.kernels.parts.partial_softmax import Partial, merged, powers_
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, gathered, split_group, split_over
 from seqattn.checking import Count
@@ -62,7 +62,7 @@ class RingKernel(SoftmaxKernel):
         group = split_group()
         if group is None or group.size() == 1:
             return super()._attend(q, keys, values, mask, position, need_weights, slots)
-        unsplit = mask.extra is not None or self.watched or self.written_out
+        unsplit = mask.extra is not None or self.is_observed or self.written_out
         assert not unsplit, "custom masks, capture and overridden weights need unsplit sequences"
         real = mask.real
         if real is None:

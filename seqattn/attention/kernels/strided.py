@@ -11,10 +11,10 @@ from seqattn import ops
 from seqattn.attention.cache import BeamSlots, Cache, GrowingCache
 from seqattn.attention.kernels.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Piece, Tokens
-from seqattn.attention.kernels.parts.folding import fold_beams, fold_mask, unfold_beams
+from seqattn.attention.kernels.parts.fold_beams import fold_beams, fold_mask, unfold_beams
 from seqattn.attention.kernels.parts.groups import per_group
 from seqattn.attention.kernels.parts.layouts import Band, Columns, Layout
-from seqattn.attention.kernels.parts.merging import Partial, end_to_end, merged, powers_
+from seqattn.attention.kernels.parts.partial_softmax import Partial, end_to_end, merged, powers_
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count
 from seqattn.errors import UserError
@@ -84,7 +84,7 @@ class FactorizedKernel(BlockwiseKernel):
         need_weights: bool = False,
         slots: BeamSlots | None = None,
     ) -> Attended:
-        plain = not self.watched and mask.real is None and mask.extra is None
+        plain = not self.is_observed and mask.real is None and mask.extra is None
         if plain and mask.queries == 1 < mask.keys:
             numbers = {number for pattern in self.patterns for number in pattern}
             places = torch.arange(mask.keys)  # on the CPU, where counting does not wait for a GPU

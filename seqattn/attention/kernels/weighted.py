@@ -9,7 +9,7 @@ from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import BeamSlots, Cache, GrowingCache, KeysValues
 from seqattn.attention.kernels.base import Attended, Kernel
-from seqattn.attention.kernels.parts.folding import fold_beams, fold_mask, unfold_beams
+from seqattn.attention.kernels.parts.fold_beams import fold_beams, fold_mask, unfold_beams
 from seqattn.attention.kernels.parts.groups import per_group
 from seqattn.attention.masks import Mask
 from seqattn.positions.base import Position
@@ -138,9 +138,9 @@ class WeightedKernel(Kernel):
             mask = mask if slots is None else fold_mask(mask, beams, slots)
         mask, used = self._narrowed(mask), None
         need_weights = need_weights and self.abilities.copies
-        if self.watched or need_weights:
+        if self.is_observed or need_weights:
             weights = self.weights(q, keys, mask, position)
-            used = self.watch(weights, mask.dense)
+            used = self.edit_and_show(weights, mask.dense)
             used = weights if used is None and need_weights else used
         if used is not None:
             context = self._weighted(used, values, mask, position)

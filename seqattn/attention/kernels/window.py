@@ -17,7 +17,7 @@ from seqattn.attention.kernels.parts.blockwise import (
     real_rows,
 )
 from seqattn.attention.kernels.parts.layouts import Band, Layout
-from seqattn.attention.kernels.parts.rolling import CachedTokens, RollingCache
+from seqattn.attention.kernels.parts.rolling_cache import CachedTokens, RollingCache
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Count, CountOrNone
 from seqattn.positions.base import Position
@@ -88,14 +88,14 @@ class LocalKernel(BlockwiseKernel):
         assert mask.extra is None, "custom masks are not supported in decoding"
         rows, _, steps, _ = query.shape
         real, order = real_rows(mask.real, rows, steps)
-        if cache.length == 0 and steps > 1 and (not self.watched or cache.beams == 1):
+        if cache.length == 0 and steps > 1 and (not self.is_observed or cache.beams == 1):
             q, keys = self._rotated(query, new.keys, mask, position)
             cached = new.keys if self.places_in_cache else keys, new.values
             cache.append(KeysValues(*(moved(x, order) for x in cached)), real)
             return self._attend(q, keys, new.values, mask, position).context
         q, new = moved(query, order), KeysValues(*(moved(x, order) for x in new))
         met, columns = self._meet(q, new, real, position, cache)
-        if not self.watched:
+        if not self.is_observed:
             return moved_back(self._context(*met, position), order)
         stood = None if mask.real is None else real_first(mask.real)
         if stood is not None:
@@ -154,7 +154,7 @@ class LocalKernel(BlockwiseKernel):
             seen = seen if allowed is None else seen * allowed
             return moved_back(blank.scatter_add(3, index, seen), order) > 0
 
-        used = self.watch(shown, visible)
+        used = self.edit_and_show(shown, visible)
         if used is None:
             return self._context(*met, position)
         weights = moved(used, order).gather(3, index)

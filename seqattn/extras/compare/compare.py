@@ -13,7 +13,6 @@ from seqattn.analysis.plots import save
 from seqattn.bundle.nodes import build
 from seqattn.checking import CountOrNone
 from seqattn.errors import UserError
-from seqattn.extras.compare.compared_runs import ComparedRun, Reading, config_of, find_runs
 from seqattn.extras.compare.comparison_figures import figures_of
 from seqattn.extras.compare.comparison_files import (
     as_csv,
@@ -31,7 +30,8 @@ from seqattn.extras.compare.comparison_tables import (
     system_table,
 )
 from seqattn.extras.compare.costs import Cost, measure_costs
-from seqattn.extras.compare.judging import MetricFigures, judge
+from seqattn.extras.compare.run_results import ComparedRun, Reading, config_of, find_runs
+from seqattn.extras.compare.system_statistics import MetricFigures, judge
 from seqattn.extras.compare.systems import Systems, check_alike, systems_of
 from seqattn.screen import print_table
 from seqattn.storage import user_path, write_whole

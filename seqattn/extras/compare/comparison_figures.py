@@ -7,11 +7,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from seqattn.analysis.lengths import length_bins
-from seqattn.extras.compare.compared_runs import ComparedRun
 from seqattn.extras.compare.comparison_plots import Point, band_panels, cost_panels, interval_panels
 from seqattn.extras.compare.costs import Cost
-from seqattn.extras.compare.judging import MetricFigures, SystemScore
+from seqattn.extras.compare.run_results import ComparedRun
 from seqattn.extras.compare.seed_statistics import seed_interval
+from seqattn.extras.compare.system_statistics import MetricFigures, SystemScore
 from seqattn.extras.compare.word_frequency import BINS, f1_by_frequency, words_by_frequency
 from seqattn.metrics.text import TextScore
 from seqattn.training.measurements import read_figures

@@ -7,9 +7,9 @@ from statistics import median
 
 import numpy as np
 
-from seqattn.extras.compare.compared_runs import ComparedRun
 from seqattn.extras.compare.costs import CACHED, Cost
-from seqattn.extras.compare.judging import MetricFigures
+from seqattn.extras.compare.run_results import ComparedRun
+from seqattn.extras.compare.system_statistics import MetricFigures
 from seqattn.screen import duration
 from seqattn.verbs.run_tables import TableDocument
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.load import load_bundle
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
-from seqattn.extras.compare.compared_runs import ComparedRun, trusted
+from seqattn.extras.compare.run_results import ComparedRun, trusted
 from seqattn.models.base import Seq2SeqModel
 from seqattn.screen import progress
 from seqattn.tokens import BOS, EOS

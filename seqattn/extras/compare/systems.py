@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqattn.errors import UserError
-from seqattn.extras.compare.compared_runs import ComparedRun
+from seqattn.extras.compare.run_results import ComparedRun
 from seqattn.roles import Role
 from seqattn.training.setting_roles import leaves, role_of
 

@@ -26,7 +26,7 @@ from seqattn.tokens import BOS, EOS
 from seqattn.training.run_directory import room_for_files
 from seqattn.training.task_options import task_class
 from seqattn.verbs.bundle_run import ScoredRun
-from seqattn.verbs.made_from import MadeFrom, bundle_contents, data_contents
+from seqattn.verbs.provenance import Provenance, bundle_contents, data_contents
 
 
 class Report(NamedTuple):
@@ -100,13 +100,13 @@ class Conversion(ScoredRun):
             UserError: if the bundle cannot be used, or its attentions cannot have fewer heads.
         """
         output = user_path(self.output)
-        made_from = self._made_from()
-        if made_from.is_finished(output, WEIGHTS):
+        provenance = self._provenance()
+        if provenance.is_finished(output, WEIGHTS):
             return output
         with room_for_files(output.parent):
-            return self._run(output, made_from)
+            return self._run(output, provenance)
 
-    def _made_from(self) -> MadeFrom:
+    def _provenance(self) -> Provenance:
         """Return the inputs that determine the new bundle, including data if it is read."""
         config = read_config(user_path(self.bundle), self.trust)
         own = ("heads", "num_kv_heads", "slots", "prune", "uptrain_steps", "quantize", "scores")
@@ -119,9 +119,9 @@ class Conversion(ScoredRun):
             settings["data"] = without_paths(self.settings["data"])
             splits += ["train", "val"] if self.uptrain_steps else []
             contents |= data_contents(task_class(config).source(self.data), splits)
-        return MadeFrom(settings=settings, contents=contents)
+        return Provenance(settings=settings, contents=contents)
 
-    def _run(self, output: Path, made_from: MadeFrom) -> Path:
+    def _run(self, output: Path, provenance: Provenance) -> Path:
         bundle = self.load(self.generation)
         if bundle.config.get("quantize"):
             raise UserError(f"{self.bundle} is already quantized; convert the original bundle")
@@ -161,7 +161,7 @@ class Conversion(ScoredRun):
         scores = {"converted from": bundle.config.get("name"), **named(last.scores, self.split)}
         write_bundle(
             output, bundle.config, bundle.model.cpu(), bundle.tokenizer, scores,
-            beside=made_from.write,
+            beside=provenance.write,
         )  # fmt: skip
         self._print(reports)
         return output

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from seqattn.checking import CountOrNone, Seed, Share
 from seqattn.data.base import Texts
-from seqattn.data.reading import joined_source
+from seqattn.data.source_ids import joined_source
 from seqattn.data.text_files import read_lines, scan_text
 from seqattn.errors import UserError
 from seqattn.extras.corpora.synthetic import SyntheticCorpus

@@ -42,7 +42,7 @@ def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts]
 
 
 def texts_contents(splits: Mapping[str, Texts]) -> dict[str, list[str]]:
-    """Return digests of all texts of some splits, for `MadeFrom`."""
+    """Return digests of all texts of some splits, for `Provenance`."""
     digests = {}
     for split, texts in splits.items():
         digest = hashlib.sha256()

@@ -21,7 +21,7 @@ from seqattn.extras.corpora.retrieval import TfidfIndex
 from seqattn.screen import print_table, progress
 from seqattn.storage import user_path, write_whole
 from seqattn.training.run_directory import claimed
-from seqattn.verbs.made_from import MadeFrom
+from seqattn.verbs.provenance import Provenance
 
 _CHOICE = "retrieved"
 _BETWEEN, _END = " | ", " || "
@@ -65,14 +65,14 @@ class Retrieval:
         splits, summary = read_splits(self.data, self.cache_dir)
         directory = user_path(self.output)
         with claimed(directory, "output"):
-            made_from = self._made_from(splits, queries)
-            if made_from.is_finished(directory, f"data/{_CHOICE}.yaml"):
+            provenance = self._provenance(splits, queries)
+            if provenance.is_finished(directory, f"data/{_CHOICE}.yaml"):
                 return directory
             train = splits["train"]
             index = TfidfIndex(train.sources)
             for split, texts in splits.items():
                 columns = self._augmentations(index, train, texts.sources, split)
-                made_from.write(directory)  # only once there is a split to write
+                provenance.write(directory)  # only once there is a split to write
                 rows = zip(texts.sources, texts.targets, texts.references, columns)
                 write_whole(directory / f"{split}.jsonl", (pair_line(*row) for row in rows))
                 summary[split] = _summary(columns)
@@ -95,12 +95,12 @@ class Retrieval:
         print_table("retrieve", summary, notes=notes)
         return directory
 
-    def _made_from(self, splits: dict[str, Texts], queries: list[str] | None) -> MadeFrom:
+    def _provenance(self, splits: dict[str, Texts], queries: list[str] | None) -> Provenance:
         contents = texts_contents(splits)
         if queries is not None:
             contents |= texts_contents({"input": Texts(queries, [], [], None)})
         settings = {"verb": "retrieve", "neighbours": self.neighbours, "least": self.least}
-        return MadeFrom(settings=settings, contents=contents)
+        return Provenance(settings=settings, contents=contents)
 
     def _texts(self, path: Path) -> list[str]:
         names = ("source_column", "tag_columns", "source_mark")

@@ -26,7 +26,7 @@ from seqattn.storage import file_faults, is_file, user_path, write_whole
 from seqattn.training.run_directory import claimed
 from seqattn.training.task_options import task_class
 from seqattn.verbs.bundle_run import BundleRun
-from seqattn.verbs.made_from import MadeFrom, bundle_contents
+from seqattn.verbs.provenance import Provenance, bundle_contents
 
 _PART = 5_000
 """Number of sources searched together; an interruption loses at most these."""
@@ -85,22 +85,22 @@ class SyntheticCorpus(BundleRun):
         splits, summary = read_splits(source, self.cache_dir)
         directory = user_path(self.output)
         with claimed(directory, "output"):
-            made_from = self.made_from(splits)
-            finished = made_from.is_finished(directory, f"data/{self.choice}.yaml")
-            summary = self._make(bundle, splits, directory, made_from) | summary
+            provenance = self.provenance(splits)
+            finished = provenance.is_finished(directory, f"data/{self.choice}.yaml")
+            summary = self._make(bundle, splits, directory, provenance) | summary
         if not finished:
             notes = where_it_is(directory, self.choice)
             print_table(f"{self.verb} with {self.names}", summary, notes=notes)
         return directory
 
     def _make(
-        self, bundle: TextBundle, splits: dict[str, Texts], directory: Path, made_from: MadeFrom
+        self, bundle: TextBundle, splits: dict[str, Texts], directory: Path, provenance: Provenance
     ) -> dict[str, str]:
         """Write all missing files and return how much was written."""
         inputs = self.inputs(splits["train"])
         inputs = inputs if self.sentences is None else inputs.first(self.sentences)
         splits = {split: self.turned(texts) for split, texts in splits.items()}
-        summary = self._write(bundle, inputs, directory / "synthetic.jsonl", made_from)
+        summary = self._write(bundle, inputs, directory / "synthetic.jsonl", provenance)
         names = {split: [f"{split}.jsonl"] for split in splits}
         names["train"] = ["synthetic.jsonl", *["original.jsonl"] * self.originals]
         for split, texts in splits.items():
@@ -121,13 +121,13 @@ class SyntheticCorpus(BundleRun):
         read = {"bundle": bundle_contents(self.bundle)}
         return read | ({"ensemble": bundle_contents(*self.ensemble)} if self.ensemble else {})
 
-    def made_from(self, splits: dict[str, Texts]) -> MadeFrom:
+    def provenance(self, splits: dict[str, Texts]) -> Provenance:
         """Return the inputs that determine the corpus. Args: splits: splits of `data`."""
         contents = self.contents() | texts_contents(splits)
-        return MadeFrom(settings=self.deciding(), contents=contents)
+        return Provenance(settings=self.deciding(), contents=contents)
 
     def _write(
-        self, bundle: TextBundle, inputs: Texts, file: Path, made_from: MadeFrom
+        self, bundle: TextBundle, inputs: Texts, file: Path, provenance: Provenance
     ) -> dict[str, str]:
         """Append the remaining pairs after an interruption; return their number and speed."""
         total, part, began = len(inputs.sources), file.with_suffix(".part"), time.perf_counter()
@@ -142,7 +142,7 @@ class SyntheticCorpus(BundleRun):
                 for start in range(first, total, _PART):
                     numbers = range(start, min(start + _PART, total))
                     pairs = [*self._pairs(bundle, generator, inputs, numbers, tell)]
-                    made_from.write(file.parent)  # only once the search works
+                    provenance.write(file.parent)  # only once the search works
                     with part.open("ab") as rows:
                         rows.writelines(starmap(pair_line, pairs))
             part.replace(file)

@@ -20,7 +20,7 @@ from seqattn.storage import file_faults, user_path
 from seqattn.tokens import BOS, EOS, RESERVED
 from seqattn.training.run_directory import room_for_files
 from seqattn.verbs.bundle_run import BundleRun
-from seqattn.verbs.made_from import MadeFrom, bundle_contents
+from seqattn.verbs.provenance import Provenance, bundle_contents
 
 _PAIRS, _LONGEST = 8, 24
 """Random pairs scored by both engines, and their maximum number of tokens."""
@@ -54,8 +54,8 @@ class Export(BundleRun):
         read_config(user_path(self.bundle), self.trust)  # raises an error if it is not a bundle
         settings = {"verb": "export", "quantize": self.quantize}
         contents = {"bundle": bundle_contents(self.bundle)}
-        made_from = MadeFrom(settings=settings, contents=contents)
-        if made_from.is_finished(output, "model.bin"):
+        provenance = Provenance(settings=settings, contents=contents)
+        if provenance.is_finished(output, "model.bin"):
             return output
         bundle = self.load().texts("export")
         if bundle.config.get("quantize"):
@@ -67,7 +67,7 @@ class Export(BundleRun):
         ):
             new = Path(hidden) / "new"
             error = self._write(bundle, new)
-            made_from.write(new)
+            provenance.write(new)
             new.rename(output)
         size, before = (
             path.stat().st_size for path in (output / "model.bin", user_path(self.bundle) / WEIGHTS)

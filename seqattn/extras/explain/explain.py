@@ -10,17 +10,17 @@ from seqattn.analysis.plots import save
 from seqattn.checking import CountOrNone, Seed
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
-from seqattn.extras.explain.explained import ExplainedBundle
-from seqattn.extras.explain.explained_tables import (
+from seqattn.extras.explain.explanations import METHODS, known_methods
+from seqattn.extras.explain.faithfulness import PERCENTS
+from seqattn.extras.explain.method_scores import ExplainedBundle
+from seqattn.extras.explain.method_tables import (
     METHOD_DIGITS,
     methods_table,
     replaced_table,
     slow_note,
 )
-from seqattn.extras.explain.explained_text import explain_text
-from seqattn.extras.explain.explanations import METHODS, known_methods
-from seqattn.extras.explain.faithfulness import PERCENTS
 from seqattn.extras.explain.removal_plot import removal_curves
+from seqattn.extras.explain.sentence_explanations import explain_text
 from seqattn.models.base import Seq2SeqModel
 from seqattn.storage import user_path, write_json
 from seqattn.training.run_directory import distinct_names, room_for_files

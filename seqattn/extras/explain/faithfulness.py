@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seqattn.analysis.pairs import Pair
-from seqattn.generation.forced import target_log_probabilities
+from seqattn.generation.forced_decoding import target_log_probabilities
 from seqattn.models.base import Seq2SeqModel
 
 PERCENTS = (1, 5, 10, 20, 50)

@@ -12,7 +12,7 @@ from seqattn.analysis.head_sums import Sums, watching
 from seqattn.analysis.pairs import Pair
 from seqattn.attention.experts import MixtureOfAttention
 from seqattn.generation.base import inference
-from seqattn.generation.forced import padded, target_log_probabilities
+from seqattn.generation.forced_decoding import padded, target_log_probabilities
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import BOS, EOS, PAD
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from seqattn.extras.explain.explained_tables import rounded
 from seqattn.extras.explain.head_figures import AttentionHeads, HeadRow
 from seqattn.extras.explain.head_plots import AblationCurve
+from seqattn.extras.explain.method_tables import rounded
 from seqattn.screen import print_table
 from seqattn.verbs.run_tables import TableDocument
 from seqattn.verbs.tables import numbers_told

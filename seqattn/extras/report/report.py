@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.load import load_bundle
 from seqattn.checking import Count
 from seqattn.data.base import Rows
 from seqattn.errors import UserError

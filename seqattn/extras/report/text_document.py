@@ -17,7 +17,7 @@ from seqattn.extras.report.contributions import (
     source_measure,
     source_use,
 )
-from seqattn.extras.report.copying import copied_document, copy_probabilities
+from seqattn.extras.report.copy_document import copied_document, copy_probabilities
 from seqattn.extras.report.document_types import LookDocument
 from seqattn.generation.base import Hypothesis, Search
 from seqattn.generation.beam import BeamSearch

@@ -13,7 +13,7 @@ from seqattn.extras.search.search_budget import Budget
 from seqattn.extras.search.search_space import SearchSpace
 from seqattn.processes import cores
 from seqattn.training.run_directory import claimed
-from seqattn.verbs.made_from import data_contents
+from seqattn.verbs.provenance import data_contents
 
 _NOT_TAKEN = ("resume", "init_from", "embeddings", "find_lr")
 """Keys of train that a search does not accept."""

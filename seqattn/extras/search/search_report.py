@@ -4,13 +4,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from seqattn.extras.compare.compare import Comparison
-from seqattn.extras.compare.compared_runs import Reading
 from seqattn.extras.compare.comparison_figures import DECODING, against_cost
 from seqattn.extras.compare.comparison_files import as_markdown
 from seqattn.extras.compare.comparison_plots import pareto_front
 from seqattn.extras.compare.comparison_tables import table
 from seqattn.extras.compare.costs import Cost
-from seqattn.extras.compare.judging import MetricFigures
+from seqattn.extras.compare.run_results import Reading
+from seqattn.extras.compare.system_statistics import MetricFigures
 from seqattn.extras.compare.systems import Systems, check_alike
 from seqattn.extras.search.search_runs import unchanged
 from seqattn.extras.search.search_study import Halving

@@ -15,7 +15,7 @@ from seqattn.analysis.intervene import (
     without_heads,
     without_keys,
 )
-from seqattn.attention.watched import Edit
+from seqattn.attention.observation import Edit
 from seqattn.errors import UserError
 from seqattn.extras.serve.schemas import Intervention, WeightEdit
 

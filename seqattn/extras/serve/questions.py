@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from seqattn.bundle.span_bundle import SpanBundle
-from seqattn.data.reading import question_source
+from seqattn.data.source_ids import question_source
 from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into
 from seqattn.extras.serve.interventions import intervened

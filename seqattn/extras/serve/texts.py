@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from seqattn.bundle.text_bundle import TextBundle
-from seqattn.data.reading import question_source
+from seqattn.data.source_ids import question_source
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into

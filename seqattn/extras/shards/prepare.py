@@ -30,7 +30,7 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.shards.cleaning import Cleaning
-from seqattn.extras.shards.prepared import (
+from seqattn.extras.shards.preparation import (
     MAKING,
     held,
     or_hold_out,
@@ -39,7 +39,7 @@ from seqattn.extras.shards.prepared import (
     timed,
     vocabulary_of,
 )
-from seqattn.extras.shards.preparing import (
+from seqattn.extras.shards.shard_builder import (
     Plan,
     count_chunks,
     make_shards,
@@ -52,7 +52,7 @@ from seqattn.roles import Role
 from seqattn.screen import progress
 from seqattn.storage import file_faults, is_file, user_path, write_whole
 from seqattn.training.setting_roles import role_in
-from seqattn.verbs.made_from import RECORD, MadeFrom, data_contents, digests, say_finished
+from seqattn.verbs.provenance import RECORD, Provenance, data_contents, digests, say_finished
 
 _CHUNKS = "chunks.json"
 
@@ -109,15 +109,15 @@ class Preparation:
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("prepare supports only text pairs; train on questions directly")
         with held(self.path):
-            made_from = self._made_from()
-            finished = self._finished(made_from) if is_file(self.path / MANIFEST) else None
-            manifest = finished or self._prepare(made_from)
+            provenance = self._provenance()
+            finished = self._finished(provenance) if is_file(self.path / MANIFEST) else None
+            manifest = finished or self._prepare(provenance)
             shutil.rmtree(self.path / WORK, ignore_errors=True)
         if finished:
             say_finished(self.path)
         return manifest
 
-    def _made_from(self) -> MadeFrom:
+    def _provenance(self) -> Provenance:
         """Return the inputs that determine the shards."""
         hints = parameters(Preparation)
         deciding = {name for name, hint in hints.items() if role_in(hint, Role.STEP) is Role.STEP}
@@ -136,19 +136,21 @@ class Preparation:
                     f"tokenizer conflicts with vocabulary={self.vocabulary}; remove one"
                 )
             contents["vocabulary"] = [tokenizer.fingerprint]
-        return MadeFrom(settings=settings, contents=contents)
+        return Provenance(settings=settings, contents=contents)
 
-    def _finished(self, made_from: MadeFrom) -> Manifest | None:
+    def _finished(self, provenance: Provenance) -> Manifest | None:
         """Return the manifest of a finished preparation; None if parts must be built again."""
         manifest = read_manifest(self.path)
-        made_from.check(self.path, MadeFrom(settings=manifest.settings, contents=manifest.contents))
+        provenance.check(
+            self.path, Provenance(settings=manifest.settings, contents=manifest.contents)
+        )
         damaged = damaged_files(self.path, manifest)
         for path in damaged:
             print(f"{path} is missing or damaged; rebuilding it", file=sys.stderr)
             path.unlink(missing_ok=True)
         return None if damaged else manifest
 
-    def _begin(self, made_from: MadeFrom) -> None:
+    def _begin(self, provenance: Provenance) -> None:
         """Prepare the working directory, or resume that of the same preparation.
 
         Texts that were read with other settings are read again; once a vocabulary exists, only the
@@ -160,17 +162,17 @@ class Preparation:
             for begun in self.path.rglob(".*.*.????????"):  # incomplete files
                 begun.unlink()
         if is_file(work / RECORD):
-            before = MadeFrom.read(work)
+            before = Provenance.read(work)
             if is_file(self.path / TOKENIZER / f"{TOKENIZER}.json"):
-                made_from.check(self.path, before)
-            elif texts_of_chunks(before) != texts_of_chunks(made_from):
+                provenance.check(self.path, before)
+            elif texts_of_chunks(before) != texts_of_chunks(provenance):
                 shutil.rmtree(work)
                 work.mkdir()
-        made_from.write(work)
+        provenance.write(work)
 
-    def _prepare(self, made_from: MadeFrom) -> Manifest:
+    def _prepare(self, provenance: Provenance) -> Manifest:
         times: dict[str, float] = {}
-        self._begin(made_from)
+        self._begin(provenance)
         splits = {} if self.hold_out else self._copied_splits()
         with timed(times, "reading"):
             sizes, counts = count_chunks(self.path, self._read(), self.clean)
@@ -190,7 +192,7 @@ class Preparation:
                 plan, self.processes, lambda done: tell(done, plan.shards)
             )
         manifest = Manifest(
-            format=FORMAT, **made_from.model_dump(), tokenizer=config,
+            format=FORMAT, **provenance.model_dump(), tokenizer=config,
             fingerprint=tokenizer.fingerprint, counts=counts,
             lengths_sha256=write_lengths(self.path, lengths), train=entries, splits=splits,
         )  # fmt: skip

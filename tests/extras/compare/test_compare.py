@@ -12,10 +12,10 @@ import pytest
 import yaml
 from safetensors.torch import load_file, save_file
 
-from seqattn.extras.compare import judging
-from seqattn.extras.compare.compared_runs import find_runs
+from seqattn.extras.compare import system_statistics
 from seqattn.extras.compare.comparison_files import as_latex, as_markdown, as_page
-from seqattn.extras.compare.judging import MetricFigures, PairFigures, SystemScore
+from seqattn.extras.compare.run_results import find_runs
+from seqattn.extras.compare.system_statistics import MetricFigures, PairFigures, SystemScore
 from seqattn.metrics.text import TextScorer
 from tests.cli.small import refusal, run
 
@@ -73,8 +73,8 @@ def spoilt(*rows):
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch):
     """Tests of sentences that are quick."""
-    monkeypatch.setattr(judging, "RESAMPLES", 100)
-    monkeypatch.setattr(judging, "TRIALS", 100)
+    monkeypatch.setattr(system_statistics, "RESAMPLES", 100)
+    monkeypatch.setattr(system_statistics, "TRIALS", 100)
 
 
 def compare(capfd, *words):
@@ -384,7 +384,7 @@ def test_answers_are_compared_by_exact_match_and_f1(answering, tmp_path, capfd):
 
 
 def test_without_scipy_it_says_what_to_install(monkeypatch, capfd):
-    for name in ("compare", "judging", "comparison_figures", "seed_statistics"):
+    for name in ("compare", "system_statistics", "comparison_figures", "seed_statistics"):
         monkeypatch.delitem(sys.modules, f"seqattn.extras.compare.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "scipy", None)
     line = "compare needs scipy: pip install -e .[compare], in the checkout"

@@ -12,7 +12,7 @@ import yaml
 from filelock import FileLock
 
 from seqattn.bundle.files import write_bundle
-from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.load import load_bundle
 from seqattn.bundle.nodes import build
 from seqattn.data.sources import ParallelText
 from seqattn.data.table import Table

@@ -10,10 +10,10 @@ from seqattn.analysis.intervene import intervene, uniform
 from seqattn.analysis.word_alignment import align
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
-from seqattn.extras.explain.explained import ExplainedBundle
 from seqattn.extras.explain.explanations import METHODS, explain
+from seqattn.extras.explain.method_scores import ExplainedBundle
 from seqattn.verbs.run_tables import run_tables
-from tests.cli.forked import run_forked
+from tests.cli.fork import run_forked
 from tests.cli.small import pairs, refusal, succeed
 
 GOLD = list(pairs())[3::12]

@@ -8,7 +8,7 @@ from seqattn.analysis import capture, intervene
 from seqattn.attention.base import Attention
 from seqattn.bundle.choices import choices
 from seqattn.bundle.files import write_bundle
-from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.load import load_bundle
 from seqattn.errors import UserError
 from seqattn.extras.explain.pruning import Units, pruned
 from tests.builders import padded, randomised

@@ -5,7 +5,7 @@ import pytest
 from seqattn.bundle.choices import choices
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from tests.bundle.conftest import configuration, corpus, tokenizer, untrained  # noqa: F401
-from tests.extras.report.made import documents, measured, report
+from tests.extras.report.samples import documents, measured, report
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqattn.extras.report.arrays import LEVELS, packed
-from tests.extras.report.made import unpacked
+from tests.extras.report.samples import unpacked
 
 
 @pytest.mark.parametrize("low", [0.0, -0.3])

@@ -11,7 +11,7 @@ from seqattn.extras.report.arrays import packed
 from seqattn.generation.span_search import SpanSearch
 from seqattn.metrics.qa import QaScorer
 from tests.browser import browser  # noqa: F401
-from tests.extras.report.made import NASTY, SOURCES, Asked, report, unpacked
+from tests.extras.report.samples import NASTY, SOURCES, Asked, report, unpacked
 
 pytestmark = pytest.mark.slow
 READY = "return document.documentElement.dataset.shown !== undefined"

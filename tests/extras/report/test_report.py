@@ -13,7 +13,7 @@ from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.span_search import SpanSearch
 from seqattn.metrics.qa import QaScorer
 from seqattn.tokens import BOS, EOS
-from tests.extras.report.made import NASTY, SOURCES, Asked, Pairs, documents, report, unpacked
+from tests.extras.report.samples import NASTY, SOURCES, Asked, Pairs, documents, report, unpacked
 
 HALF = 0.5 / 65_535 * 1.001
 

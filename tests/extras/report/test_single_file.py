@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 
 from seqattn.extras.report.single_file import escaped, joined_scripts, page
-from tests.extras.report.made import NASTY
+from tests.extras.report.samples import NASTY
 
 SCRIPTS = sorted(
     path.name

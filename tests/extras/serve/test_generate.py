@@ -15,7 +15,7 @@ from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
 from seqattn.tokens import BOS, EOS
 from tests.bundle.conftest import configuration, untrained
-from tests.extras.report.made import unpacked
+from tests.extras.report.samples import unpacked
 from tests.extras.serve.conftest import SMALL, TEXT, ask, client_of, outputs, refusal
 
 CROSS = "decoder.layers.0.cross_attention"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.browser import browser  # noqa: F401
-from tests.extras.report.made import NASTY, unpacked
+from tests.extras.report.samples import NASTY, unpacked
 from tests.extras.report.test_browser import chosen, pixels
 from tests.extras.serve.conftest import TEXT
 from tests.extras.serve.live import answered, said_so_far, served

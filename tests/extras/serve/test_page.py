@@ -11,7 +11,7 @@ from seqattn.bundle.choices import choices
 from seqattn.extras.explain.explanations import explain
 from seqattn.extras.report.sentences import looks_into
 from seqattn.tokens import BOS
-from tests.extras.report.made import unpacked
+from tests.extras.report.samples import unpacked
 from tests.extras.serve.conftest import SMALL, TEXT, ask, client_of, outputs, refusal
 from tests.extras.serve.test_stream import events
 

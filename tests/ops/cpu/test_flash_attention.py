@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from seqattn import ops
 from seqattn.ops.cpu import flash_attention as module
 from seqattn.ops.cpu.flash_attention import flash_attention
-from tests.comparing import close
+from tests.tolerance import close
 
 B, H, T = 3, 4, 23
 SIZES = {  # rows and keys of a tile, and scores at once

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from seqattn import ops
 from seqattn.ops import add_linear, linear
 from seqattn.ops.cpu import onednn
-from tests.comparing import close
-from tests.ops.cpu.watched_products import SETTINGS, Products
+from tests.ops.cpu.onednn_products import SETTINGS, Products
+from tests.tolerance import close
 
 pytestmark = pytest.mark.usefixtures("where_mkl_lags")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqattn.ops import product
-from tests.ops.cpu.watched_products import Products
+from tests.ops.cpu.onednn_products import Products
 
 pytestmark = pytest.mark.usefixtures("where_mkl_lags")
 

@@ -16,7 +16,7 @@ from seqattn.ops.cpu import short_attention as module
 from seqattn.ops.cpu.short_attention import short_attention
 from seqattn.positions import Position
 from tests.builders import make_position
-from tests.comparing import close
+from tests.tolerance import close
 
 
 def heads(count, length, dtype):

@@ -156,7 +156,7 @@ class BlockwiseKernel(SoftmaxKernel):
         if slots is not None or steps == 1 or steps < keys.shape[2]:  # there is a past
             return super()._attend(q, keys, values, mask, position, slots=slots)
         short = steps <= self.dense_up_to
-        if short or self.watched or mask.extra is not None:
+        if short or self.is_observed or mask.extra is not None:
             # positions as in blocks, which also skip padding between tokens
             if mask.real is not None:
                 places = (mask.real.long().cumsum(dim=1) - 1).clamp(min=0)
@@ -165,7 +165,7 @@ class BlockwiseKernel(SoftmaxKernel):
                 return super()._attend(q, keys, values, mask, position)
             dense = self._narrowed(mask)
             weights = self.weights(q, keys, dense, position)
-            used = self.watch(weights, dense.dense)
+            used = self.edit_and_show(weights, dense.dense)
             if used is not None or mask.extra is not None:
                 used = weights if used is None else used
                 return Attended(self._weighted(used, values, dense, position))

@@ -5,12 +5,12 @@ import pytest
 
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
-from seqattn.data.reading import cut, pieces
+from seqattn.data.source_ids import cut, pieces
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.tokens import EOS
-from tests.data.prepared import write_text
+from tests.data.small_shards import write_text
 from tests.settings import made
 
 

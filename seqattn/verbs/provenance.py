@@ -19,7 +19,7 @@ _BESIDE = ("README.md", "scores.json", RECORD)
 """Files of a bundle that do not affect its outputs."""
 
 
-class MadeFrom(BaseModel):
+class Provenance(BaseModel):
     """Settings and inputs that determine an output, independent of the location of files.
 
     `settings` are plain values without paths, `contents` sizes and digests of inputs, by the key
@@ -34,7 +34,7 @@ class MadeFrom(BaseModel):
         write_json(directory / RECORD, self.model_dump())
 
     @classmethod
-    def read(cls, directory: Path) -> "MadeFrom":
+    def read(cls, directory: Path) -> "Provenance":
         """Read the record of an output.
 
         Raises:
@@ -70,7 +70,7 @@ class MadeFrom(BaseModel):
             say_finished(directory)
         return finished
 
-    def check(self, directory: Path, before: "MadeFrom") -> None:
+    def check(self, directory: Path, before: "Provenance") -> None:
         """Raise UserError if a directory was made from other settings or inputs."""
         differing = before.differing(self)
         if differing:
@@ -80,7 +80,7 @@ class MadeFrom(BaseModel):
                 "same settings, choose another directory, or remove it"
             )
 
-    def differing(self, other: "MadeFrom") -> list[str]:
+    def differing(self, other: "Provenance") -> list[str]:
         """Return differences from this record, as overrides where possible."""
         from seqattn.training.setting_roles import leaves  # torch takes seconds to import
 

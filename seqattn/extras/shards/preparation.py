@@ -14,7 +14,7 @@ from seqattn.errors import UserError
 from seqattn.screen import duration, print_table
 from seqattn.storage import file_faults, is_file
 from seqattn.training.run_directory import claimed
-from seqattn.verbs.made_from import MadeFrom
+from seqattn.verbs.provenance import Provenance
 
 MAKING = "making shards"
 """Name of the longest part of the work."""
@@ -38,10 +38,10 @@ def held(path: Path) -> Iterator[None]:
         yield
 
 
-def texts_of_chunks(made_from: MadeFrom) -> tuple[dict[str, Any], list[str]]:
+def texts_of_chunks(provenance: Provenance) -> tuple[dict[str, Any], list[str]]:
     """Return settings and contents that determine the texts in chunks, before encoding."""
-    settings = {key: made_from.settings.get(key) for key in _OF_READING}
-    return settings, made_from.contents.get("data.train", [])
+    settings = {key: provenance.settings.get(key) for key in _OF_READING}
+    return settings, provenance.contents.get("data.train", [])
 
 
 def vocabulary_of(path: Path) -> tuple[Tokenizer, TokenizerConfig]:

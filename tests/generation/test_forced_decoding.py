@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from seqattn.generation import Generator, LengthLimit, Sampling, forced
+from seqattn.generation import Generator, LengthLimit, Sampling, forced_decoding
 from seqattn.generation.ensemble import Ensemble
-from seqattn.generation.forced import forced_log_probabilities
+from seqattn.generation.forced_decoding import forced_log_probabilities
 from seqattn.tokens import EOS
 from tests.generation.test_ensemble import SOURCES, members
 
 
 @pytest.mark.parametrize("made", [*members(), Ensemble(members())])
 def test_what_a_search_finds_is_as_likely_when_it_is_given(made, monkeypatch):
-    monkeypatch.setattr(forced, "_AT_ONCE", 20)  # several batches
+    monkeypatch.setattr(forced_decoding, "_AT_ONCE", 20)  # several batches
     search = Sampling(LengthLimit(0.0, 9), n_best=6)
     found = Generator(made, search).generate(SOURCES)
     pairs, expected = [], []

@@ -22,7 +22,7 @@ from seqattn.storage import file_faults, is_file, user_path
 from seqattn.training.resume import RESULT, settings_before
 from seqattn.verbs.bundle_run import Split
 from seqattn.verbs.evaluate import SENTENCES
-from seqattn.verbs.made_from import contents_now
+from seqattn.verbs.provenance import contents_now
 
 _SCORES, _CONFIG = "scores.json", "config.yaml"
 _EVALUATE = "seqattn.verbs.evaluate.Evaluation"

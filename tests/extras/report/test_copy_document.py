@@ -1,6 +1,6 @@
 """Fragments of a source, found by hand."""
 
-from seqattn.extras.report.copying import copied_document
+from seqattn.extras.report.copy_document import copied_document
 
 END = "</s>"
 

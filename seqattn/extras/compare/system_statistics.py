@@ -6,8 +6,8 @@ from itertools import combinations
 
 import numpy as np
 
-from seqattn.extras.compare.compared_runs import ComparedRun
 from seqattn.extras.compare.multiple_comparisons import groups, holm
+from seqattn.extras.compare.run_results import ComparedRun
 from seqattn.extras.compare.seed_statistics import SeedVariance, difference, seed_interval
 from seqattn.metrics.significance import LEVEL, SentenceCounts, SentenceTests, sentence_tests
 

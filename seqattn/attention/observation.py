@@ -11,18 +11,18 @@ Edit = Callable[[Tensor, Tensor | None], Tensor]
 a query may attend (None for everywhere), that returns the weights to use instead."""
 
 
-class Watched:
+class Observable:
     """Base of modules whose weights can be observed and edited within a block of `analysis`."""
 
     observers: tuple[Observer, ...] = ()  # called with the weights of each call, after all edits
     edits: tuple[Edit, ...] = ()  # each replaces the weights
 
     @property
-    def watched(self) -> bool:
+    def is_observed(self) -> bool:
         """True if there are observers or edits."""
         return bool(self.observers or self.edits)
 
-    def watch(self, weights: Tensor, visible: Callable[[], Tensor | None]) -> Tensor | None:
+    def edit_and_show(self, weights: Tensor, visible: Callable[[], Tensor | None]) -> Tensor | None:
         """Apply edits and show the weights to observers; return them if edited, else None.
 
         Args:

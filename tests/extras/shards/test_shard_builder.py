@@ -23,16 +23,16 @@ from seqattn.data.table import Table
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.extras.shards import cleaning, preparing
+from seqattn.extras.shards import cleaning, shard_builder
 from seqattn.extras.shards.cleaning import Cleaning, cleaned, first_of_each
-from tests.data.prepared import CONFIG, PAIRS, again, preparation, prepare, write_text
+from tests.data.small_shards import CONFIG, PAIRS, again, preparation, prepare, write_text
 from tests.settings import node_of
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """Texts wait in chunks of a hundred, so that there are several."""
-    monkeypatch.setattr(preparing, "ROWS", 100)
+    monkeypatch.setattr(shard_builder, "ROWS", 100)
 
 
 def content(home):
@@ -237,11 +237,11 @@ def test_a_data_set_of_the_hub_is_streamed(tmp_path, monkeypatch):
 KILLED = """
 import os, sys
 from seqattn.data import shard_files
-from seqattn.extras.shards import preparing
+from seqattn.extras.shards import shard_builder
 import seqattn.extras.shards.prepare
 from pathlib import Path
-from tests.data.prepared import preparation
-preparing.ROWS = 100
+from tests.data.small_shards import preparation
+shard_builder.ROWS = 100
 left, original = int(sys.argv[2]), Path.replace
 def replace(self, target):
     global left
@@ -376,7 +376,7 @@ def test_a_vocabulary_that_cannot_be_had_costs_no_second_reading(tmp_path):
     read = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("texts-*.arrow")}
     assert len(read) == 6
     seen = []
-    original = preparing.read_chunks
+    original = shard_builder.read_chunks
     monkey = pytest.MonkeyPatch()
     monkey.setattr(
         "seqattn.extras.shards.prepare.read_chunks", lambda *a: seen.append(a) or original(*a)
@@ -444,7 +444,7 @@ def test_a_full_disk_ends_in_a_line_and_nothing_is_lost(tmp_path, monkeypatch):
 
 
 def test_two_preparations_of_one_directory_are_refused(tmp_path):
-    from seqattn.extras.shards.prepared import held
+    from seqattn.extras.shards.preparation import held
 
     made = prepare(tmp_path)
     with held(made.path), pytest.raises(UserError, match="is in use by process"):

@@ -18,7 +18,7 @@ from seqattn.errors import UserError
 from seqattn.extras.explain.alignment_error import AlignmentErrorRate
 from seqattn.extras.explain.explanations import METHODS, explain
 from seqattn.extras.explain.faithfulness import judge, random_contributions
-from seqattn.generation.forced import batches, padded, target_log_probabilities
+from seqattn.generation.forced_decoding import batches, padded, target_log_probabilities
 from seqattn.generation.windows import generate_from_windows
 from seqattn.screen import progress
 

@@ -23,7 +23,7 @@ class _NoNumbers(TorchFunctionMode):
 
 
 @contextmanager
-def unallocated() -> Iterator[None]:
+def on_meta_device() -> Iterator[None]:
     """Build modules on the meta device, without memory, values or warnings."""
     logging.disable(logging.WARNING)
     try:
