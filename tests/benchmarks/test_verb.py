@@ -131,7 +131,7 @@ def test_the_baselines_suite_scores_what_needs_no_model(benchmark, capsys, data,
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("suite=speed", "there is no suite=speed"),
+        ("suite=speed", "unknown choice suite=speed"),
         ("threads=0", "suite.threads must be a whole number from 1"),
         ("suite=attention suite.dim=1000000000000", "suite.dim must be a whole number from 1 to"),
         ("suite=attention suite.attentions=5", "suite.attentions must be a list such as"),

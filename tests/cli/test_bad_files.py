@@ -147,7 +147,7 @@ CASES = [
     *[("compare", "runs=[e]", sentences(content), "cannot read e/sentences.jsonl; evaluate")
       for content in (b"\n", b"{", DEEP, b"\xff",
                       b'{"source":"a","references":[],"output":"b"}\n')],
-    *[("compare", "runs=[r]", run_with("config.yaml", content), "r: r/config.yaml cannot be read")
+    *[("compare", "runs=[r]", run_with("config.yaml", content), "r: cannot read r/config.yaml")
       for content in (b"[" * 20_000, b"a: 2001-99-99", b"a: &a [1]\nb: [*a,*a]",
                       b"format: seqattn run 3")],
     ("compare", "runs=[f]", MINE, "f is not a run, multirun or evaluation; or skip it with"),
@@ -167,9 +167,9 @@ CASES = [
     # what a run holds
     *[("resume", "", run_with(name, content), text) for name, content, text in (
         ("checkpoints/step-*", None, "resume=r holds no checkpoints/step-*.ckpt"),
-        ("config.yaml", None, "resume=r: r/config.yaml cannot be read"),
-        ("config.yaml", b"{", "resume=r: r/config.yaml cannot be read"),
-        ("config.yaml", b"\xff", "resume=r: r/config.yaml cannot be read"),
+        ("config.yaml", None, "resume=r: cannot read r/config.yaml"),
+        ("config.yaml", b"{", "resume=r: cannot read r/config.yaml"),
+        ("config.yaml", b"\xff", "resume=r: cannot read r/config.yaml"),
         ("config.yaml", b"format: seqattn run 1\n", "resume=r was written by another version"),
         ("overrides.yaml", None, "resume=r is not a run: r/overrides.yaml does not exist"),
         ("overrides.yaml", b"- foo=1\n", "unknown key foo"),

@@ -88,8 +88,8 @@ def test_a_recurrent_model_refuses_what_does_not_fit_and_names_what_does(root, c
         "it, or set position=none"
     )
     assert refusal(capfd, "train", *train_arguments(root, "task.teacher_forcing.start=0.5")) == (
-        "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; leave it at "
-        "schedule=constant start=1"
+        "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; set "
+        "task.teacher_forcing.schedule=constant task.teacher_forcing.start=1"
     )
     assert refused(*small(root, "attention=luong_dot", "model.decoder_dim=12")) == (
         "attention.score=dot needs model.decoder_dim equal to model.encoder_dim, got 12 and 16; "

@@ -216,7 +216,7 @@ def test_callbacks_of_a_person_s_own_configuration_are_called(capfd, corpus, tmp
         ),
         (
             "{a:{_target_:fractions.Fraction,_partial_:true}}",
-            "callbacks.a must make a",
+            "callbacks.a must create a",
         ),
         ("{a:{_target_:lightning.pytorch.callbacks.Timer,_partial_:true,interval:x}}", "callbacks"),
     ],

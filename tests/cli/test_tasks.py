@@ -277,17 +277,17 @@ def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
     [
         (
             "task=qa model=transformer",
-            "task=qa cannot use model=transformer; it takes span_rnn, span_transformer",
+            "task=qa does not support model=transformer; choose from span_rnn, span_transformer",
         ),
-        ("model=span_rnn", "task=translation cannot use model=span_rnn; it takes rnn, transformer"),
+        ("model=span_rnn", "task=translation does not support model=span_rnn; choose from rnn, transformer"),
         (
             "task=qa data=demo_translation",
-            "task=qa cannot use data=demo_translation; it takes demo_qa, squad",
+            "task=qa does not support data=demo_translation; choose from demo_qa, squad",
         ),
-        ("task=qa generation=beam", "task=qa cannot use generation=beam; it takes spans"),
-        ("task=summarization loader=spans", "task=summarization cannot use loader=spans; it takes"),
+        ("task=qa generation=beam", "task=qa does not support generation=beam; choose from spans"),
+        ("task=summarization loader=spans", "task=summarization does not support loader=spans; choose from"),
         ("task=summarization checkpoint.monitor=val/bleu", "checkpoint.monitor must be one of"),
-        ("model=rnn attention=none model.copy=true", "model.copy=true needs an attention"),
+        ("model=rnn attention=none model.copy=true", "model.copy=true needs attention weights"),
     ],
 )
 def test_what_does_not_go_together_is_refused(words, message):
@@ -297,13 +297,13 @@ def test_what_does_not_go_together_is_refused(words, message):
 
 def test_converting_what_answers_by_spans_is_refused(folder, capfd, tmp_path):
     words = [f"bundle={answering(folder) / 'model'}", "heads=mqa", f"output={tmp_path / 'new'}"]
-    assert refusal(capfd, "convert", *words).endswith("pooling needs a bundle that outputs text, ")
+    assert refusal(capfd, "convert", *words).startswith("pooling needs a bundle that outputs text")
 
 
 def test_what_answers_by_spans_is_scored_and_written_in_int8(folder, capfd, tmp_path):
     words = [f"bundle={answering(folder) / 'model'}", "quantize=int8", f"output={tmp_path / 'new'}"]
     out = succeed(capfd, "convert", *words)
-    assert "questions a second" in out
+    assert "per second" in out
     assert "val F1" in out
     assert seqattn.load(tmp_path / "new").answer("Who met Dan?", "Ann met Dan in town.")
 

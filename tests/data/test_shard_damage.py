@@ -19,7 +19,7 @@ SHARD = "train-00004.arrow"
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    return prepare(tmp_path_factory.mktemp("sound")).home
+    return prepare(tmp_path_factory.mktemp("sound")).path
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_a_shard_that_is_another_is_refused(home, content):
 
 
 def test_a_shard_of_another_corpus_is_refused(home, tmp_path):
-    other = prepare(tmp_path / "other", pairs=[pair[::-1] for pair in PAIRS[::-1]]).home
+    other = prepare(tmp_path / "other", pairs=[pair[::-1] for pair in PAIRS[::-1]]).path
     replace_shard(home, (other / "train-00001.arrow").read_bytes())
     assert str(home) in refusal(home)
 

@@ -23,7 +23,7 @@ from tests.data.small_shards import CONFIG, PAIRS, prepare
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """Nine shards of about seventy pairs, in three windows."""
-    return prepare(tmp_path_factory.mktemp("shards")).home
+    return prepare(tmp_path_factory.mktemp("shards")).path
 
 
 def data_of(home, window=3, weights=None, temperature=1.0, seed=4, **changes):
@@ -214,7 +214,7 @@ def two(home, tmp_path_factory):
     """The nine shards, and a third as many other pairs with the same vocabulary."""
     place = tmp_path_factory.mktemp("other")
     other = [(f"{a} {a}", f"{b} {b}") for a, b in PAIRS[::3]]
-    return [home, prepare(place, other, vocabulary=str(home)).home]
+    return [home, prepare(place, other, vocabulary=str(home)).path]
 
 
 def shares_of(data, epochs=1):
@@ -303,7 +303,7 @@ def test_what_shards_cannot_do_is_refused_in_words(home, two, tmp_path):
 def test_another_vocabulary_is_refused(home, tmp_path):
     other = prepare(tmp_path, tokenizer=replace(CONFIG, vocab_size=59))
     with pytest.raises(UserError, match=f"prepare it with vocabulary={home}"):
-        data_of([home, other.home]).setup("fit")
+        data_of([home, other.path]).setup("fit")
     foreign = train_tokenizer(["x y z"], ["x z"], TokenizerConfig("bpe", 9), tmp_path)
     options = LoaderOptions(120, max_length=60)
     data = Seq2SeqData(Shards(str(home)), CONFIG, options, str(tmp_path), 1, foreign)
@@ -313,7 +313,7 @@ def test_another_vocabulary_is_refused(home, tmp_path):
 
 @pytest.mark.parametrize("fault", ["missing", "cut", "flipped", "lengths", "manifest", "val"])
 def test_damage_is_told_before_wrong_rows_are_trained_on(tmp_path, fault):
-    home = prepare(tmp_path).home
+    home = prepare(tmp_path).path
     name = {"lengths": "lengths.npy", "manifest": "manifest.json", "val": "val.arrow"}
     path = home / name.get(fault, "train-00004.arrow")
     content = bytearray(path.read_bytes())

@@ -158,7 +158,7 @@ def test_what_a_search_refuses_is_refused_in_the_same_words():
     model, search = make_transformer(), BeamSearch(LIMIT, coverage_penalty=1.0)
     model.has_weights = False
     for count in (1, 2):
-        with pytest.raises(UserError, match="coverage_penalty needs a model"):
+        with pytest.raises(UserError, match="coverage_penalty needs attention weights"):
             Generator(model, search, 4, workers=count).generate(SOURCES)
 
 

@@ -419,5 +419,5 @@ def test_a_checkpoint_with_other_counters_is_refused_with_what_takes_its_weights
     path = tmp_path / "run" / "checkpoints" / "step-000002-12345678.ckpt"
     path.parent.mkdir(parents=True)
     torch.save({"step_batches": 2, "place": [2, 0, 2, True]}, path)
-    with pytest.raises(UserError, match=r"another version of .* by init_from=.*run/model$"):
+    with pytest.raises(UserError, match=r"another version of .* with init_from=.*run/model$"):
         step_batches(path)

@@ -100,7 +100,7 @@ def test_a_run_that_a_signal_stopped_goes_on(capfd, corpus, trained, tmp_path, s
         patched.setattr(Seq2SeqTask, "on_train_batch_start", begin)
         ended = run(capfd, "train", *words)
     assert ended.code == 143
-    line = f"stopped by SIGTERM at step {step + 1}; run the same command to go on"
+    line = f"stopped by SIGTERM at step {step + 1}; run the same command to resume"
     assert ended.err.splitlines()[-1] == line
     time.sleep(1.1)  # TensorBoard reads one process's files in order where their seconds differ
     assert run(capfd, "train", *words).code == 0

@@ -123,10 +123,10 @@ def test_the_same_command_is_finished_and_another_is_refused(retrieved, data, tm
     retrieved(input=str(file))
     assert listing(tmp_path / "out") == before
     for options, told in (
-        ({"least": 0.5, "neighbours": 2}, "least=0.0, neighbours=1, different contents of data."),
+        ({"least": 0.5, "neighbours": 2}, "least=0.0, neighbours=1, different contents of data.input;"),
         ({}, "different contents of data.input;"),
     ):
-        with pytest.raises(UserError, match=f"out was made with {told} give the same"):
+        with pytest.raises(UserError, match=f"out was made with {told} use the same"):
             retrieved(**options)
     (tmp_path / "val.jsonl").write_text(json.dumps({"source": "hi", "target": "ho"}))
     with pytest.raises(UserError, match=r"different contents of data\.val; use the same"):

@@ -86,7 +86,7 @@ def test_what_cannot_be_exported_is_refused(trained, answering, tmp_path, capfd)
     succeed(capfd, "convert", *words)
     for bundle, output, reason in [
         (trained, "taken", "is not empty; choose another directory"),
-        (answering, "new", "gives spans; export takes a bundle that gives text"),
+        (answering, "new", "export needs a bundle that outputs text, "),
         (small, "new", "is already quantized; export the original bundle"),
     ]:
         home = bundle if bundle == small else bundle / "model"

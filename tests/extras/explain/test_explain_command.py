@@ -194,7 +194,7 @@ def test_alignments_that_do_not_fit_the_split_are_refused_with_their_line(
     assert refusal(capfd, "explain", *words, "split=test").startswith(
         f"{wrong}, line 1: 0-9 refers to word 9 of the target, which has "
     )
-    assert "it has 5 for 6" in refusal(capfd, "explain", *words, "split=val")
+    assert "got 5 lines for 6 pairs" in refusal(capfd, "explain", *words, "split=val")
     assert not (tmp_path / "out").exists()
     outputs = ["split=test", "targets=outputs", "sentences=1", "methods=[attention]", "replaced=[]"]
     succeed(capfd, "explain", *words, *outputs)  # which have no links to be wrong
@@ -209,4 +209,4 @@ def test_a_bundle_is_named_once_and_a_target_needs_its_text(capfd, trained):
 
 def test_a_bundle_that_answers_by_spans_is_refused(capfd, answering):
     told = refusal(capfd, "explain", f"bundle={answering}/model")
-    assert told.endswith("/model gives spans; explain takes a bundle that gives text")
+    assert told.startswith("explain needs a bundle that outputs text, ")

@@ -58,7 +58,7 @@ def test_rows_with_an_empty_side_are_left_out(trained):
 
 def test_heads_of_spans_are_refused(capfd, answering, tmp_path):
     text = refusal(capfd, "heads", f"bundle={answering}/model", f"output={tmp_path}/heads")
-    assert text.endswith("/model gives spans; heads takes a bundle that gives text")
+    assert text.startswith("heads needs a bundle that outputs text, ")
 
 
 def test_heads_of_a_model_without_attention_are_refused(capfd, trained, corpus, tmp_path):

@@ -63,7 +63,7 @@ def test_tables_beside_a_bundle_are_read_in_the_order_of_their_names(tmp_path):
 @pytest.mark.parametrize("content", ["{", "[]", {**TABLE, "rows": 5}, {"title": "x"}])
 def test_what_is_no_table_is_refused_by_its_name(tmp_path, content):
     write(tmp_path / "tables" / "a.json", content)
-    with pytest.raises(UserError, match=r"a\.json is no table"):
+    with pytest.raises(UserError, match=r"a\.json is not a table"):
         run_tables(tmp_path)
 
 

@@ -124,7 +124,7 @@ def test_a_bundle_is_trained_further_on_shards_of_its_vocabulary(
         (["data.root=gone"], "data.root=gone is not a prepared corpus: manifest.json is missing"),
         (
             ["task=qa_generative", "data=shards", "loader.max_tokens=400"],
-            "task=qa_generative cannot use data=shards",
+            "task=qa_generative does not support data=shards",
         ),
     ],
 )
