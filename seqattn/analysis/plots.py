@@ -48,7 +48,8 @@ def heatmap(
     for weights in shown.values():
         if weights.shape != (len(queries), len(keys)):
             raise ValueError(
-                f"{len(queries)} queries and {len(keys)} keys cannot label weights {weights.shape}"
+                f"{len(queries)} queries and {len(keys)} keys cannot label weights of shape "
+                f"{weights.shape}"
             )
     down, across = [_label(token) for token in queries], [_label(token) for token in keys]
     wide = 0.36 if len(keys) <= 40 else 0.22  # inches per square

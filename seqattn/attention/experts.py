@@ -85,14 +85,14 @@ class MixtureOfAttention(KernelAttention):
         if num_experts < num_heads:
             raise UserError(
                 f"attention.num_experts must be at least attention.num_heads ({num_heads}), the "
-                f"experts of each token, got {num_experts}"
+                f"number of experts per token, got {num_experts}"
             )
         self.num_experts = num_experts
         self.balance = balance or Balance()
         width = query_dim // num_heads
         self.exceptions = {
             **self.kernel.exceptions,
-            "gradients": "gates are divided by their sum, treated as a constant, as published",
+            "gradients": "gates are divided by their detached sum, as published",
         }
         if self.abilities.shared:
             raise UserError(f"experts do not support {self.name}, which shares queries and keys")

@@ -72,7 +72,7 @@ def _counts(heads: Sequence[int], num_heads: int, group: int) -> tuple[int, int]
         raise BadValue("kept_heads", f"must be ascending numbers from 0 to {most}, got {heads}")
     sizes = set((left := Counter(head // group for head in heads)).values())
     if len(sizes) > 1:
-        reason = f"must keep equally many query heads per key head, got {list(heads)}"
+        reason = f"must keep the same number of query heads per key head, got {list(heads)}"
         raise BadValue("kept_heads", reason)
     return len(heads), len(left)
 

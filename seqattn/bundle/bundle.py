@@ -92,7 +92,9 @@ class Bundle(ABC):
         """Return a part built from a node, after checking that it fits this kind of bundle."""
         needed = getattr(self, trait)
         if getattr(part, trait, None) != needed:
-            raise UserError(f"{name} must be one for {needed}, got a {type(part).__name__}")
+            raise UserError(
+                f"this bundle needs a {name} setting for {needed}, got {type(part).__name__}"
+            )
         return part
 
     def _loader(self) -> Any:
@@ -113,7 +115,7 @@ class Bundle(ABC):
             UserError: it does not; `use` says what needs it.
         """
         raise UserError(
-            f"{use} needs a bundle that outputs text, {self.path} outputs {self.output}"
+            f"{use} needs a bundle that outputs text, but {self.path} outputs {self.output}"
         )
 
     @abstractmethod

@@ -75,7 +75,10 @@ def _limits(document: Mapping[str, Node]) -> Iterator[str]:
         yield f"- Trained on texts of at most {', '.join(read)} tokens."
     if not (document.get("tokenizer") or {}).get("byte_fallback"):
         yield "- Characters that are not in its vocabulary are treated as unknown."
-    yield "- Outputs can be wrong and reflect biases in data; only the above scores were measured."
+    yield (
+        "- Outputs can be wrong and can reflect biases in the data; only the scores above were "
+        "measured."
+    )
 
 
 def _values(node: Node) -> Iterator[str]:

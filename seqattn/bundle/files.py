@@ -142,7 +142,7 @@ def read_scores(path: Path) -> dict[str, Any]:
         return {}
     scores = read_json(file, "a bundle's scores", largest=_LARGEST)
     if not isinstance(scores, dict) or _depth(scores) > _DEEPEST:
-        raise UserError(f"{file} must contain a JSON object of numbers and texts; retrain")
+        raise UserError(f"{file} must contain a JSON object of numbers and strings; retrain")
     return scores
 
 
@@ -156,7 +156,7 @@ def part_of(config: Mapping[str, Node], name: str, path: str | Path) -> Node:
     for key in name.split("."):
         if not isinstance(value, dict) or value.get(key) is None:
             file = user_path(path) / CONFIG
-            raise UserError(f"{name} is missing in {file}: the bundle is damaged; retrain")
+            raise UserError(f"{name} is missing from {file}: the bundle is damaged; retrain")
         value = value[key]
     return value
 

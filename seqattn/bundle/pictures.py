@@ -38,7 +38,7 @@ def look_at_text(bundle: TextBundle, text: str, target: str | None, heads: bool)
     lines = [f"source:    {text}", f"{said}:    {output}"]
     windows = len(bundle.encode([text])[0])
     if windows > 1:
-        lines.append(f"windows:   {windows}, number {window + 1} plotted")
+        lines.append(f"windows:   {windows} (plotting number {window + 1})")
     words = heatmaps.alignment
     if words is not None and words.links:
         pairs = zip(words.target, words.links, strict=True)
@@ -74,7 +74,7 @@ def draw_text(
         UserError: all tokens are to be shown and a figure cannot hold them, or the text is empty.
     """
     if not text.strip():
-        raise UserError('text is empty; set text="A dog runs."')
+        raise UserError('text is empty; set it, for example text="A dog runs."')
     tokenizer = bundle.tokenizer
     source, target = bundle.encode([text])[0][window], tokenizer.encode_target([output])[0]
     for name, ids in (("text", source), ("target", target)):

@@ -119,7 +119,7 @@ def _check(
     tables = [*sketch.parameters(), *sketch.buffers()]
     needed = sum(tensor.numel() * tensor.element_size() for tensor in tables)
     if needed > 2 * size + _SPARE:
-        raise _Wrong(f"the model needs {needed:,} bytes, it has {size:,}")
+        raise _Wrong(f"the model needs {needed:,} bytes, but the file holds {size:,}")
     state: dict[str, Tensor] = sketch.state_dict(keep_vars=True)
     for name in shapes.keys() - state.keys():
         raise _Wrong(f"unexpected tensor {name}")

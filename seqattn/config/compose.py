@@ -37,7 +37,9 @@ def register_resolvers() -> dict[str, str]:
 
     def unused(path: str) -> str:
         if ".." in Path(path).parts:
-            raise UserError(f"name must not leave the folder of runs, got {path}; set run_dir=PATH")
+            raise UserError(
+                f"name must not point outside the directory of runs, got {path}; set run_dir=PATH"
+            )
         if path not in created:
             created[path] = rendezvous.agreed(lambda: _make_unused(path))
         return created[path]

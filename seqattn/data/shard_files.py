@@ -254,7 +254,7 @@ def read_lengths(home: Path, manifest: Manifest) -> npt.NDArray[np.int32]:
         if entry.pairs != rows:
             raise UserError(
                 f"{home / MANIFEST} lists {entry.pairs:,} pairs for {entry.name}, "
-                f"{LENGTHS} has {rows:,}; {AGAIN}"
+                f"but {LENGTHS} has {rows:,}; {AGAIN}"
             )
     return table
 

@@ -93,8 +93,8 @@ def read_sources(
             continue
         if len(ids) > LONGEST_WHOLE:
             raise UserError(
-                f"text {number:,} has {len(ids):,} tokens, the maximum is {LONGEST_WHOLE:,}; split "
-                "it, or train with loader.long_sources=truncate or window"
+                f"text {number:,} has {len(ids):,} tokens, but the maximum is {LONGEST_WHOLE:,}; "
+                "split it, or train with loader.long_sources=truncate or window"
             )
         read.append([ids])
     return read

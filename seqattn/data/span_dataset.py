@@ -140,7 +140,7 @@ class SpanDataset(TokenRows[SpanBatch]):
             (answered - held, "whose first answer fits in no window"),
             (
                 np.sum(self._answered[selected] < 0),
-                "whose answers are not in the context (no loss)",
+                "whose answers are not in the context (not in the loss)",
             ),
         ]
 

@@ -136,7 +136,7 @@ def _placed(row: dict[str, Any]) -> dict[str, Any]:
 def _counted(events: Mapping[str, Ints], selected: Ints, training: bool) -> list[str]:
     """Return texts on what was repaired and left out, omitting zero counts."""
     read = (events["empty"] == 0) | (not training)
-    treated, unfounded = "kept", "questions with no other answer (scored, no loss)"
+    treated, unfounded = "kept", "questions with only such answers (scored, but not in the loss)"
     unplaced = "answers not in their context (compared as text only)"
     if training:
         treated, unfounded = "dropped", "questions dropped (no answer left)"

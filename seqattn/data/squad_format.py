@@ -107,11 +107,11 @@ def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any
     seen: set[str] = set()
     for row in questions:
         if row.id in seen:
-            raise UserError(f"{origin} must have unique ids, {row.id!r} occurs twice")
+            raise UserError(f"{origin} must have unique ids, but {row.id!r} occurs twice")
         seen.add(row.id)
         if len(row.answers) != len(row.starts):
             raise UserError(
-                f"{origin} must have one start per answer, {row.id!r} has "
+                f"{origin} must have one start per answer, but {row.id!r} has "
                 f"{len(row.answers)} answers and {len(row.starts)} starts"
             )
         places = list(map(nearest, repeat(row.context), row.answers, row.starts))

@@ -47,7 +47,7 @@ class Truecaser:
 
         truecaser = TypeAdapter(cls).validate_json(content, strict=True)
         if not (truecaser.kinds.keys() >= set(_KINDS) and truecaser.rare.keys() >= set(_MADE)):
-            raise ValueError("a kind is missing in kinds or rare")
+            raise ValueError("a kind is missing from kinds or rare")
         return truecaser
 
     @classmethod

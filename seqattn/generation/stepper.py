@@ -66,8 +66,11 @@ class Stepper:
         """
         self.steps += 1
         if self.steps % _TELL == 0:
-            line = "outputs of a batch have {:,} tokens and continue; generation.limit limits them"
-            print(line.format(self.steps), file=sys.stderr, flush=True)
+            line = (
+                f"outputs have reached {self.steps:,} tokens and are not finished; "
+                "generation.limit sets their maximum length"
+            )
+            print(line, file=sys.stderr, flush=True)
         tokens = ids.flatten()[:, None]
         following = self.model.log_probabilities(tokens, self.state, self.looked is not None)
         if self.looked is not None:

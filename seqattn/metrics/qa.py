@@ -97,7 +97,7 @@ def _doubts(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
     if not unsplit(chain.from_iterable(references)):
         return []
     return [
-        "the answers have no spaces between words; F1 splits at spaces, so it compares complete "
+        "the answers have no spaces between words; F1 splits at spaces, so it compares whole "
         "answers, much like EM"
     ]
 

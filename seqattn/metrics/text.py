@@ -150,7 +150,7 @@ class TextScorer:
         return [
             f"the references have no spaces between words, but scorer.tokenize={self.tokenize} "
             "splits at spaces, so BLEU is near 0; set scorer.tokenize=zh (Chinese), ja-mecab "
-            "(Japanese) or char (any), in training task.scorer.tokenize"
+            "(Japanese) or char (any language); for training, set task.scorer.tokenize"
         ]
 
     def corpus(self) -> Metric:
@@ -201,7 +201,9 @@ def reference_lists(references: References, count: int) -> list[list[str]]:
     """
     rows = [[row] if isinstance(row, str) else list(row) for row in references]
     if len(rows) != count:
-        raise UserError(f"each text must have references, got {len(rows):,} for {count:,}")
+        raise UserError(
+            f"references must have one entry per text, got {len(rows):,} for {count:,} texts"
+        )
     if [] in rows:
         raise UserError(f"each text must have a reference, but row {rows.index([]) + 1} has none")
     return rows

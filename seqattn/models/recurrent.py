@@ -123,8 +123,9 @@ class Recurrent(Seq2SeqModel):
         before = alignment.before if config.order is None else config.order == "before"
         if before and config.input_feeding:
             raise UserError(
-                "model.input_feeding=true does not fit Bahdanau's order, which already feeds the "
-                "context; set model.order=after, or model.input_feeding=false"
+                "model.input_feeding=true cannot be combined with model.order=before (Bahdanau's), "
+                "which already feeds the context; set model.order=after, or "
+                "model.input_feeding=false"
             )
         self.config = config
         self.dropout = StepDropout(config.dropout, config.variational)

@@ -181,7 +181,7 @@ def check_position(position: Position, mixers: Sequence[Mixer]) -> None:
         counts = " and ".join(map(str, sorted(heads)))
         raise UserError(
             f"{type(position).__name__} needs the same number of heads in all layers, got {counts};"
-            " use one attention.num_heads, or position=sinusoidal, learned or none"
+            " set a single attention.num_heads, or position=sinusoidal, learned or none"
         )
     for mixer in mixers:
         if position.hooks - mixer.abilities.hooks - {"embed"}:

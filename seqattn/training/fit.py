@@ -95,5 +95,5 @@ def _smaller_batches(run: TrainingOptions) -> str:
         several = f"loader.step_batches={2 * loader.step_batches}"
     return (
         f"out of memory; set loader.max_tokens={tokens} (now {loader.max_tokens}), and {several} "
-        "to keep the size of a step"
+        "to keep the effective batch size"
     )

@@ -165,7 +165,7 @@ class WandbRun(RunLogger, WandbLogger):
             self._begin(options | {"mode": "offline"})
             cause = str(error).splitlines()[-1]
             print(
-                f"cannot reach wandb, logging offline; upload later with `wandb sync`: {cause}",
+                f"cannot reach wandb ({cause}); logging offline, upload later with `wandb sync`",
                 file=sys.stderr,
             )
 

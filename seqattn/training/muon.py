@@ -85,7 +85,7 @@ def muon(
         UserError: for a value out of its range, for sharded weights, or if PyTorch has no Muon.
     """
     if not hasattr(torch.optim, "Muon"):
-        raise UserError(f"optimizer=muon needs PyTorch 2.9, found {torch.__version__}")
+        raise UserError(f"optimizer=muon needs PyTorch 2.9 or later, found {torch.__version__}")
     if any(isinstance(weight, DTensor) for weight in model.parameters()):
         raise UserError("optimizer=muon does not support trainer=fsdp2; use optimizer=adamw")
     tables = table_ids(model)

@@ -123,7 +123,10 @@ class Rendezvous:
         elif {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
             address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         else:
-            raise UserError("ranks need MASTER_ADDR and MASTER_PORT besides RANK and WORLD_SIZE")
+            raise UserError(
+                "RANK and WORLD_SIZE also need MASTER_ADDR and MASTER_PORT; set them, or start "
+                "the ranks with torchrun"
+            )
         agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         return TCPStore(
             address, port, is_master=rank() == 0 and not agents, wait_for_workers=False,

@@ -63,8 +63,8 @@ def phase_of(run: TrainingOptions) -> Phase:
         shapes, _ = differences(before, settings, {Role.SHAPE})
         change = "" if shapes else f"add resume={run_dir} to change them, "
         raise UserError(
-            f"run_dir={run_dir} holds a run with {theirs}, yours has {ours}; use the same "
-            f"settings, {change}or choose another directory"
+            f"run_dir={run_dir} holds a run with {theirs}, but this command has {ours}; use the "
+            f"same settings, {change}or choose another directory"
         )
     ended = (run_dir / RESULT).is_file() and (run_dir / "model").exists()
     if ended and not any(differences(before, settings, {Role.END, Role.SCORE})):

@@ -30,7 +30,7 @@ def check_shards(precision: int | str, compiled: bool) -> None:
     if compiled:
         raise UserError("trainer=fsdp2 does not support trainer.compile=true; use trainer=ddp")
     if not hasattr(FSDPModule, "reset_iter_state"):
-        raise UserError(f"trainer=fsdp2 needs PyTorch 2.13, found {torch.__version__}")
+        raise UserError(f"trainer=fsdp2 needs PyTorch 2.13 or later, found {torch.__version__}")
 
 
 def shard(model: nn.Module, mesh: DeviceMesh) -> None:

@@ -55,7 +55,7 @@ class Start(NamedTuple):
             return
         settings = {name: node for name, node in self.run.settings.items() if name != "tokenizer"}
         theirs, ours = differences(self.bundle.config, settings, {Role.SHAPE})
-        differing = f"{theirs}, yours has {ours}" if theirs else ""
+        differing = f"{theirs}, but this run has {ours}" if theirs else ""
         saved, own = self.bundle.model.state_dict(), model.state_dict()
         for name in {**own, **saved}:
             there, here = (tuple(s[name].shape) if name in s else "missing" for s in (saved, own))
@@ -63,7 +63,7 @@ class Start(NamedTuple):
                 raise UserError(
                     f"init_from={self.bundle.path} does not fit: {name} is {there} in the bundle "
                     f"and {here} in the model; the bundle was trained with "
-                    f"{differing or 'another vocabulary'}"
+                    f"{differing or 'a different vocabulary'}"
                 )
         model.load_state_dict(saved)
         if differing:
@@ -124,8 +124,8 @@ def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:
     theirs, ours = differences(before, settings, {Role.SHAPE})
     if theirs:
         raise UserError(
-            f"resume={run.resume} cannot change the model or vocabulary: it has {theirs}, yours "
-            f"has {ours}"
+            f"resume={run.resume} cannot change the model or vocabulary: the run has {theirs}, "
+            f"but this command has {ours}"
         )
     kinds = [
         [leaf.value for leaf in leaves(node, "optimizer") if leaf.key.endswith(TARGET)]
@@ -135,8 +135,9 @@ def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:
         settings = {name: settings[name] for name in ("optimizer", "choices") if name in settings}
         theirs, ours = differences(before, settings, {Role.STEP})
         raise UserError(
-            f"resume={run.resume} cannot change the optimizer: it has {theirs}, yours has {ours}; "
-            f"start a new run from its weights with init_from={run.run_dir}/model"
+            f"resume={run.resume} cannot change the optimizer: the run has {theirs}, but this "
+            f"command has {ours}; start a new run from its weights with "
+            f"init_from={run.run_dir}/model"
         )
 
 

@@ -145,7 +145,7 @@ class ExtractiveAnswering(TaskOptions):
         threshold = getattr(self.scorer, "threshold", 1.0)
         if threshold != 1.0:
             tuned = "training tunes generation.threshold on the validation split"
-            raise BadValue("scorer.threshold", f"must not be set, {tuned}; got {threshold:g}")
+            raise BadValue("scorer.threshold", f"must not be set, as {tuned}; got {threshold:g}")
 
 
 def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:

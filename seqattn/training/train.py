@@ -81,7 +81,7 @@ class Training(TrainingOptions):
         result = TrainingResult.load(path)
         if rank() == 0:
             print(
-                f"run_dir={path} finished after {result.steps:,} steps, its bundle is "
+                f"run_dir={path} finished after {result.steps:,} steps; its bundle is "
                 f"{result.bundle}; to continue, add resume={path} and a higher trainer.max_steps "
                 "or trainer.max_epochs",
                 file=sys.stderr,
@@ -118,7 +118,8 @@ class Training(TrainingOptions):
         suggested = test.suggestion
         if suggested is None:
             raise UserError(
-                f"the loss decreases at no learning rate from {test.lowest:g} to {test.highest:g}"
+                "the loss does not decrease at any learning rate from "
+                f"{test.lowest:g} to {test.highest:g}"
             )
         pairs = [*zip(test.rates, test.losses, strict=True)]
         rows = {f"{rate:.1e}": f"{loss:.3f}" for rate, loss in pairs[::_ROWS]}

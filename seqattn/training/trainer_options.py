@@ -147,7 +147,7 @@ class TrainerOptions:
             kind = dict(AcceleratorRegistry).get(self.accelerator)
             if kind is None or not kind["accelerator"].is_available():
                 named = f"trainer.accelerator={self.accelerator}"
-                raise UserError(f"{named} found no such device; use trainer=cpu")
+                raise UserError(f"{named} is not available on this machine; use trainer=cpu")
         if self.compile and self.on_cpu:
             raise UserError("trainer.compile=true needs a GPU; it slows down training on a CPU")
 

@@ -82,7 +82,7 @@ class Tuning:
 
     def __post_init__(self) -> None:
         if _WEIGHT in self.grid and self.reranker is None:
-            raise UserError(f"tune.{_WEIGHT} needs a reranking model; add rerank.bundle=R/model")
+            raise UserError(f"tune.{_WEIGHT} needs a reranking model; add rerank.bundle=PATH")
         if not hasattr(self.scorer, "sentences"):
             name = type(self.scorer).__name__
             raise UserError(f"tune does not support the scorer {name}: it has no sentences()")

@@ -261,8 +261,8 @@ def test_it_compiles_whole_in_training():
         ({"num_heads": 5}, "num_heads must divide model.dim (24), got 5"),
         (
             {"num_experts": 3},
-            "attention.num_experts must be at least attention.num_heads (4), the experts of each "
-            "token, got 3",
+            "attention.num_experts must be at least attention.num_heads (4), the number of experts "
+            "per token, got 3",
         ),
         ({"dropout": 1.0}, "dropout must be a number of at least 0 and below 1, got 1.0"),
     ],

@@ -252,7 +252,7 @@ def test_it_says_once_that_it_is_softmax(caplog):
         for _ in range(2):
             make_attention(rings())
     (record,) = caplog.records
-    assert record.message.startswith("ring attention is softmax attention on one rank and in decod")
+    assert record.message.startswith("on one rank, and in decoding, ring attention is plain soft")
 
 
 def test_sequences_are_split_only_where_there_are_ranks():

@@ -220,8 +220,8 @@ def test_a_search_is_chosen_by_name_as_an_object_and_by_its_settings(loaded):
         (None, {"limit": {"minimun": 1}}, "unknown key generation.limit.minimun; did you me"),
         (None, {"limit": 3}, "generation.limit must be a config node of a matching class, got 3"),
         (None, {"beam_size": 0}, "generation.beam_size must be a whole number from 1 to 1,000"),
-        ("spans", {}, "generation must be one for text, got a SpanSearch"),
-        (5, {}, "generation must be one for text, got a int"),
+        ("spans", {}, "this bundle needs a generation setting for text, got SpanSearch"),
+        (5, {}, "this bundle needs a generation setting for text, got int"),
     ],
 )
 def test_a_search_that_cannot_be_is_refused(loaded, generation, settings, text):

@@ -180,10 +180,10 @@ CASES = {
     "choices of numbers": (at("choices.model", 5), "choices must map each group to a name"),
     # parts
     **{
-        f"no {part}": (without(part), f"{part} is missing in ")
+        f"no {part}": (without(part), f"{part} is missing from ")
         for part in ("model", "attention", "position", "loader", "generation")
     },
-    "an empty model": (at("model", None), "model is missing in "),
+    "an empty model": (at("model", None), "model is missing from "),
     "a text for a model": (at("model", "x" * 1000), "missing required key model._type_"),
     "a number for attention": (at("attention", 5), "missing required key attention._typ"),
     "an attention without a type": (without("attention._type_"), "missing required key attention."),
@@ -204,8 +204,8 @@ CASES = {
     "a misspelt type": (at(KERNEL, "SoftmaxKernl"), "did you mean SoftmaxKernel?"),
     "a model of spans": (at("model", {"_type_": "SpanTransformerConfig"}), "cannot read "),
     "a recurrent model": (at("model", {"_type_": "RecurrentConfig"}), "encodes positions by rec"),
-    "a search of spans": (at("generation", {"_type_": "SpanSearch"}), "generation must be one f"),
-    "a loader of spans": (at("loader", {"_type_": "SpanOptions"}), "loader must be one for p"),
+    "a search of spans": (at("generation", {"_type_": "SpanSearch"}), "needs a generation setti"),
+    "a loader of spans": (at("loader", {"_type_": "SpanOptions"}), "needs a loader setting "),
     "a limit that is a number": (at("generation.limit", 5), "missing required key generation.li"),
     "a limit that is a list": (at("generation.limit", [5]), "missing required key generation.li"),
     # values

@@ -299,7 +299,7 @@ def test_a_configuration_that_lacks_a_part(capfd, corpus, bundle, tmp_path, part
     assert ended.code == 2
     lacking = "task.scorer" if part == "task" else part
     assert ended.err.splitlines()[-1] == (
-        f"error: {lacking} is missing in {bundle}/config.yaml: the bundle is damaged; retrain"
+        f"error: {lacking} is missing from {bundle}/config.yaml: the bundle is damaged; retrain"
     )
 
 
@@ -335,7 +335,7 @@ def test_what_is_read_is_not_overwritten(capfd, trained, tmp_path):
 def test_analyze_needs_words(capfd, trained, tmp_path, words):
     bundle = f"bundle={trained / 'model'}"
     text = refusal(capfd, "analyze", bundle, f"output={tmp_path}/out", *words)
-    assert text == 'text is empty; set text="A dog runs."'
+    assert text == 'text is empty; set it, for example text="A dog runs."'
     assert refusal(capfd, "analyze", bundle, f"output={tmp_path}/out").startswith("text is empty")
     assert not (tmp_path / "out").exists()
     with pytest.raises(UserError, match="text is empty"):

@@ -115,7 +115,7 @@ def test_an_ensemble_of_other_kinds_is_refused(capfd, trained, answering):
     ended = run(capfd, "evaluate", f"bundle={trained}/model", f"ensemble=[{answering}/model]")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert (
-        f"an ensemble needs a bundle that outputs text, {answering}/model outputs spans"
+        f"an ensemble needs a bundle that outputs text, but {answering}/model outputs spans"
         in ended.err
     )
 
@@ -126,7 +126,7 @@ def test_an_ensemble_of_other_kinds_is_refused(capfd, trained, answering):
 )
 def test_what_is_for_texts_alone_is_refused_of_spans(capfd, answering, use, words):
     said = refusal(capfd, "evaluate", f"bundle={answering}/model", "split=val", use + words)
-    assert said.startswith(f"{use} needs a bundle that outputs text, ")
+    assert said.startswith(f"{use} needs a bundle that outputs text, but ")
 
 
 def test_the_lines_of_a_text_are_generated_apart(capfd, trained, tmp_path):

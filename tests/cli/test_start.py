@@ -72,7 +72,7 @@ def test_a_typed_choice_stands_in_place_of_the_bundle_s(shaped):
 
 def test_a_name_does_not_lead_out_of_the_folder_of_runs(capfd):
     said = refusal(capfd, "train", "name=../../x")
-    assert said.startswith("name must not leave the folder of runs, got runs/../../x/")
+    assert said.startswith("name must not point outside the directory of runs, got runs/../../x/")
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_questions_follow_each_other_and_ids_stay_single(tmp_path):
     found = Squad(files={"train": [first, other]}).load("train")
     assert list(found["id"]) == ["1", "3"]
     twice = Squad(files={"train": [first, first]})
-    assert "must have unique ids, '1' occurs twice" in refusal(lambda: twice.load("train"))
+    assert "must have unique ids, but '1' occurs twice" in refusal(lambda: twice.load("train"))
 
 
 @pytest.fixture

@@ -236,7 +236,7 @@ def test_rows_of_more_fields_than_names_are_refused(tmp_path):
     """The names would stand over their neighbours' texts."""
     (tmp_path / "t.csv").write_text("source,target\na,x,more\nb,y\n")
     table = Table({"train": str(tmp_path / "t.csv")})
-    said = f"{tmp_path}/t.csv must name every column in its header, rows have more fields"
+    said = f"{tmp_path}/t.csv must name every column in its header, but rows have more fields"
     assert refusal(lambda: table.load("train", tmp_path)) == said
     assert refusal(lambda: list(table.stream("train"))) == said
 

@@ -127,7 +127,7 @@ def test_empty_questions_and_contexts_are_left_out_of_training_alone(tmp_path):
     assert source.report() == [
         "3 train questions, 2 with an empty question or context (dropped)",
         "3 val questions, 1 answers not in their context (compared as text only), "
-        "1 questions with no other answer (scored, no loss), "
+        "1 questions with only such answers (scored, but not in the loss), "
         "2 with an empty question or context (kept)",
     ]
 
@@ -149,7 +149,7 @@ def test_every_gold_answer_is_there_to_score_whether_it_can_be_located_or_not(tm
     assert source.report() == [
         f"4 {split} questions, 1 unanswerable, 1 answer offsets corrected, "
         "4 answers not in their context (compared as text only), "
-        "1 questions with no other answer (scored, no loss)"
+        "1 questions with only such answers (scored, but not in the loss)"
     ]
     pairs = columns(AnswerPairs(source).load(split))
     assert pairs["references"] == [
@@ -190,7 +190,10 @@ def test_every_gold_answer_is_there_to_score_whether_it_can_be_located_or_not(tm
             "data[0].paragraphs[0].qas[0].answers[0] must have an integer as 'answer_start', "
             "got a string",
         ),
-        (document(entry("1", "a?"), entry("1", "b?")), "must have unique ids, '1' occurs twice"),
+        (
+            document(entry("1", "a?"), entry("1", "b?")),
+            "must have unique ids, but '1' occurs twice",
+        ),
         (document(), "has no usable questions: 0 train questions"),
     ],
 )

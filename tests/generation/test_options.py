@@ -58,8 +58,8 @@ def test_a_search_over_long_outputs_says_that_it_goes_on(monkeypatch, capsys):
     model = TableModel(7)
     GreedySearch(LengthLimit(0, 25, minimum=25)).over(model).generate([[5, EOS]])
     told = capsys.readouterr().err.splitlines()
-    assert [line.partition(" and continue")[0] for line in told] == [
-        f"outputs of a batch have {n} tokens" for n in (10, 20)
+    assert [line.partition(" and ")[0] for line in told] == [
+        f"outputs have reached {n} tokens" for n in (10, 20)
     ]
 
 

@@ -146,7 +146,7 @@ def test_what_cannot_be_scored_is_refused():
     scorer = RougeScorer()
     assert refusal(lambda: scorer.score([], [])) == ("there are no summaries to score")
     assert refusal(lambda: scorer.score(["a", "b"], ["a"])) == (
-        "each text must have references, got 1 for 2"
+        "references must have one entry per text, got 1 for 2 texts"
     )
     assert refusal(lambda: scorer.score(["a", "b"], [["a"], []])) == (
         "each text must have a reference, but row 2 has none"

@@ -109,7 +109,7 @@ def test_reset_forgets_and_unequal_sides_are_refused():
     assert float(metric.compute()["bleu"]) == pytest.approx(100)
     metric.reset()
     assert float(metric.compute()["bleu"]) == float(metric.compute()["chrF"]) == 0
-    with pytest.raises(UserError, match=r"^each text must have references, got 1 for 2"):
+    with pytest.raises(UserError, match=r"^references must have one entry per text, got 1 "):
         metric.update(["a", "b"], ["a"])
 
 
@@ -156,7 +156,7 @@ def test_several_references_are_sacrebleus_even_in_unequal_numbers():
 @pytest.mark.parametrize(
     ("references", "message"),
     [
-        (["a"], "each text must have references, got 1 for 2"),
+        (["a"], "references must have one entry per text, got 1 for 2 texts"),
         ([["a"], []], "each text must have a reference, but row 2 has none"),
     ],
 )

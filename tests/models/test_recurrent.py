@@ -283,8 +283,9 @@ def test_autocast_to_bfloat16_stays_close_to_float32(model):
         ),
         (
             {"input_feeding": True},
-            "model.input_feeding=true does not fit Bahdanau's order, which already feeds the "
-            "context; set model.order=after, or model.input_feeding=false",
+            "model.input_feeding=true cannot be combined with model.order=before (Bahdanau's), "
+            "which already feeds the context; set model.order=after, or "
+            "model.input_feeding=false",
         ),
     ],
 )

@@ -18,7 +18,7 @@ ERRORS = {
 }
 SMALLER = (
     "out of memory; set loader.max_tokens=100 (now 200), and trainer.accumulate_grad_batches=2 to "
-    "keep the size of a step"
+    "keep the effective batch size"
 )
 
 
@@ -30,7 +30,7 @@ SMALLER = (
         (
             ("loader.max_tokens=60",),
             "out of memory; set loader.max_tokens=50 (now 60), and "
-            "trainer.accumulate_grad_batches=2 to keep the size of a step",
+            "trainer.accumulate_grad_batches=2 to keep the effective batch size",
         ),
         (
             ("loader.max_tokens=50", "trainer.accumulate_grad_batches=2"),

@@ -86,7 +86,7 @@ def test_values_out_of_range_are_refused():
 
 def test_a_pytorch_that_has_none_is_told(monkeypatch):
     monkeypatch.delattr(torch.optim, "Muon")
-    with pytest.raises(UserError, match=r"^optimizer=muon needs PyTorch 2.9, found "):
+    with pytest.raises(UserError, match=r"^optimizer=muon needs PyTorch 2.9 or later, found "):
         muon(make_transformer(), lr=0.1)
 
 

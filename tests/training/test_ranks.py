@@ -269,7 +269,8 @@ def test_ranks_without_an_address_to_meet_at_are_refused(capfd, corpus, monkeypa
     for name, value in (("RANK", "1"), ("WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
     assert refusal(capfd, "train", *train_arguments(corpus)) == (
-        "ranks need MASTER_ADDR and MASTER_PORT besides RANK and WORLD_SIZE"
+        "RANK and WORLD_SIZE also need MASTER_ADDR and MASTER_PORT; set them, or start the ranks "
+        "with torchrun"
     )
 
 
@@ -292,12 +293,12 @@ def test_a_poisoned_checkpoint_is_not_unpickled(capfd, corpus, tmp_path):
 @pytest.mark.parametrize(
     ("word", "text"),
     [
-        ("model.dim=32", "model.dim=16, yours has model.dim=32"),
-        ("attention=gqa", "attention=mha, yours has attention=gqa"),
-        ("attention=linear", "attention=mha, yours has attention=linear"),
+        ("model.dim=32", "model.dim=16, but this command has model.dim=32"),
+        ("attention=gqa", "attention=mha, but this command has attention=gqa"),
+        ("attention=linear", "attention=mha, but this command has attention=linear"),
         (
             "tokenizer.vocab_size=50",
-            "tokenizer.vocab_size=60, yours has tokenizer.vocab_size=50",
+            "tokenizer.vocab_size=60, but this command has tokenizer.vocab_size=50",
         ),
     ],
 )
@@ -306,7 +307,7 @@ def test_another_model_or_vocabulary_cannot_go_on(capfd, corpus, tmp_path, word,
     if not run.exists():
         succeed(capfd, "train", *train_arguments(corpus, f"run_dir={run}", steps=2))
     refused = refusal(capfd, "train", f"resume={run}", word)
-    assert refused == f"resume={run} cannot change the model or vocabulary: it has {text}"
+    assert refused == f"resume={run} cannot change the model or vocabulary: the run has {text}"
 
 
 def test_a_run_of_another_version_cannot_go_on(capfd, corpus, tmp_path):

@@ -156,7 +156,7 @@ def test_a_finished_run_says_so_and_more_steps_go_on(capfd, corpus, trained, tmp
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     ended = run(capfd, "train", *words)
     assert ended == (0, "", (
-        f"run_dir={tmp_path} finished after 4 steps, its bundle is {tmp_path}/model; to "
+        f"run_dir={tmp_path} finished after 4 steps; its bundle is {tmp_path}/model; to "
         f"continue, add resume={tmp_path} and a higher trainer.max_steps or trainer.max_epochs\n"
     ))  # fmt: skip
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -194,8 +194,8 @@ def test_settings_that_a_step_depends_on_must_be_those_of_before(corpus, trained
     shapes = word.startswith(("attention", "tokenizer"))
     change = "" if shapes else f"add resume={trained} to change them, "
     assert str(told.value) == (
-        f"run_dir={trained} holds a run with {text}, yours has {word}; use the same settings, "
-        f"{change}or choose another directory"
+        f"run_dir={trained} holds a run with {text}, but this command has {word}; use the same "
+        f"settings, {change}or choose another directory"
     )
 
 

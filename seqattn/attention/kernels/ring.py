@@ -75,8 +75,8 @@ class RingKernel(SoftmaxKernel):
 @once
 def _say_what_it_is() -> None:
     logging.getLogger(__name__).warning(
-        "ring attention is softmax attention on one rank and in decoding; to split sequences over "
-        "ranks, use seqattn.attention.kernels.ring.sequence_parallel"
+        "on one rank, and in decoding, ring attention is plain softmax attention; to split "
+        "sequences over ranks, use seqattn.attention.kernels.ring.sequence_parallel"
     )
 
 

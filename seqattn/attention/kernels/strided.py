@@ -50,7 +50,7 @@ class FactorizedKernel(BlockwiseKernel):
         self.dense_up_to = sys.maxsize if self.written_out else max(self.dense_up_to, stride)
         self.patterns = patterns
         if len(patterns) > 1:
-            self.unlike_heads = "its two halves see different keys"
+            self.unlike_heads = "the two halves of its heads see different keys"
         size = shape.num_heads // shape.num_kv_heads
         self._run = 1 if size % len(patterns) == 0 else size  # neighbouring heads of one pattern
 

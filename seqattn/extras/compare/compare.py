@@ -195,10 +195,12 @@ def _notes(systems: Systems, pool: bool) -> list[str]:
         if run.run_dir is not None
     }
     if len(trained) > 1:
-        notes.append("runs used different threads or devices: training times are not comparable")
+        notes.append(
+            "runs used different devices or numbers of threads: training times are not comparable"
+        )
     if len(set(numbers.values())) > 1:
         seeds = ", ".join(f"{name} {number}" for name, number in numbers.items())
-        notes.append(f"number of seeds differs: {seeds}")
+        notes.append(f"the number of seeds differs between systems: {seeds}")
     return notes
 
 

@@ -140,14 +140,14 @@ def _by_frequency(systems: Runs, counts: Mapping[str, int]) -> Curves:
             for place, values in enumerate(zip(*each, strict=True))
             if any(value is not None for value in values)
         ]
-    return {"F1 of words": curves}
+    return {"word F1": curves}
 
 
 def _learning(systems: Runs, metric: str) -> Curves:
     """Return validation figures by step, for the steps that all seeds of a system share."""
     keys = {
         "val/loss": "val/loss",
-        f"val/{TextScore(metric, 0, '').key}": f"{metric} of validation",
+        f"val/{TextScore(metric, 0, '').key}": f"validation {metric}",
     }
     curves: Curves = {}
     for key, title in keys.items():

@@ -14,16 +14,17 @@ from seqattn.screen import duration
 from seqattn.verbs.run_tables import TableDocument
 
 METHODS = [
-    "The 95 % interval of a system is Student's t over its seeds, for the mean over all possible "
-    "seeds on these sentences; a single seed gives no interval.",
+    "The 95 % interval of a system is a Student's t interval over its seeds, for the mean over all "
+    "possible seeds on these sentences; a single seed gives no interval.",
     "Two systems differ significantly if p over seeds and sentences (two-way clustering, Cameron "
     "et al. 2011; degrees of freedom of Welch and Satterthwaite) is below 0.05 after Holm's (1979) "
     "correction for all pairs of a metric. The verdict extends to other seeds and similar "
     "sentences.",
     "The paired bootstrap (Koehn 2004) and approximate randomization (Riezler and Maxwell 2005) "
     "use counts averaged over seeds; the code is sacrebleu's, or our own for means over sentences. "
-    "Both treat the trained models as fixed: they find too many differences if seeds vary, and "
-    "sacrebleu's bootstrap errs at twice its level even if they do not. No verdict uses them.",
+    "Both treat the trained models as fixed: they find too many differences if scores vary over "
+    "seeds, and sacrebleu's bootstrap has twice its nominal error rate even if they do not. No "
+    "verdict uses them.",
 ]
 """Notes on how the figures of a comparison are computed."""
 _COLUMNS: Mapping[str, str] = {

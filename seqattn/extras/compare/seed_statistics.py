@@ -11,7 +11,7 @@ from seqattn.metrics.significance import LEVEL, SentenceCounts
 try:
     from scipy import stats
 except ModuleNotFoundError as error:
-    raise UserError("compare needs scipy: pip install -e .[compare], in the checkout") from error
+    raise UserError("compare needs scipy; run pip install -e .[compare] in the checkout") from error
 
 
 def seed_interval(scores: Sequence[float]) -> tuple[float, float] | None:

@@ -48,8 +48,8 @@ def check_alike(runs: Sequence[ComparedRun]) -> None:
         if ours != theirs:
             raise UserError(
                 f"cannot compare runs scored on different sentences: {first.path} on "
-                f"{len(ours):,} of {first.results.data}, {run.path} on {len(theirs):,} of "
-                f"{run.results.data}"
+                f"{len(ours):,} sentences of {first.results.data}, {run.path} on {len(theirs):,} "
+                f"of {run.results.data}"
             )
     for name in first.sentences:
         signatures = {run.path: run.results.scores[name].signature for run in runs}
@@ -62,7 +62,7 @@ def _check_same(words: str, traits: Mapping[Path, str]) -> None:
         values.setdefault(value, path)
     if len(values) > 1:
         each = ", ".join(f"{value} in {path}" for value, path in values.items())
-        raise UserError(f"cannot compare runs {words}: {each}; use the same settings to evaluate")
+        raise UserError(f"cannot compare runs {words}: {each}; evaluate with the same settings")
 
 
 def systems_of(runs: Sequence[ComparedRun]) -> Systems:

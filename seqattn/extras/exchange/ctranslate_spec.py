@@ -31,7 +31,7 @@ LONGEST = 4096
 """Number of positions written for schemes without a maximum length that need a table."""
 _TABLES = Position, SinusoidalPosition, LearnedPosition
 _POSITIONS = *_TABLES, RotaryPosition, ShawPosition, T5Position
-_INSTALL = "pip install -e .[export], in the checkout"
+_INSTALL = "run pip install -e .[export] in the checkout"
 _OLDEST = 4, 7  # the first whose encoders support grouped key heads
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
 
@@ -54,9 +54,9 @@ def ctranslate_spec(
         from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec
         from ctranslate2.specs import TransformerSpec as Spec
     except ImportError as error:
-        raise UserError(f"export needs CTranslate2 ({error}): {_INSTALL}") from error
+        raise UserError(f"export needs CTranslate2 ({error}); {_INSTALL}") from error
     if tuple(map(int, version.split(".")[:2])) < _OLDEST:
-        raise UserError(f"CTranslate2 {version} is too old: {_INSTALL}")
+        raise UserError(f"CTranslate2 {version} is too old; {_INSTALL}")
     _check(model)
     model = cast(Transformer, model)
     encoder = _stack(TransformerEncoderSpec, model.encoder, model.config)

@@ -12,9 +12,9 @@ from seqattn.verbs.tables import numbers_told
 _FIGURES = ("importance", "entropy", "relative", "confidence", "mark", "-1", "0", "+1", "rare",
             "aligned")  # fmt: skip
 _ROLES = (
-    "role: the first match of positional (0.9 of the largest weights at one relative position), "
-    "alignment (0.5 of them on the decisive source token), end or begin (0.5 of the mass on the "
-    "mark), broad (0.8 of uniform entropy)"
+    "role: the first that fits: positional (at least 0.9 of the largest weights at one relative "
+    "position), alignment (0.5 of them on the decisive source token), end or begin (0.5 of the "
+    "weight on that token), broad (0.8 of the entropy of uniform weights)"
 )
 
 

@@ -72,7 +72,7 @@ class ModelSearch:
             if error.name != "optuna":
                 raise
             raise UserError(
-                "search needs optuna: pip install -e .[search], in the checkout"
+                "search needs optuna; run pip install -e .[search] in the checkout"
             ) from error
         most = None if self.space.ranges else self.budget.candidates
         drawn = self.space.draw(self.settings, most, self.seed)

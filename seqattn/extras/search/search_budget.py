@@ -36,6 +36,6 @@ class Budget:
     def __post_init__(self) -> None:
         if self.steps % self.first_steps or self.steps == self.first_steps:
             raise UserError(
-                "budget.steps must be a multiple of budget.first_steps and larger, got "
-                f"{self.steps} and {self.first_steps}"
+                "budget.steps must be a multiple of budget.first_steps, and at least twice as "
+                f"large, got {self.steps} and {self.first_steps}"
             )

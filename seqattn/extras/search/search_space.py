@@ -135,7 +135,7 @@ class SearchSpace:
         """Raise UserError if a range is not of fractional numbers, or the run rejects its ends."""
         for key, ends in (self.ranges or {}).items():
             if not isinstance(value_at(key, settings), float):
-                raise UserError(f"space.ranges.{key} must be a key with a floating-point value")
+                raise UserError(f"space.ranges.{key} must name a key with a floating-point value")
             group, *path, last = key.split(".")
             for end in ends:
                 node = deepcopy(settings[group])

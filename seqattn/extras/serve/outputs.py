@@ -87,8 +87,8 @@ class Results:
             self._shown += (source + output) ** 2
         if self._shown > most**2:
             raise UserError(
-                "all attention maps of a request together may be at most as large as those of "
-                f"{most:,} tokens; request fewer outputs"
+                "together, the attention maps of all outputs may be no larger than those of one "
+                f"output with {most:,} tokens; request fewer outputs"
             )
 
     def _look(self, output: Output, source: list[int], target: list[int]) -> None:

@@ -178,7 +178,7 @@ class HalvingTask(LightningModule):
     def _by_halves(self) -> BatchLoss:
         if not self._halved:
             print(
-                "out of memory; splitting the batch in halves, which is slower; lower "
+                "out of memory; splitting the batch in half, which is slower; lower "
                 "loader.max_tokens to avoid it",
                 file=sys.stderr,
             )

@@ -105,7 +105,7 @@ def test_systems_are_ranked_where_they_can_be_told_apart_and_only_there(study, c
     assert re.fullmatch("BLEU: no significant difference between (mha and gqa|gqa and mha)", like)
     for line in (mha_or_gqa, other):
         assert re.match(r"BLEU: (mha|gqa) is above linear by \d+\.\d\d \(", line)
-    assert "number of seeds differs: mha 3, linear 3, gqa 2" in ended.out
+    assert "the number of seeds differs between systems: mha 3, linear 3, gqa 2" in ended.out
 
 
 def test_a_folder_holds_tables_pictures_a_page_and_all_figures(study, tmp_path, capfd):
@@ -146,7 +146,7 @@ def test_what_differs_beside_the_name_is_told(tmp_path, capfd):
     third = write_run(tmp_path / "c", spoilt(1), 2, "linear", optimizer={"lr": 0.02}, threads=7)
     ended = compare(capfd, f"runs=[{first},{second},{third}]")
     assert "optimizer.lr also differs: 0.01, 0.02" in ended.out
-    assert "number of seeds differs: mha 1, linear 2" in ended.out
+    assert "the number of seeds differs between systems: mha 1, linear 2" in ended.out
 
 
 def test_systems_are_named_by_all_that_tells_them_apart(tmp_path, capfd):
@@ -202,7 +202,7 @@ def test_another_split_is_refused(tmp_path, capfd):
     said = refusal(capfd, "compare", f"runs=[{first},{second}]")
     assert said == (
         f"cannot compare runs evaluated on different splits: test in {first}, val in {second}; "
-        "use the same settings to evaluate"
+        "evaluate with the same settings"
     )
 
 
@@ -387,5 +387,5 @@ def test_without_scipy_it_says_what_to_install(monkeypatch, capfd):
     for name in ("compare", "system_statistics", "comparison_figures", "seed_statistics"):
         monkeypatch.delitem(sys.modules, f"seqattn.extras.compare.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "scipy", None)
-    line = "compare needs scipy: pip install -e .[compare], in the checkout"
+    line = "compare needs scipy; run pip install -e .[compare] in the checkout"
     assert refusal(capfd, "compare", "runs=[study]") == line

@@ -340,7 +340,7 @@ def test_settings_that_change_no_shape_are_told(capfd, trained, corpus, tmp_path
     words = ("position=rope", f"init_from={trained / 'model'}", f"run_dir={tmp_path}/run")
     ended = run(capfd, "train", *train_arguments(corpus, *words, steps=1, every=1))
     assert ended.code == 0, ended.err
-    text = "position=sinusoidal, yours has position=rope"
+    text = "position=sinusoidal, but this run has position=rope"
     assert f"init_from={trained / 'model'} was trained with {text}\n" in ended.err
 
 
@@ -350,18 +350,19 @@ def test_settings_that_change_no_shape_are_told(capfd, trained, corpus, tmp_path
         (
             ["attention=gqa"],
             "encoder.layers.0.self_attention.key.weight is (16, 16) in the bundle and (8, 16) in "
-            "the model; the bundle was trained with attention=mha, yours has attention=gqa",
+            "the model; the bundle was trained with attention=mha, but this run has attention=gqa",
         ),
         (
             ["model.encoder_layers=2"],
             "encoder.layers.1.self_attention.query.weight is missing in the bundle and (16, 16) "
-            "in the model; the bundle was trained with model.encoder_layers=1, yours has "
+            "in the model; the bundle was trained with model.encoder_layers=1, but this run has "
             "model.encoder_layers=2",
         ),
         (
             ["position=learned"],
             "encoder.position.table.weight is missing in the bundle and (512, 16) in the "
-            "model; the bundle was trained with position=sinusoidal, yours has position=learned",
+            "model; the bundle was trained with position=sinusoidal, but this run has "
+            "position=learned",
         ),
     ],
 )

@@ -215,7 +215,7 @@ def test_heads_that_are_not_alike_cannot_go(tmp_path, tokenizer, attention, reas
         ([], 4, "must be ascending numbers from 0 to 3"),
         ([1, 0], 4, "must be ascending numbers from 0 to 3"),
         ([2, 4], 4, "must be ascending numbers from 0 to 3"),
-        ([0, 1, 2], 2, "must keep equally many query heads per key head"),
+        ([0, 1, 2], 2, "must keep the same number of query heads per key head"),
     ],
 )
 def test_kept_heads_that_make_no_attention_are_refused(kept, groups, reason):

@@ -94,9 +94,9 @@ def test_a_range_has_a_lowest_and_a_highest_number(ends):
 @pytest.mark.parametrize(
     ("key", "ends", "why"),
     [
-        ("optimizer.lrr", [0, 1], "space.ranges.optimizer.lrr must be a key with a floating-point"),
-        ("model.dim", [8, 16], "space.ranges.model.dim must be a key with a floating-point"),
-        ("data", [0, 1], "space.ranges.data must be a key with a floating-point"),
+        ("optimizer.lrr", [0, 1], "space.ranges.optimizer.lrr must name a key with a floating"),
+        ("model.dim", [8, 16], "space.ranges.model.dim must name a key with a floating"),
+        ("data", [0, 1], "space.ranges.data must name a key with a floating"),
         ("model.dropout", [0.1, 1.5], "model.dropout must be a number of at least 0 and below 1"),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_range_is_of_a_number_that_the_run_can_take(settings, key, ends, why):
 def test_a_full_training_is_several_times_the_first_steps():
     with pytest.raises(UserError, match=r"budget.steps must be a multiple of budget.first_steps"):
         Budget(first_steps=100, steps=250)
-    with pytest.raises(UserError, match="and larger, got 100 and 100"):
+    with pytest.raises(UserError, match="twice as large, got 100 and 100"):
         Budget(first_steps=100, steps=100)
 
 

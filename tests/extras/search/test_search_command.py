@@ -64,7 +64,7 @@ from seqattn.cli.main import run_verb
 sys.stderr = sys.stdout
 print(run_verb("search", {words!r}))
 """
-    line = "error: search needs optuna: pip install -e .[search], in the checkout"
+    line = "error: search needs optuna; run pip install -e .[search] in the checkout"
     assert printed_without(("optuna",), program).splitlines() == [line, "2"]
     assert not (tmp_path / "found").exists()
 

@@ -62,7 +62,7 @@ def test_a_bundle_that_writes_answers_them_in_its_words(writer, writing):
         ("asked", "/v1/answer", 422, {"context": ["a"] * 2}, "context must be one text, or one"),
         ("asked", "/v1/answer", 413, {"question": ["a"] * 4}, "a request may have at most 3 ques"),
         ("asked", "/v1/answer", 413, {"context": "a dog " * 99}, "a request may have at most 90 t"),
-        ("asked", "/v1/answer", 422, {"generation": "beam"}, "generation must be one for spa"),
+        ("asked", "/v1/answer", 422, {"generation": "beam"}, "this bundle needs a generation"),
         (
             "asked",
             "/v1/answer",

@@ -254,7 +254,7 @@ def test_an_intervention_that_cannot_be_is_refused_in_words(client, intervention
         ({"inputs": [3]}, "inputs.0 should be a valid string"),
         ({"inputs": TEXT, "input": TEXT}, "unknown key input"),
         ({"inputs": TEXT, "generation": "gredy"}, "unknown choice generation=gredy; did you"),
-        ({"inputs": TEXT, "generation": "spans"}, "generation must be one for text, got a Sp"),
+        ({"inputs": TEXT, "generation": "spans"}, "this bundle needs a generation setting "),
         ({"inputs": TEXT, "generation": {"beam_sise": 2}}, "unknown key generation.beam_sise"),
         ({"inputs": TEXT, "generation": {"Seed": 2}}, "unknown key generation.Seed"),
         ({"inputs": TEXT, "generation": {"limit": {"str": 2}}}, "unknown key generation.li"),

@@ -146,7 +146,7 @@ SET = {"weights": [{"attention": "question_attention", "step": 0, "key": 0, "wei
         ({"text": ""}, "text should have at least 1 character"),
         ({"text": TEXT, "context": "a dog"}, "this bundle takes no context"),
         ({"text": TEXT, "intervene": {"uniform": ["x"]}}, "unknown attention x; choose from"),
-        ({"text": TEXT, "generation": "spans"}, "generation must be one for text"),
+        ({"text": TEXT, "generation": "spans"}, "this bundle needs a generation setting for text"),
         ({"text": TEXT, "prefix": "a " * 40, "generation": {"limit": {"extra": 1, "ratio": 0}}},
          "prefix has "),
         ({"text": TEXT * 30}, "a request may have at most 60 tokens"),

@@ -173,7 +173,7 @@ def test_attention_of_all_outputs_is_bounded_together(bundle):
     with client_of(bundle, Limits(shown_tokens=size)) as client:
         line = refusal(client, **keys)
         assert ask(client, **{**keys, "return": ["alignment"]})
-    assert line.startswith("all attention maps of a request together may be at most as large ")
+    assert line.startswith("together, the attention maps of all outputs may be no larger than ")
 
 
 def test_an_error_shows_the_beginning_of_what_came(client):

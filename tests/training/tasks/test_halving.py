@@ -19,7 +19,7 @@ from tests.training.tasks.test_effective_batch import (
     task_of,
 )
 
-TOLD = "out of memory; splitting the batch in halves"
+TOLD = "out of memory; splitting the batch in half"
 
 
 def fails_forward(monkeypatch, most):

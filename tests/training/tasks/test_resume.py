@@ -252,8 +252,9 @@ def test_another_optimizer_is_refused_where_a_run_goes_on(corpus, capfd, words):
     names = ("muon", "adamw") if words else ("adamw", "muon")
     text = refusal(capfd, "train", f"resume={run_dir}", f"optimizer={names[1]}")
     assert text == (
-        f"resume={run_dir} cannot change the optimizer: it has optimizer={names[0]}, yours has "
-        f"optimizer={names[1]}; start a new run from its weights with init_from={run_dir}/model"
+        f"resume={run_dir} cannot change the optimizer: the run has optimizer={names[0]}, but this "
+        f"command has optimizer={names[1]}; start a new run from its weights with "
+        f"init_from={run_dir}/model"
     )
 
 
