@@ -71,7 +71,8 @@ def run_verb(
     except Exception as error:
         line = in_words(error, bool(jobs.started))
         if jobs.failed:
-            line = f"jobs {', '.join(jobs.failed)} failed (messages above)"
+            s = "s" if len(jobs.failed) > 1 else ""
+            line = f"job{s} {', '.join(jobs.failed)} failed (message{s} above)"
         if line is None:
             rendezvous.refuse(f"another rank failed: {error!r}")  # so that none waits
             raise

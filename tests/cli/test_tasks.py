@@ -279,13 +279,19 @@ def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
             "task=qa model=transformer",
             "task=qa does not support model=transformer; choose from span_rnn, span_transformer",
         ),
-        ("model=span_rnn", "task=translation does not support model=span_rnn; choose from rnn, transformer"),
+        (
+            "model=span_rnn",
+            "task=translation does not support model=span_rnn; choose from rnn, transformer",
+        ),
         (
             "task=qa data=demo_translation",
             "task=qa does not support data=demo_translation; choose from demo_qa, squad",
         ),
         ("task=qa generation=beam", "task=qa does not support generation=beam; choose from spans"),
-        ("task=summarization loader=spans", "task=summarization does not support loader=spans; choose from"),
+        (
+            "task=summarization loader=spans",
+            "task=summarization does not support loader=spans; choose from",
+        ),
         ("task=summarization checkpoint.monitor=val/bleu", "checkpoint.monitor must be one of"),
         ("model=rnn attention=none model.copy=true", "model.copy=true needs attention weights"),
     ],

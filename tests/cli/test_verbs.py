@@ -641,7 +641,7 @@ def test_a_job_of_a_sweep_that_fails_is_named_and_the_others_run(capfd, corpus, 
     ended = run(capfd, "train", "-m", *train_arguments(corpus, *words))
     assert ended.code == 2
     assert "job 0: attention.num_heads must divide model.dim (16), got 3" in ended.err
-    assert ended.err.splitlines()[-1] == "error: jobs 0 failed (messages above)"
+    assert ended.err.splitlines()[-1] == "error: job 0 failed (message above)"
     assert sorted(path.name for path in run_dir.iterdir()) == ["1", "jobs.tsv", "multirun.yaml"]
 
 

@@ -93,7 +93,7 @@ def test_what_is_split_at_spaces_and_has_none_is_said(text):
         assert doubts(TextScorer(tokenize=tokenize), references) == []
     for scorer in (QaScorer(), AnswerScorer()):
         [line] = doubts(scorer, references)
-        assert "complete answers" in line
+        assert "whole answers" in line
     assert doubts(RougeScorer(), references) == []
     assert doubts(object(), references) == []
 

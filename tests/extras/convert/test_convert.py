@@ -509,4 +509,4 @@ def test_a_pruned_bundle_is_not_pooled(convert, capfd, tmp_path):
 def test_heads_of_a_model_that_answers_by_spans_are_not_pruned(capfd, answering, tmp_path):
     words = (f"bundle={answering}/model", f"output={tmp_path}/new", "prune=1")
     text = refusal(capfd, "convert", *words)
-    assert text.startswith("pruning needs a bundle that outputs text, ")
+    assert text.startswith("pruning needs a bundle that outputs text, but ")

@@ -123,7 +123,10 @@ def test_the_same_command_is_finished_and_another_is_refused(retrieved, data, tm
     retrieved(input=str(file))
     assert listing(tmp_path / "out") == before
     for options, told in (
-        ({"least": 0.5, "neighbours": 2}, "least=0.0, neighbours=1, different contents of data.input;"),
+        (
+            {"least": 0.5, "neighbours": 2},
+            "least=0.0, neighbours=1, different contents of data.input;",
+        ),
         ({}, "different contents of data.input;"),
     ):
         with pytest.raises(UserError, match=f"out was made with {told} use the same"):
