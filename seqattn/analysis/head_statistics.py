@@ -65,7 +65,7 @@ def sink_mass(weights: Tensor, queries: Tensor) -> Tensor:
 
 
 class Call(NamedTuple):
-    """A call of an attention."""
+    """One recorded call of an attention module."""
 
     weights: Tensor
     """(B, H, T, S)."""

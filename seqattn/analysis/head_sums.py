@@ -139,7 +139,7 @@ class Sums:
             self._sum("alignment", hits, several & (decides >= 0)[:, None])
 
     def _add_places(self, weights: Tensor, visible: Tensor, rows: Tensor, several: Tensor) -> None:
-        """Add the mass of self-attention at relative positions."""
+        """Add how much weight self-attention puts on each relative position."""
         largest = weights.argmax(dim=-1)
         own = torch.arange(weights.shape[2], device=weights.device)
         for place in PLACES:

@@ -55,7 +55,7 @@ def reading_of_texts(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Rea
 
 
 def reading_of_questions(model: SpanModel, batch: SpanInput) -> Reading:
-    """Return a reading of questions and their contexts by a span model."""
+    """Return a forward pass of a span model, with the tokens on both sides of each attention."""
     question, context = batch.question, batch.context
     sides = {
         "encoder.*": [Sides(question, question), Sides(context, context)],

@@ -25,7 +25,7 @@ class Sentence(NamedTuple):
 
 
 class Heatmaps(NamedTuple):
-    """Figures by name, views without weights, and the alignment, if any.
+    """Figures by name, the views for which there are no weights, and the alignment, if any.
 
     A view's figure is named after it; figures of its heads are `cross_heads_1` for layer 1 etc.
     """

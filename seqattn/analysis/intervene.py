@@ -23,9 +23,10 @@ def intervene(
 ) -> Iterator[None]:
     """Edit the attention of `model` within the block, also in decoding.
 
-    A name is that of an attention, such as `decoder.layers.0.cross_attention`, or a pattern, such
-    as `decoder.*` or `*`; if several match, all apply, in order. `capture` within the block records
-    the edited weights. A search with `workers` opened before the block is not affected.
+    A name is the path of an attention module, such as `decoder.layers.0.cross_attention`, or a
+    pattern, such as `decoder.*` or `*`; if several match, all apply, in order. `capture` within the
+    block records the edited weights. A search with `workers` opened before the block is not
+    affected.
 
     Args:
         model: any module that contains attentions.
@@ -116,7 +117,7 @@ def without_heads(*heads: int) -> Edit:
 
 
 def without_keys(*keys: int) -> Edit:
-    """Create an edit that zeroes the weights on keys, from 0, without renormalisation.
+    """Create an edit that zeroes the weights on keys (indices from 0) without renormalisation.
 
     Raises:
         UserError: a key is below 0.

@@ -97,14 +97,14 @@ def _label(token: str) -> str:
 
 @cache
 def _families() -> list[str]:
-    """Return the fonts for tokens, of those that are installed."""
+    """Return those fonts for tokens that are installed."""
     installed = {font.name for font in fontManager.ttflist}
     return [name for name in _FONTS if name in installed]
 
 
 @cache
 def _glyphs() -> set[int]:
-    """Return the characters in those fonts."""
+    """Return the characters that these fonts contain."""
     return {code for name in _families() for code in get_font(findfont(name)).get_charmap()}
 
 

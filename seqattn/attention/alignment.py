@@ -1,4 +1,4 @@
-"""Attention of recurrent decoders: the state is the query, source annotations are the keys."""
+"""Attention of recurrent decoders: the decoder state is the query, encoder outputs are the keys."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple, Protocol

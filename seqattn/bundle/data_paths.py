@@ -19,7 +19,7 @@ def without_paths(data: Node) -> Node:
 
 
 def with_paths(data: Node, bundle: Path) -> Node:
-    """Return a data node with the paths of the bundle's run, as far as they are known.
+    """Return a data node with the paths that the bundle's run recorded, if any.
 
     Args:
         bundle: its directory, `RUN/model`; only paths are read from `RUN/config.yaml`.

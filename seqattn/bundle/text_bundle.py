@@ -118,7 +118,8 @@ class TextBundle(Bundle):
     def encode(self, texts: Texts) -> list[list[list[int]]]:
         """Return source ids of each text, in one part or in several windows.
 
-        If the model knows no line breaks, they are read as spaces, with a note on standard error.
+        If the model's vocabulary has no line breaks, they are read as spaces, with a note on
+        standard error.
         """
         read = several(texts)
         if self._reads_line or self._line_breaks == "unknown":

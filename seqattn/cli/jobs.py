@@ -1,4 +1,4 @@
-"""Summary of a multirun's jobs, a line each, on the screen and in a file."""
+"""Summary of a multirun's jobs, one line per job, on the screen and in a file."""
 
 import os
 import signal

@@ -133,7 +133,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
 
 
 def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Split options from overrides, between which Hydra's parser allows no option.
+    """Separate options from overrides, since Hydra's parser allows no option between overrides.
 
     Raises:
         UserError: for an unknown option.

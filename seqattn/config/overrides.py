@@ -1,4 +1,4 @@
-"""Completion of a user's overrides: quoting, and overrides from a run or a bundle."""
+"""Preparation of a user's overrides: quoting, and adding those of a run or a bundle."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -111,7 +111,7 @@ def _fault(text: str, trust: Collection[str]) -> str | None:
 
 
 def _faults(override: Override, key: str, value: Any, trust: Collection[str]) -> Iterator[str]:
-    """Yield faults of the value of a key, and of nested values."""
+    """Yield what is not allowed in the value of a key and in nested values."""
     text = getattr(value, "text", value)
     if isinstance(text, str) and "${" in _OF_A_KEY.sub("", text):
         yield f"which uses a resolver{_TYPE}"

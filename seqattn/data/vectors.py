@@ -58,7 +58,7 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
 
 
 def _is_name(words: Sequence[str]) -> bool:
-    """Return True if there are words, and none of them is a number."""
+    """Return True if there is at least one word and none is a number."""
     for word in words:
         try:
             float(word)

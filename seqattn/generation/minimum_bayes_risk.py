@@ -63,7 +63,7 @@ def _ngrams(ids: Sequence[int], n: int) -> Iterator[tuple[int, ...]]:
 
 
 def _likeness(counted: Sequence[Counter[tuple[int, ...]]]) -> NDArray[np.float64]:
-    """Return the F1 (K, K) of the n-gram counts of each pair."""
+    """Return the F1 (K, K) between the n-gram counts of each pair of samples."""
     places = {gram: place for place, gram in enumerate(set().union(*counted))}
     counts = np.zeros((len(counted), len(places)))
     for row, counter in zip(counts, counted, strict=True):

@@ -26,7 +26,7 @@ class Processor(ABC):
 
 @dataclass(frozen=True)
 class MinimumLength(Processor):
-    """Constraint against the end before a minimum number of tokens."""
+    """Constraint that forbids the end token before a minimum number of tokens."""
 
     minimum: CountOrNone
 

@@ -15,7 +15,7 @@ from seqattn.tokens import RESERVED
 
 
 class DecoderOutput(NamedTuple):
-    """Features of target tokens, and the cross-attention behind them."""
+    """Features of target tokens, and the cross-attention that led to them."""
 
     features: Tensor
     """(B*K, T, D)."""

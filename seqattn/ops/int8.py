@@ -23,7 +23,7 @@ _TINY = 1e-30
 class Rounded(NamedTuple):
     """A matrix (O, I) as int8 in [-127, 127], times a bfloat16 scale (O, 1) for each row.
 
-    With so short a scale, products are exact in float32, so that rounding is idempotent.
+    With so few bits in a scale, products are exact in float32, so that rounding is idempotent.
     """
 
     numbers: Tensor
@@ -74,7 +74,7 @@ def plain_int8_linear(layer: Int8Linear, x: Tensor) -> Tensor:
 
 
 def round_weights(model: nn.Module) -> None:
-    """Round the matrices of linear layers and embeddings in place, and freezes the model.
+    """Round the matrices of linear layers and embeddings in place, and freeze the model.
 
     Large linear layers become `Int8Linear`. Recurrent layers stay in float32: PyTorch's int8 ones
     have one scale for all rows of a batch, so that rows would depend on each other.

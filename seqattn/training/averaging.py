@@ -1,4 +1,4 @@
-"""Averages of checkpoints, and of the weights of all steps."""
+"""Averages of checkpoints, and a moving average of the weights over steps."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

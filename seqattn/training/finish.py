@@ -143,7 +143,7 @@ def _final_scores(setup: Setup) -> dict[str, Any]:
 
 
 def log_scores(loggers: Sequence[Any], setup: Setup, result: TrainingResult) -> None:
-    """Log the scores of the bundle, as `final/val/bleu`, and close the loggers."""
+    """Log the scores of the bundle under names such as `final/val/bleu`; close the loggers."""
     scores = {f"final/{n}": x for n, x in result.scores.items() if isinstance(x, float)}
     aliases = [setup.run.checkpoint.average]
     for logger in run_loggers(loggers):

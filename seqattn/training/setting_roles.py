@@ -54,7 +54,7 @@ def _leaves(node: Any, place: str, role: Role, options: Any) -> Iterator[Leaf]:
 
 
 def _hints(node: Mapping[str, Any], place: str, options: Any) -> Mapping[str, Any]:
-    """Return the types of a node's keys, from its class if it is ours, or from its place."""
+    """Return the types of a node's keys, from its class if that is ours, else from its place."""
     module, _, name = str(node.get(TARGET)).rpartition(".")
     marks = types_at(place.partition("[")[0]).get(name)
     if marks is not None and marks[TARGET].startswith("seqattn."):

@@ -49,7 +49,7 @@ class Training(TrainingOptions):
             raise
 
     def resolved(self) -> "Training":
-        """Return the training with settings from the machine, its ranks and its data filled in."""
+        """Return the training with settings filled in from the machine, its ranks and its data."""
         trainer = self.settings["trainer"]
         decided = {"precision": self.trainer.precision, **as_started(self.trainer)}
         return _with_vocabulary(self.changed(trainer={**trainer, **decided}))

@@ -12,7 +12,7 @@ from seqattn.verbs.bundle_run import BundleRun
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis(BundleRun):
-    """Heatmaps of a bundle's attention, and the alignment of words that they imply.
+    """Heatmaps of a bundle's attention, and the word alignment that they imply.
 
     Args:
         bundle, device, trust: as `BundleRun`.

@@ -51,7 +51,7 @@ def print_tables(tables: Mapping[str, TableDocument], digits: Sequence[int]) -> 
 
 
 def numbers_told(values: Sequence[str | float | None], digits: Sequence[int]) -> list[str]:
-    """Return cells as texts. Args: digits: decimals of each."""
+    """Return cells formatted as text. Args: digits: decimal places of each."""
     return [
         one if isinstance(one, str) else "-" if one is None else f"{one:.{places}f}"
         for one, places in zip(values, digits, strict=True)

@@ -30,9 +30,10 @@ class LSHKernel(EncoderKernel):
     Keys are queries scaled to length sqrt(Dh), which with the usual factor is the published unit
     length. Each round applies a random rotation, uses the nearest axis as a token's bucket, sorts
     by bucket and splits into chunks; a query sees its chunk and the previous one (for the first
-    chunk, the last). So up to two chunks are full attention. Rounds are merged by their
-    log-sum-exp, counting a key only in the first round that matches it, which equals the published
-    division by the number of matching rounds. A token sees itself only if it sees nothing else.
+    chunk, the last). So a sequence of up to two chunks gets full attention. Rounds are
+    merged by their log-sum-exp, counting a key only in the first round that matches it, which
+    equals the published division by the number of matching rounds. A token sees itself only if it
+    sees nothing else.
 
     Buckets and chunks depend only on a sentence's tokens, not on padding. Time T log T +
     rounds*T*bucket_size*D, memory rounds*T*bucket_size per head, no cache. Only for an encoder's

@@ -40,7 +40,7 @@ class StreamingKernel(LocalKernel):
         super().__init__(shape, first=sinks, before=window - 1, after=0)
 
     def _caps(self, mask: Mask, hook: str, position: Position) -> bool:
-        """Return True if distances to sinks are capped and the position scheme depends on them."""
+        """Return True if a pass caps distances to sinks and the position scheme depends on them."""
         return self.first > 0 and mask.queries > 1 and hook in position.hooks
 
     def _capped(self, q: Tensor, mask: Mask, position: Position) -> tuple[Tensor, Mask]:

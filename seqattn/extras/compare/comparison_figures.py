@@ -81,7 +81,7 @@ def _point(x: float, values: Sequence[float]) -> Point:
 def against_cost(
     metric: MetricFigures, costs: Mapping[str, Cost]
 ) -> dict[str, dict[str, tuple[float, Point]]]:
-    """Return cost and score of each system, for each cost that all systems have and that varies."""
+    """Return each system's cost and score, for each cost that all systems have and that varies."""
     words = {
         "parameters": "parameters",
         "training_seconds": "training time (s)",

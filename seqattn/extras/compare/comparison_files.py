@@ -63,7 +63,7 @@ def as_latex(tables: Sequence[TableDocument]) -> str:
 
 
 def latex_escaped(text: str) -> str:
-    """Escape the characters that are LaTeX commands."""
+    """Escape the characters that are special in LaTeX."""
     return "".join(_LATEX.get(sign, sign) for sign in text)
 
 

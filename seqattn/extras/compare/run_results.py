@@ -134,7 +134,7 @@ class Reading:
         return self._evaluated(path, directory, path, settings)
 
     def _is_there(self, directory: Path, bundle: Path) -> bool:
-        """Return True if a directory holds a (current, where required) evaluation of a bundle."""
+        """Return True if a directory holds an evaluation of a bundle, a current one if required."""
         if not is_file(directory / SENTENCES):
             return False
         results = _results(directory)

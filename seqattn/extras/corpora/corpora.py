@@ -17,7 +17,7 @@ from seqattn.storage import write_whole
 
 
 def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts], dict[str, str]]:
-    """Return the available splits of pairs, and why each of the others was skipped.
+    """Return the available splits of pairs, and for each other split why it was skipped.
 
     Args:
         source: source of the pairs.
@@ -91,6 +91,6 @@ def write_choice(
 
 
 def where_it_is(directory: Path, name: str) -> list[str]:
-    """Return lines on how to find and train on a corpus. Args: name: name of the choice."""
+    """Return lines on where a corpus is and how to train on it. Args: name: name of the choice."""
     typed = f"--config-dir {shlex.quote(str(directory))} data={name}"
     return [f"written to {directory}", f"train on it with: python train.py {typed}"]

@@ -47,7 +47,7 @@ def ctranslate_spec(
         source_pieces, target_pieces: the pieces of all ids.
 
     Raises:
-        UserError: if the model is another, or `ctranslate2` is not installed.
+        UserError: if the model is of another kind, or `ctranslate2` is not installed.
     """
     try:
         from ctranslate2 import __version__ as version

@@ -115,7 +115,7 @@ def _top_sets(contributions: Tensor) -> list[list[int]]:
 
 
 def _all_of(pair: Pair) -> int:
-    """Return all source tokens but the end, as bits."""
+    """Return a bit mask of all source tokens but the end."""
     return (1 << (len(pair.source) - 1)) - 1
 
 

@@ -11,7 +11,7 @@ LEVELS = 65_535
 
 
 def packed(values: Tensor) -> ArrayDocument:
-    """Quantize numbers to 65,536 equal steps from their minimum, or 0, to their maximum.
+    """Quantize numbers to 65,536 equal steps from their minimum, at most 0, to their maximum.
 
     The error is at most half a step, so below 0.000008 for a weight; 0 stays 0 if no number is
     negative.

@@ -29,7 +29,7 @@ ANSWERS = 5
 
 
 class _Window(NamedTuple):
-    """Window as it was read: the pieces of both sides, and its attention maps."""
+    """Window of a context as the model read it: the pieces of both sides, and attention maps."""
 
     read: ReadWindow
     question: list[int]

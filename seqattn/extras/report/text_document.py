@@ -46,7 +46,7 @@ class TextLook:
         methods: explanation methods, names of `METHODS`.
         measure: the method that measures source use, see `source_measure`.
         tokens: maximum number of tokens per side in attention maps, the first ones.
-        passes: context manager around each analysis of an output, such as an `intervene`.
+        passes: context manager that wraps each analysis of an output, such as an `intervene`.
     """
 
     bundle: TextBundle

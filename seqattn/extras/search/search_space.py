@@ -132,7 +132,7 @@ class SearchSpace:
         return Drawn([candidate for candidate, _ in models], lines)
 
     def _check_ranges(self, settings: Mapping[str, Node]) -> None:
-        """Raise UserError if a range is not of fractional numbers, or the run rejects its ends."""
+        """Raise UserError if a range is for a non-float key, or the run rejects its ends."""
         for key, ends in (self.ranges or {}).items():
             if not isinstance(value_at(key, settings), float):
                 raise UserError(f"space.ranges.{key} must name a key with a floating-point value")

@@ -67,7 +67,7 @@ class Halving:
 
     @property
     def spent(self) -> float:
-        """Seconds spent so far, over all runs of the command."""
+        """Seconds spent so far, in all invocations of the command."""
         return self._spent + time.monotonic() - self._since
 
     def save(self) -> None:

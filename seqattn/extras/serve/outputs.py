@@ -42,8 +42,8 @@ class Results:
         """Return the result of an input from its hypotheses, best first.
 
         Raises:
-            UserError: if its limit is shorter than the requested prefix, or too much attention is
-                requested.
+            UserError: if its length limit is below the requested prefix, or attention of too many
+                tokens is requested.
         """
         best = self._different(hypotheses)
         if best:

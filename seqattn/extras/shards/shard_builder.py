@@ -117,7 +117,7 @@ def _clean_chunk(
 def count_chunks(
     output_dir: Path, chunks: int, cleaning: Cleaning
 ) -> tuple[list[int], Counter[str]]:
-    """Find the retained rows of each chunk, written beside it; return also what was dropped."""
+    """Write the retained rows of each chunk beside it; return also what was dropped."""
     batches = [read_batch(chunk_path(output_dir, number)) for number in range(chunks)]
     counts = Counter[str]()
     for batch in batches:

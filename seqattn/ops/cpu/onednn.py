@@ -61,12 +61,12 @@ def quick_products() -> Iterator[None]:
 
 
 def is_quicker() -> bool:
-    """Return True if oneDNN multiplies float32 faster than MKL here, with equal precision."""
+    """Return True if oneDNN multiplies float32 faster than MKL on this CPU, and as precisely."""
     return mkl_lags() and onednn_is_exact()
 
 
 def takes(x: Tensor, y: Tensor) -> bool:
-    """Return True if x and y are multiplied as float32 on a CPU."""
+    """Return True if x and y are float32 on a CPU, so that oneDNN may multiply them."""
     single = x.device.type == "cpu" and x.dtype == y.dtype == torch.float32
     return single and not torch.is_autocast_enabled("cpu")
 

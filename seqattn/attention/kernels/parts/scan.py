@@ -201,7 +201,7 @@ def _before_each(own: Sums, before: Sums | None) -> tuple[Sums, Sums]:
 
 
 class RecurrentCache(RowCache):
-    """The sums over each row's past, of constant size."""
+    """Sums over the past tokens of each row; their size is constant."""
 
     def __init__(self, beams: int = 1) -> None:
         super().__init__(beams)

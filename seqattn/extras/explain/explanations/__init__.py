@@ -1,4 +1,4 @@
-"""Attribution of outputs to the tokens that were read, by methods of the literature."""
+"""Attribution of outputs to the tokens that were read, by published methods."""
 
 from collections.abc import Mapping, Sequence
 

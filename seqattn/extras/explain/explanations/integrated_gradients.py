@@ -32,11 +32,11 @@ class IntegratedGradients(Method):
 
     sum over d of (x_d - u_d) times the mean of dF/dx_d on the line, for F the log-probability of a
     target token in nats and u the embedding of the unknown word, at every token, the begin and the
-    ends included. `rest` is F if every token is unknown; so a row adds up to F, to the error of
-    the quadrature, which is the method's own check.
+    ends included. `rest` is F if every token is unknown; so a row adds up to F within the error of
+    the quadrature, which the method thereby checks itself.
 
     F is nearly discontinuous on the line, most so in recurrent models. So the line is cut into
-    pieces with a Gauss-Legendre quadrature of 8 points each. The error of a piece is known: the
+    pieces, each with a Gauss-Legendre quadrature of 8 points. The error of a piece is known: the
     difference between a row's sum and the change of F. Until each row of a sentence adds up to F
     within 0.05 nats or 1 %, the pieces with more than their share of a row's error are halved.
 
