@@ -119,7 +119,7 @@ def random_spans(
 
 
 def first_sentences(documents: Sequence[str]) -> list[str]:
-    """Summarise each document by its first sentence, or its first line if that is shorter."""
+    """Summarize each document by its first sentence, or its first line if that is shorter."""
     return [_SENTENCE_OR_LINE_END.split(document.strip())[0] for document in documents]
 
 

@@ -15,7 +15,7 @@ UNIFORM = 0.95
 
 
 def distributions(weights: Tensor) -> Tensor:
-    """Normalise the rows of weights (B, H, T, S) to sum to 1; NaN in rows without weight."""
+    """Normalize the rows of weights (B, H, T, S) to sum to 1; NaN in rows without weight."""
     positive = weights.to(torch.promote_types(weights.dtype, torch.float32)).clamp(min=0.0)
     return positive / positive.sum(dim=-1, keepdim=True)
 

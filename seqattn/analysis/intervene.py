@@ -117,7 +117,7 @@ def without_heads(*heads: int) -> Edit:
 
 
 def without_keys(*keys: int) -> Edit:
-    """Create an edit that zeroes the weights on keys (indices from 0) without renormalisation.
+    """Create an edit that zeroes the weights on keys (indices from 0) without renormalization.
 
     Raises:
         UserError: a key is below 0.

@@ -46,12 +46,12 @@ class Alignment(Observable, nn.Module, ABC):
 
     Attributes:
         before: True if the published query is the decoder's state before the step.
-        normalised: True if a query's weights sum to 1, or to 0 where it sees nothing.
+        normalized: True if a query's weights sum to 1, or to 0 where it sees nothing.
     """
 
     before: ClassVar[bool] = False
     has_weights: ClassVar[bool] = True
-    normalised: ClassVar[bool] = True
+    normalized: ClassVar[bool] = True
 
     def __init__(self, context_dim: int) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ class Abilities:
         hooks: supported position hooks (`embed` always works, as it acts before attention).
         dropout: supports dropout on attention weights.
         weights: has observable weights over keys.
-        normalised: each query's weights sum to 1.
+        normalized: each query's weights sum to 1.
         shared: queries are the keys, with one projection for both.
         crop: its cache supports `Cache.crop`.
     """
@@ -39,7 +39,7 @@ class Abilities:
     hooks: frozenset[str] = frozenset({"embed"})
     dropout: bool = False
     weights: bool = False
-    normalised: bool = True
+    normalized: bool = True
     shared: bool = False
     crop: bool = False
 
@@ -51,7 +51,7 @@ class Abilities:
     @property
     def copies(self) -> bool:
         """True if its weights exist and sum to 1, so that they can serve as copy probabilities."""
-        return self.cross and self.weights and self.normalised
+        return self.cross and self.weights and self.normalized
 
 
 # laws that conformance tests check for every attention, unless it declares an exception

@@ -48,7 +48,7 @@ class MixtureOfAttention(KernelAttention):
 
     Mixture of attention heads (arXiv 2210.05144): an expert is a head with its own query and
     output projections; all share a single key and value head. The output is the experts' mean,
-    weighted by the router's probabilities over the chosen ones; as published, their normaliser is
+    weighted by the router's probabilities over the chosen ones; as published, their normalizer is
     a constant in the backward pass, so that the router learns even with one expert per token. No
     expert has a capacity limit, so that neither padding nor the rest of a batch affects a token.
 
@@ -101,10 +101,10 @@ class MixtureOfAttention(KernelAttention):
         self.key = Linear(memory_dim, width)
         self.value = Linear(memory_dim, width)
         self.output = Linear(num_experts * width, query_dim)
-        self._initialise()
+        self._initialize()
 
-    def _initialise(self) -> None:
-        """Initialise by Xavier, an expert's projections with the fans of multi-head attention."""
+    def _initialize(self) -> None:
+        """Initialize by Xavier, an expert's projections with the fans of multi-head attention."""
         dim = self.query.in_features
         bound = (6 / (dim + dim)) ** 0.5
         for projection in (self.query, self.output):
@@ -142,7 +142,7 @@ class MixtureOfAttention(KernelAttention):
             counted = routes.gates
             if self.gates is not None:  # a removed expert shows no weights
                 counted = counted * self.gates.clamp(min=0)[routes.chosen]
-            # differentiate through the normalisation, so that the mean stays a distribution
+            # differentiate through the normalization, so that the mean stays a distribution
             counted = counted / counted.sum(dim=-1, keepdim=True).clamp(min=1e-30)
             weights = (weights * counted.transpose(1, 2)[..., None]).sum(dim=1)
         # even if not collected: a recomputed layer must repeat the same operations

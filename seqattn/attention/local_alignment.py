@@ -36,12 +36,12 @@ class LuongLocal(Luong):
 
     def _offset(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
         """Return the offset of each source token from each p_t: (B, T, S)."""
-        return source.places[:, None] - self.centre(query, source, steps)[..., None]
+        return source.places[:, None] - self.center(query, source, steps)[..., None]
 
     def _near(self, offset: Tensor, source: Annotations) -> Tensor:
         return (offset.abs() <= self.window) & source.real[:, None]
 
-    def centre(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
+    def center(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
         """Return p_t of each query: (B, T)."""
         return steps
 
@@ -58,7 +58,7 @@ class LuongLocalPredictive(LuongLocal):
     than 1.
     """
 
-    normalised = False
+    normalized = False
 
     def __init__(
         self, query_dim: int, memory_dim: int, score: ScoreName, window: Count = 10
@@ -69,7 +69,7 @@ class LuongLocalPredictive(LuongLocal):
         for layer in (self.w_p, self.v_p):
             nn.init.xavier_uniform_(layer.weight)
 
-    def centre(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
+    def center(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
         share = wide(self.v_p(self.w_p(query).tanh())[..., 0]).sigmoid()
         return share * source.real.sum(dim=1, keepdim=True)
 

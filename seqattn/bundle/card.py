@@ -15,7 +15,7 @@ def model_card(
     scores: Mapping[str, Any],
     cost: Mapping[str, str],
 ) -> str:
-    """Return the card, with a licence to be filled in.
+    """Return the card, with a license to be filled in.
 
     Args:
         document: the bundle's configuration as written to its file.

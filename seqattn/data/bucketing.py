@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.integer[Any]]
 
 # Noise on the difference of source and target length, in tokens or as a share of it. More noise
 # varies batches more between epochs, and pads more: for 100,000 pairs in batches of 4,096 tokens,
-# 0.5, 0.6, 1 and 1.5 pad 2.8, 3.0, 3.5 and 4.1 %, and 60, 55, 40 and 31 % of a row's neighbours
+# 0.5, 0.6, 1 and 1.5 pad 2.8, 3.0, 3.5 and 4.1 %, and 60, 55, 40 and 31 % of a row's neighbors
 # are the same in the next epoch; 13 % for a million pairs.
 _BLUR, _RELATIVE_BLUR = 0.5, 1 / 32
 
@@ -26,7 +26,7 @@ class BucketSampler(Sampler[list[int]]):
 
     Rows are grouped into bands by their longer side, from the longest to the shortest. Within a
     band they are sorted by the difference of both sides, in alternating directions, so that
-    neighbours are alike. Batches are cut from this sequence, each as large as the limits allow for
+    neighbors are alike. Batches are cut from this sequence, each as large as the limits allow for
     the longest row of its bands. Each epoch adds noise to the differences, so that rows are grouped
     anew, while all epochs have the same batch sizes. Every row occurs exactly once.
 

@@ -29,7 +29,7 @@ _FIRST_ROWS, _FIRST_TOKENS = 16, 2048  # limits of `TextData.first`; tokens of a
 class TextData(LightningDataModule):
     """Text for training, validation and evaluation.
 
-    The vocabulary is trained on the training split at first use and the splits are tokenised
+    The vocabulary is trained on the training split at first use and the splits are tokenized
     once; both are cached by content. Set `use_distributed_sampler=False` in the `Trainer`: the
     batches are already divided among the ranks.
 
@@ -206,7 +206,7 @@ class SpanData(TextData):
         return SpanEncoder(self.tokenizer, self.options)
 
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
-        # each distinct text once, as it is tokenised
+        # each distinct text once, as it is tokenized
         columns = (dict.fromkeys(rows[name]) for name in ("question", "context"))
         questions, contexts = ([cut_words(text).text for text in texts] for texts in columns)
         return questions, contexts

@@ -21,9 +21,9 @@ _UNKNOWN_PENALTY = 10.0  # sentencepiece's, below the least likely piece
 
 
 class Segmentation:
-    """Sampler of segmentations of normalised texts.
+    """Sampler of segmentations of normalized texts.
 
-    A text is cut wherever no piece contains both neighbours, and each part, usually a word, is
+    A text is cut wherever no piece contains both neighbors, and each part, usually a word, is
     segmented separately. Time is quadratic in the length of a part.
 
     Args:
@@ -45,7 +45,7 @@ class Segmentation:
         self.cut = self.bpe_dropout if by_merges else self.unigram
 
     def __call__(self, text: str, random: Random) -> list[int]:
-        """Return the ids of a normalised text, without marks."""
+        """Return the ids of a normalized text, without marks."""
         ids = [
             number
             for word in self._words(text)

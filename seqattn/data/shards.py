@@ -118,7 +118,7 @@ class Shards(Source):
                 `temperature`.
             temperature: T of shares proportional to size ** (1 / T) (Arivazhagan 2019, arXiv
                 1907.05019, section 4.2), with sizes in batches: 1 sees each pair once an epoch,
-                more favours small directories.
+                more favors small directories.
             window: number of shards of a directory that are batched together.
 
     Raises:

@@ -103,7 +103,7 @@ def read_sources(
 def tokens_before(texts: Sequence[str], places: Sequence[int], tokenizer: Tokenizer) -> list[int]:
     """Return the number of tokens of each source before the word at a character.
 
-    No piece crosses the space before a word, so the text before it is tokenised alone.
+    No piece crosses the space before a word, so the text before it is tokenized alone.
     """
     starts = [max(0, text.rfind(" ", 0, place)) for text, place in zip(texts, places, strict=True)]
     begun = [str(text[:start]) for text, start in zip(texts, starts, strict=True) if start]

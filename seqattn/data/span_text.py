@@ -27,7 +27,7 @@ class Cut(NamedTuple):
     """A text cut into words.
 
     Attributes:
-        text: the words joined by single spaces; this is tokenised.
+        text: the words joined by single spaces; this is tokenized.
         words: the words.
         starts: (W,) offset of each word in `text`.
         places: (characters of `text` + 1,) offset of each character in the original text; for a

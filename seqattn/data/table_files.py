@@ -141,7 +141,7 @@ def _options(path: Path) -> dict[str, Any]:
         options = {**options, "lineterminator": "\n"}
     rows = pd.read_csv(path, nrows=1, encoding_errors="replace", **options)
     if len(rows) and not isinstance(rows.index, pd.RangeIndex):
-        # the first field would become an index, and the others get their neighbours' names
+        # the first field would become an index, and the others get their neighbors' names
         raise UserError(f"{path} must name every column in its header, but rows have more fields")
     texts = datasets.Features({name: datasets.Value("string") for name in rows.columns})
     return {**options, "features": texts}

@@ -38,7 +38,7 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
     """
     if "target" not in texts.column_names:
         raise UserError("training and validation data must have targets")
-    # other columns, such as references, are not tokenised
+    # other columns, such as references, are not tokenized
     names = [name for name in _NUMBERS if name in texts.column_names]
     texts = texts.select_columns(["source", "target", *names])
 
@@ -106,7 +106,7 @@ class SubwordSampling:
 
 
 class TokenDataset(TokenRows[Batch]):
-    """Tokenised pairs that fit a length limit.
+    """Tokenized pairs that fit a length limit.
 
     Args:
         table: from `tokenize`.

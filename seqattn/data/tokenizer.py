@@ -29,7 +29,7 @@ _SPACED_BREAK = re.compile(r" *\n *")
 
 
 class Side:
-    """Vocabulary of the source or the target side, a serialised sentencepiece model.
+    """Vocabulary of the source or the target side, a serialized sentencepiece model.
 
     Raises:
         UserError: bytes that are no sentencepiece model with our marks.
@@ -84,9 +84,9 @@ class Side:
                 probability of leaving out a merge; above 0 and below 1.
             randoms: a generator for each text.
         """
-        normalised: list[str] = self._processor.normalize(self._prepared(texts))
+        normalized: list[str] = self._processor.normalize(self._prepared(texts))
         cut = self._segmentation(self._processor, alpha)
-        return [[*cut(*one), EOS] for one in zip(normalised, randoms, strict=True)]
+        return [[*cut(*one), EOS] for one in zip(normalized, randoms, strict=True)]
 
     def _prepared(self, texts: Sequence[str]) -> list[str]:
         """Return texts prepared for sentencepiece."""
@@ -141,7 +141,7 @@ class Side:
 
 
 class Tokenizer:
-    """Tokenizer of both sides, with serialised sentencepiece models.
+    """Tokenizer of both sides, with serialized sentencepiece models.
 
     Args:
         target_model: None if both sides share `source_model`.

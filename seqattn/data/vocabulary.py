@@ -44,7 +44,7 @@ class TokenizerConfig:
         byte_fallback: spell unknown characters in bytes (256 pieces more) rather than as unknown.
         character_coverage: share of the text's characters covered by pieces, 0.98 to 1.
         normalization: sentencepiece's rule. "identity" (the default) preserves every character,
-            which scoring tokenised text needs; "nmt_nfkc" unifies Unicode forms and folds spaces,
+            which scoring tokenized text needs; "nmt_nfkc" unifies Unicode forms and folds spaces,
             and "nmt_nfkc_cf" folds case as well.
         line_breaks: keep line breaks, as a separate piece, where the rule would turn them into
             spaces; "identity" keeps them like any character, within pieces.

@@ -128,7 +128,7 @@ class SpanSearch(AnySearch):
         """Return the answers to a question, from all of its windows.
 
         A span in several windows gets its largest probability, and "no answer" its smallest over
-        the windows; then all spans and "no answer" are normalised to 1.
+        the windows; then all spans and "no answer" are normalized to 1.
         """
         spans, begins, ends = joined(windows)
         none = no_answer_score(windows)

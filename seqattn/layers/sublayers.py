@@ -27,7 +27,7 @@ class Residual(nn.Module):
     Args:
         dim: width of x.
         norm: layernorm or rmsnorm.
-        pre_norm: normalise before the sublayer.
+        pre_norm: normalize before the sublayer.
         dropout: share of the sublayer's output dropped in training.
     """
 

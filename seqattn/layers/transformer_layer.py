@@ -29,7 +29,7 @@ class LayerShape:
         ffn_dim: hidden width of the feed-forward sublayer.
         activation: relu, gelu or swiglu.
         norm: layernorm or rmsnorm.
-        pre_norm: normalise before the sublayers (and at the end of each stack) rather than after.
+        pre_norm: normalize before the sublayers (and at the end of each stack) rather than after.
         dropout: share dropped on embeddings and residual branches.
         checkpoint_activations: recompute layers in the backward pass to save memory.
         word_dropout: as `Embedding`.

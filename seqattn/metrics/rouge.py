@@ -79,7 +79,7 @@ class RougeScorer:
 
         Args:
             hypotheses, references: as for `measures`.
-            sources: the N summarised texts; None for no novelty scores.
+            sources: the N summarized texts; None for no novelty scores.
 
         Returns:
             The mean F1 of ROUGE-1, -2, -L and -Lsum, each with its interval; then, with `sources`,

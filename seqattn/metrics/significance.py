@@ -105,7 +105,7 @@ def sentence_tests(
 
 
 def _tests_of_means(gaps: Floats, resamples: int, trials: int) -> SentenceTests:
-    """Test the mean of gaps (N,): by centred bootstrap, and by random sign flips."""
+    """Test the mean of gaps (N,): by centered bootstrap, and by random sign flips."""
     chance = np.random.default_rng(12345)  # sacrebleu's seed
     least, count = abs(gaps.sum()) * (1 - 1e-9) - 1e-9, len(gaps)
     drawn = (chance.choice(gaps, count).sum() - gaps.sum() for _ in range(resamples))

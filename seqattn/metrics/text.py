@@ -115,7 +115,7 @@ class TextScorer:
     """BLEU and chrF.
 
     Args:
-        tokenize: sacrebleu's tokenizer: `13a` for plain text, `none` for tokenised text.
+        tokenize: sacrebleu's tokenizer: `13a` for plain text, `none` for tokenized text.
         lowercase: ignore case.
 
     Raises:
@@ -139,7 +139,7 @@ class TextScorer:
     @property
     def metrics(self) -> tuple[tuple[str, BLEU | CHRF], ...]:
         """BLEU (Papineni et al. 2002; Post 2018, arXiv 1804.08771) and chrF (Popović 2015)."""
-        # force: no warning about deliberately tokenised text
+        # force: no warning about deliberately tokenized text
         bleu = BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True)
         return ("BLEU", bleu), ("chrF", CHRF(lowercase=self.lowercase))
 

@@ -148,7 +148,7 @@ class PointerHead(Head):
         return SourceTokens.of(ids)
 
     def log_probabilities(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
-        return self.logits(output, source)  # normalised already
+        return self.logits(output, source)  # normalized already
 
     def mixture(self, output: DecoderOutput, source: SourceTokens | None) -> Mixture:
         """Return the mixture, for weights that sum to 1, or less after edits or without keys."""

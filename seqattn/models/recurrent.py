@@ -147,7 +147,7 @@ class Recurrent(Seq2SeqModel):
         self.source_embedding = Embedding(source, self.dropout, word_dropout=words)
         self.target_embedding = Embedding(target, self.dropout, word_dropout=words)
         self.has_weights = alignment.has_weights
-        if config.copy and not (alignment.has_weights and alignment.normalised):
+        if config.copy and not (alignment.has_weights and alignment.normalized):
             raise UserError(
                 "model.copy=true needs attention weights over the source that sum to 1; set "
                 "attention=bahdanau or attention=luong_general"

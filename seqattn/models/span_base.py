@@ -45,7 +45,7 @@ class SpanScores(NamedTuple):
     Both are (B, S+1): one for each token of the window, -inf on padding, and a last one for "no
     answer in this window". If `pair` is None, start and end are independent; else it is (B, S, A)
     with an additional score at [s, a] for the span of a+1 tokens from token s, and all spans of up
-    to A tokens are normalised jointly.
+    to A tokens are normalized jointly.
     """
 
     start: Tensor
@@ -53,7 +53,7 @@ class SpanScores(NamedTuple):
     pair: Tensor | None = None
 
     def distributions(self) -> list[Tensor]:
-        """Return normalised log-probabilities, in at least float32.
+        """Return normalized log-probabilities, in at least float32.
 
         Those of start and of end, (B, S+1) each; with joint scores, those of all spans, row by row,
         and of no answer, (B, S*A + 1).

@@ -18,7 +18,7 @@ class SpanHead(nn.Module):
 
     Args:
         dim: width D.
-        joint: normalise spans of up to `LONGEST` tokens jointly (Lee et al. 2016, arXiv
+        joint: normalize spans of up to `LONGEST` tokens jointly (Lee et al. 2016, arXiv
             1611.01436), with a bilinear form of their ends and a bias for each length.
     """
 

@@ -36,7 +36,7 @@ class LossTerms:
 class TokenLoss(NamedTuple):
     """Sums over the real tokens of a batch.
 
-    `smoothed` is what training minimises, `nll` the plain negative log-likelihood, both in nats;
+    `smoothed` is what training minimizes, `nll` the plain negative log-likelihood, both in nats;
     `correct` counts targets with the highest probability (on ties only the first, but any in
     training by `blockwise_cross_entropy`), `tokens` counts all. `divergence` is
     KL(P1 || P2) + KL(P2 || P1) in nats if the batch holds two passes over the same tokens.

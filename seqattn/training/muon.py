@@ -74,7 +74,7 @@ def muon(
     positions, the output layer, biases and norms.
 
     Args:
-        model: its parameters are optimised; shared ones once.
+        model: its parameters are optimized; shared ones once.
         lr: the peak learning rate, which a schedule scales.
         momentum: share of the mean gradient of a matrix kept at each step.
         betas, eps: of AdamW, as `adamw`.

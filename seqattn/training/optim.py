@@ -40,7 +40,7 @@ def adamw(
     Embeddings, positions, biases and norms are not decayed.
 
     Args:
-        model: its parameters are optimised; shared ones once.
+        model: its parameters are optimized; shared ones once.
         lr: the peak learning rate, which a schedule scales.
         betas: decay of the two moments per step.
         weight_decay: share of a weight subtracted at each step, times the learning rate.

@@ -64,7 +64,7 @@ class TrainingOptions:
         trust: packages, beside seqattn, that parts of that bundle may come from.
         embeddings: a text file of vectors (word2vec, fastText) to initialize its embeddings.
         find_lr: True if the command line runs `Training.find_rate` in place of `run`.
-        cache_dir: for vocabularies and tokenised text; None for ~/.cache/seqattn.
+        cache_dir: for vocabularies and tokenized text; None for ~/.cache/seqattn.
         seed: of weights, batches and dropout.
         choices: names of the chosen values, for messages.
         overrides: command-line overrides, stored for resuming.

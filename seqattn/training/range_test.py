@@ -15,7 +15,7 @@ class RangeTest(Callback):
     """A learning-rate range test (Smith 2015, arXiv 1506.01186): the rate grows by a constant
     factor per step, ignoring the schedule, and the logged loss is recorded.
 
-    Lightning's `Tuner.lr_find` does not apply: it uses the minimised number, which here is a sum
+    Lightning's `Tuner.lr_find` does not apply: it uses the minimized number, which here is a sum
     over a batch of any size.
 
     Args:

@@ -8,5 +8,5 @@ def ticks(axis):
 
 
 def visible(figure):
-    """The panels of weights, without the colour bar."""
+    """The panels of weights, without the color bar."""
     return [axis for axis in figure.axes if axis.images]

@@ -65,14 +65,14 @@ def written_out(alignment, name, query, memory, steps):
         sentence = row * B // query.shape[0]
         places = [i for i in range(S) if REAL[sentence, i]]
         for t in range(T):
-            s, centre, near = query[row, t], None, [1.0] * len(places)
+            s, center, near = query[row, t], None, [1.0] * len(places)
             if name.startswith("m-"):
-                centre = float(steps[row, t])
+                center = float(steps[row, t])
             elif name.startswith("p-"):
                 inner = alignment.v_p.weight[0] @ torch.tanh(alignment.w_p.weight @ s)
-                centre = len(places) * torch.sigmoid(inner)
-                near = [torch.exp(-((i - centre) ** 2) / 2.0) for i in range(len(places))]
-            inside = [i for i in range(len(places)) if centre is None or abs(i - centre) <= 2]
+                center = len(places) * torch.sigmoid(inner)
+                near = [torch.exp(-((i - center) ** 2) / 2.0) for i in range(len(places))]
+            inside = [i for i in range(len(places)) if center is None or abs(i - center) <= 2]
             exps = [score_of(alignment, name, memory[sentence, places[i]], s).exp() for i in inside]
             for i, e in zip(inside, exps):
                 weights[row, t, places[i]] = e / sum(exps) * near[i]
@@ -152,8 +152,8 @@ def test_the_predicted_position_is_a_share_of_the_sentences_own_length():
         alignment.v_p.weight.zero_()  # sigmoid(0): half of the sentence
     query, memory, steps = inputs(memory_dim)
     source = alignment.project(memory, REAL)
-    centre = alignment.centre(query, source, steps)
-    assert torch.equal(centre, torch.tensor([2.0, 3.5, 0.0]).double()[:, None].expand(B, T))
+    center = alignment.center(query, source, steps)
+    assert torch.equal(center, torch.tensor([2.0, 3.5, 0.0]).double()[:, None].expand(B, T))
 
 
 def test_windows_reach_so_many_tokens_to_either_side_of_the_targets_own_position():

@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_pattern_and_another_seed_another():
     assert blocks_of(made(seed=3), 40) != blocks_of(made(seed=4), 40)
 
 
-def test_the_draw_favours_no_block():
+def test_the_draw_favors_no_block():
     counts = torch.zeros(16)
     for seed in range(400):
         row = made(random_blocks=2, seed=seed).table(torch.tensor([32]), 16)[0, 8]

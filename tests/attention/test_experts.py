@@ -158,13 +158,13 @@ def test_the_loss_leaves_out_what_stands_in_padding():
     torch.testing.assert_close(collected(moa, x, mask).loss, collected(moa, other, mask).loss)
 
 
-def test_balance_is_one_where_all_experts_are_alike_and_more_where_some_are_favoured():
+def test_balance_is_one_where_all_experts_are_alike_and_more_where_some_are_favored():
     moa = make_attention(experts()).double()
     x = torch.randn(B, T, DIM, dtype=torch.float64).abs()
-    even, favoured = torch.zeros(2, E, DIM, dtype=torch.float64)
-    favoured[:HEADS] = 10.0
+    even, favored = torch.zeros(2, E, DIM, dtype=torch.float64)
+    favored[:HEADS] = 10.0
     balances = []
-    for weight in (even, favoured):
+    for weight in (even, favored):
         moa.router.weight.data = weight
         balances.append(float(collected(moa, x, full_mask(REAL)).balance))
     assert balances == pytest.approx([1.0, E / HEADS])

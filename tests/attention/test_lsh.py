@@ -129,7 +129,7 @@ def test_a_token_sees_itself_only_where_it_sees_nothing_else():
     assert (maps[0].diagonal(dim1=2, dim2=3) == 0).all()
 
 
-def test_a_users_mask_is_honoured():
+def test_a_users_mask_is_honored():
     kernel = made(2)
     x, values = inputs()
     extra = torch.rand(B, 1, T, T) < 0.6

@@ -30,7 +30,7 @@ B, T = 1, 140  # more than any kernel writes out for being short
 class Sigmoids:
     """Each weight by itself."""
 
-    def normalise(self, scores):
+    def normalize(self, scores):
         return scores.sigmoid()
 
 
@@ -125,16 +125,16 @@ def test_weights_of_ones_own_count_as_a_distribution_only_where_it_says_so(chang
     assert not type("Own", (change, SoftmaxKernel), {}).abilities.copies
     said = {"abilities": SoftmaxKernel.abilities}
     assert type("Own", (change, SoftmaxKernel), said).abilities.copies
-    assert not type("Heir", (type("Own", (change, SoftmaxKernel), {}),), {}).abilities.normalised
-    assert SoftmaxKernel.abilities.normalised
-    assert EntmaxKernel.abilities.normalised
+    assert not type("Heir", (type("Own", (change, SoftmaxKernel), {}),), {}).abilities.normalized
+    assert SoftmaxKernel.abilities.normalized
+    assert EntmaxKernel.abilities.normalized
 
 
 FAITHFUL = """
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 
 class Sigmoids(SoftmaxKernel):
-    def normalise(self, scores):
+    def normalize(self, scores):
         return scores.sigmoid()
 
 class Faithless(Sigmoids):

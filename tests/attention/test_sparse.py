@@ -378,4 +378,4 @@ def test_decoding_under_a_pattern_that_hides_equals_full_passes(name):
 
 @pytest.mark.parametrize("name", list(KERNELS))
 def test_logits_under_a_pattern_that_hides_do_not_depend_on_padding(name):
-    padding_suite.test_logits_depend_on_neither_padding_nor_neighbours(model_of(name))
+    padding_suite.test_logits_depend_on_neither_padding_nor_neighbors(model_of(name))

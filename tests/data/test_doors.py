@@ -198,7 +198,7 @@ QUESTIONS = (
 )
 
 
-def test_questions_are_read_and_tokenised_once(tmp_path, monkeypatch):
+def test_questions_are_read_and_tokenized_once(tmp_path, monkeypatch):
     for name in ("train.json", "dev.json"):
         (tmp_path / name).write_text(QUESTIONS)
 

@@ -233,7 +233,7 @@ def test_a_carriage_return_within_a_text_ends_no_row(tmp_path, name):
 
 
 def test_rows_of_more_fields_than_names_are_refused(tmp_path):
-    """The names would stand over their neighbours' texts."""
+    """The names would stand over their neighbors' texts."""
     (tmp_path / "t.csv").write_text("source,target\na,x,more\nb,y\n")
     table = Table({"train": str(tmp_path / "t.csv")})
     said = f"{tmp_path}/t.csv must name every column in its header, but rows have more fields"

@@ -10,9 +10,9 @@ B, T, D = 2, 5, 6
 
 
 def layernorm(x, norm):
-    centred = x - x.mean(-1, keepdim=True)
-    spread = (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
-    return centred / spread * norm.weight + norm.bias
+    centered = x - x.mean(-1, keepdim=True)
+    spread = (centered.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    return centered / spread * norm.weight + norm.bias
 
 
 def rmsnorm(x, norm):

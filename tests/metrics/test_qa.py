@@ -43,7 +43,7 @@ BY_HAND = [
 
 
 def drawn(count=200, seed=4):
-    """Predictions with their answers, each answer with a word that normalisation leaves."""
+    """Predictions with their answers, each answer with a word that normalization leaves."""
     source = random.Random(seed)
 
     def text(least):

@@ -1,4 +1,4 @@
-"""What must not move a sentence's logits: padding, its neighbours, what comes later."""
+"""What must not move a sentence's logits: padding, its neighbors, what comes later."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def alone(model, number):
 
 
 @torch.inference_mode()
-def test_logits_depend_on_neither_padding_nor_neighbours(model):
+def test_logits_depend_on_neither_padding_nor_neighbors(model):
     expected = [alone(model, number) for number in range(len(SOURCES))]
     blank = torch.full((3, 9), PAD)
     source, target = padded(SOURCES), padded(TARGETS)

@@ -59,7 +59,7 @@ def model(request):
 
 
 @torch.inference_mode()
-def test_scores_depend_on_neither_neighbours_nor_padding(model):
+def test_scores_depend_on_neither_neighbors_nor_padding(model):
     rows = [model(inputs([question], [context])) for question, context in zip(QUESTIONS, CONTEXTS)]
     batches = [
         inputs(question_left=question_left, context_left=context_left)

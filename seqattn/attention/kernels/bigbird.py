@@ -27,7 +27,7 @@ class BigBirdKernel(BlockwiseKernel):
 
     Args:
         block_size: b, tokens.
-        window_blocks: w, the query's own block and its neighbours; if even, with one more before
+        window_blocks: w, the query's own block and its neighbors; if even, with one more before
             than after.
         global_blocks: g.
         random_blocks: maximum r; fewer if a sentence is too short.

@@ -41,7 +41,7 @@ class EntmaxKernel(WeightedKernel):
         UserError: a learned alpha at either end.
     """
 
-    abilities = replace(WeightedKernel.abilities, normalised=True)
+    abilities = replace(WeightedKernel.abilities, normalized=True)
 
     def __init__(self, shape: HeadShape, alpha: Alpha = 1.5, learned: bool = True) -> None:
         super().__init__(shape)
@@ -71,7 +71,7 @@ class EntmaxKernel(WeightedKernel):
         with torch.autocast(q.device.type, enabled=False):
             return super().weights(wide(q), wide(keys), mask, position).to(q.dtype)
 
-    def normalise(self, scores: Tensor) -> Tensor:
+    def normalize(self, scores: Tensor) -> Tensor:
         return entmax(scores, self.alpha[:, None, None])
 
 
@@ -182,13 +182,13 @@ def _gradients(
     logs = weights.clamp(min=1e-30).log_()  # log(0) is ten times as slow
     slope = (logs * ((1 - excess) * LOG2_E)).exp2_().mul_(weights.sign())  # p^(2 - alpha)
     mean = (slope * gradient).sum(dim=-1, keepdim=True) / slope.sum(dim=-1, keepdim=True)
-    centred = gradient - mean
-    by_scores = slope.mul_(centred)
+    centered = gradient - mean
+    by_scores = slope.mul_(centered)
     if not learned:
         return by_scores, None
     # -dp/d(alpha) at a fixed z - t is p (log(u) + 1/u - 1) / e^2
     x = logs.mul_(excess)  # log(u)
     # a series where u is near 1, as the terms cancel
     series = x * x * (1 / 2 - x * (1 / 6 - x * (1 / 24 - x / 120)))
-    bend = torch.where(x > -0.03, series, x + torch.expm1(-x)).mul_(weights).mul_(centred)
+    bend = torch.where(x > -0.03, series, x + torch.expm1(-x)).mul_(weights).mul_(centered)
     return by_scores, -bend.sum(dim=-1, keepdim=True) / excess.square()

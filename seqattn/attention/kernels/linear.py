@@ -23,7 +23,7 @@ from seqattn.attention.kernels.parts.scan import (
     Sums,
     first_chunk,
     joined,
-    normalised,
+    normalized,
     scan,
     seen_by,
     summed,
@@ -159,14 +159,14 @@ class LinearKernel(Kernel):
         if few and cache is None:
             (keys,) = self._keys(new, mask, scale, new.keys.shape[2])
             see = first_chunk if mask.causal else seen_by
-            return normalised(see(self.map_queries(q, scale), keys))
+            return normalized(see(self.map_queries(q, scale), keys))
         size = self.chunk * max(1, SEGMENT // self.chunk) if mask.causal else SEGMENT
         segments = q.split(size, dim=2)
         contexts, sums = [], None if cache is None else cache.sums
         if mask.causal:
             for part, keys in zip(segments, self._keys(new, mask, scale, size)):
                 out, sums = scan(self.map_queries(part, scale), keys, sums, self.chunk)
-                contexts.append(normalised(out))
+                contexts.append(normalized(out))
         else:
             sums = self._all(new, mask, scale)
             for part in segments:
@@ -177,7 +177,7 @@ class LinearKernel(Kernel):
 
     def _over(self, q: Tensor, sums: Tensor, scale: float) -> Tensor:
         """Return the context of queries over sums (B, G, M, Dh+1)."""
-        return normalised(per_group(self.map_queries(q, scale), sums))
+        return normalized(per_group(self.map_queries(q, scale), sums))
 
     def _all(self, new: KeysValues, mask: Mask, scale: float) -> Sums:
         """Return sums over all keys, computed segment by segment."""

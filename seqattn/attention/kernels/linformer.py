@@ -34,7 +34,7 @@ class LinformerKernel(EncoderKernel):
         max_length: maximum tokens of a sentence.
     """
 
-    abilities = Abilities(dropout=True, normalised=False)
+    abilities = Abilities(dropout=True, normalized=False)
 
     def __init__(self, shape: HeadShape, projected: Width = 64, max_length: Length = 512) -> None:
         super().__init__(shape)

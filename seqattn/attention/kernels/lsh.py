@@ -177,12 +177,12 @@ def _nearest_axis(rotated: Tensor, bits: Tensor) -> Tensor:
 class Chunks:
     """Tokens sorted by bucket and split into chunks, for every round.
 
-    The neighbour of a chunk is the previous one; that of the first is the last with a token.
+    The neighbor of a chunk is the previous one; that of the first is the last with a token.
     """
 
     order: Tensor  # (rounds, B, H, S) token indices, sorted; padding last
     places: Tensor  # (rounds, B, H, S) sorted position of each token
-    before: Tensor  # (B, S / size) the neighbour of each chunk
+    before: Tensor  # (B, S / size) the neighbor of each chunk
     size: int  # tokens per chunk; divides S
 
     @classmethod
@@ -214,7 +214,7 @@ class Chunks:
         at = torch.arange(self.before.shape[1], device=real.device)
         twice = (self.before == at)[:, :, None] & (
             torch.arange(2 * self.size, device=real.device) >= self.size
-        )  # (B, C, 2*size) a chunk that is its own neighbour
+        )  # (B, C, 2*size) a chunk that is its own neighbor
         counts = _looked_up(real[:, None], keys) & ~twice[:, None]
         allowed = counts[..., None, :]
         for earlier in self.places[:number] // self.size:  # chunk of every token

@@ -11,7 +11,7 @@ from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask
 from seqattn.positions.base import Position
 
-_NOT_FUSED = "normalise", "weights", "value_term", "_products", "_weighted"
+_NOT_FUSED = "normalize", "weights", "value_term", "_products", "_weighted"
 """Methods that a fused kernel does not call."""
 
 
@@ -22,20 +22,20 @@ class SoftmaxKernel(WeightedKernel):
     2205.14135). Time T*S*D, memory linear in T and S, cache 2*G*Dh numbers per token.
     Bidirectional, causal, cross and incremental.
 
-    A subclass that overrides `normalise`, or another method that fused attention does not call,
+    A subclass that overrides `normalize`, or another method that fused attention does not call,
     materializes its weights in every pass. It must set `abilities` too if they still sum to 1.
     """
 
     written_out: ClassVar[bool] = False  # True if the weights are materialized in every pass
-    abilities = replace(WeightedKernel.abilities, normalised=True)
+    abilities = replace(WeightedKernel.abilities, normalized=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.written_out = any(_is_later(cls, name, "_context") for name in _NOT_FUSED)
-        if any(_is_later(cls, name, "abilities") for name in ("normalise", "weights")):
-            cls.abilities = replace(cls.abilities, normalised=False)
+        if any(_is_later(cls, name, "abilities") for name in ("normalize", "weights")):
+            cls.abilities = replace(cls.abilities, normalized=False)
 
-    def normalise(self, scores: Tensor) -> Tensor:
+    def normalize(self, scores: Tensor) -> Tensor:
         return scores.softmax(dim=-1)
 
     def _context(

@@ -52,7 +52,7 @@ class FactorizedKernel(BlockwiseKernel):
         if len(patterns) > 1:
             self.unlike_heads = "the two halves of its heads see different keys"
         size = shape.num_heads // shape.num_kv_heads
-        self._run = 1 if size % len(patterns) == 0 else size  # neighbouring heads of one pattern
+        self._run = 1 if size % len(patterns) == 0 else size  # neighboring heads of one pattern
 
     @abstractmethod
     def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:

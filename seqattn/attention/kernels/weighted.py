@@ -16,9 +16,9 @@ from seqattn.positions.base import Position
 
 
 class WeightedKernel(Kernel):
-    """normalise(Q K^T / sqrt(Dh)) V, with materialized weights.
+    """normalize(Q K^T / sqrt(Dh)) V, with materialized weights.
 
-    A subclass implements `normalise` for training, decoding and `capture`. Time T*S*D, memory T*S
+    A subclass implements `normalize` for training, decoding and `capture`. Time T*S*D, memory T*S
     per head, cache 2*G*Dh numbers per token. Bidirectional, causal, cross and incremental.
     """
 
@@ -29,16 +29,16 @@ class WeightedKernel(Kernel):
         hooks=frozenset({"embed", "rotate", "score_term", "value_term"}),
         dropout=True,
         weights=True,
-        normalised=False,
+        normalized=False,
         crop=True,
     )
 
     @abstractmethod
-    def normalise(self, scores: Tensor) -> Tensor:
+    def normalize(self, scores: Tensor) -> Tensor:
         """Return the weights of scores (B, H, T, S), which are -inf on hidden keys.
 
         Every row has a finite score: queries without visible keys get weights of 0 afterwards. A
-        subclass whose weights sum to 1 declares it in its `abilities` (`normalised=True`).
+        subclass whose weights sum to 1 declares it in its `abilities` (`normalized=True`).
         """
 
     def weights(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
@@ -56,8 +56,8 @@ class WeightedKernel(Kernel):
             scores = scores + term
         visible = mask.visible
         if visible is None:
-            return self.normalise(scores)
-        weights = self.normalise(scores.masked_fill(~visible.keys, -torch.inf))
+            return self.normalize(scores)
+        weights = self.normalize(scores.masked_fill(~visible.keys, -torch.inf))
         return (
             weights if visible.empty_rows is None else weights.masked_fill(visible.empty_rows, 0.0)
         )

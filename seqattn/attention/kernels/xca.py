@@ -29,7 +29,7 @@ class XCAKernel(EncoderKernel):
         tau: initial temperature of every head, above 0; learned.
     """
 
-    abilities = Abilities(normalised=False)
+    abilities = Abilities(normalized=False)
     mixes_values = False
 
     def __init__(self, shape: HeadShape, tau: Positive = 1.0) -> None:

@@ -54,7 +54,7 @@ def band_panels(
     across: str,
     ticks: Sequence[str] = (),
 ) -> Figure:
-    """Plot a line for each system with its intervals as a band, same colours in all panels.
+    """Plot a line for each system with its intervals as a band, same colors in all panels.
 
     Args:
         panels: for each measurement, points by system.

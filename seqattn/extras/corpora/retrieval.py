@@ -53,13 +53,13 @@ class TfidfIndex:
             rows = torch.arange(len(part))
             if not themselves:
                 cosines[rows, start + rows] = -1
-            neighbours: list[list[tuple[int, float]]] = [[] for _ in part]
+            neighbors: list[list[tuple[int, float]]] = [[] for _ in part]
             for _ in range(count):
                 likeness, places = cosines.max(dim=1)
                 cosines[rows, places] = -1
-                for one, place, cosine in zip(neighbours, places.tolist(), likeness.tolist()):
+                for one, place, cosine in zip(neighbors, places.tolist(), likeness.tolist()):
                     one.append((place, round(cosine, 5)))  # a text's cosine with itself is 1
-            yield from neighbours
+            yield from neighbors
 
     def _cosines(self, counts: Sequence[Counter[str]]) -> Tensor:
         """Return cosines of texts with all known texts, (rows, N)."""

@@ -41,15 +41,15 @@ class Retrieval:
         output: directory of the new corpus.
         input: file of texts to generate from, as `generate` reads it, augmented likewise; None
             for none.
-        neighbours: maximum number of targets for each source, all different.
-        least: minimum cosine of a neighbour.
+        neighbors: maximum number of targets for each source, all different.
+        least: minimum cosine of a neighbor.
         cache_dir: cache directory of the data; None for the default.
     """
 
     data: Any
     output: str
     input: str | None = None
-    neighbours: Count = 1
+    neighbors: Count = 1
     least: Share = 0.0
     cache_dir: str | None = None
 
@@ -99,7 +99,7 @@ class Retrieval:
         contents = texts_contents(splits)
         if queries is not None:
             contents |= texts_contents({"input": Texts(queries, [], [], None)})
-        settings = {"verb": "retrieve", "neighbours": self.neighbours, "least": self.least}
+        settings = {"verb": "retrieve", "neighbors": self.neighbors, "least": self.least}
         return Provenance(settings=settings, contents=contents)
 
     def _texts(self, path: Path) -> list[str]:
@@ -112,14 +112,14 @@ class Retrieval:
     ) -> list[dict[str, str]]:
         """Return for each text the columns of its augmentation."""
         columns = []
-        several = self.neighbours * 2  # several may have the same target
+        several = self.neighbors * 2  # several may have the same target
         with progress(f"comparing {split}", "texts") as tell:
             rows = index.nearest(texts, several, themselves=split != "train")
             for number, row in enumerate(rows, 1):
                 near = [(place, likeness) for place, likeness in row if likeness >= self.least]
                 targets = dict.fromkeys(train.targets[place] for place, _ in near)
                 highest = near[0][1] if near else 0.0
-                retrieved = _BETWEEN.join([*targets][: self.neighbours])
+                retrieved = _BETWEEN.join([*targets][: self.neighbors])
                 tenth = min(9, int(highest * 10))
                 columns.append({"likeness": str(tenth), "retrieved": retrieved})
                 tell(number, len(texts))

@@ -13,7 +13,7 @@ COLORS = {
     "positional": "#56B4E9", "alignment": "#009E73", "end": "#E69F00", "begin": "#F0E442",
     "broad": "#CC79A7", "mixed": "#BBBBBB", "unused": "#FFFFFF", "unknown": "#FFFFFF",
 }  # fmt: skip
-"""Colours of roles from Okabe and Ito, distinguishable by colour-blind readers."""
+"""Colors of roles from Okabe and Ito, distinguishable by color-blind readers."""
 
 
 class AblationCurve(NamedTuple):
@@ -28,7 +28,7 @@ class AblationCurve(NamedTuple):
 
 
 def head_map(attentions: Mapping[str, AttentionHeads], title: str) -> Figure:
-    """Plot layers down, heads across, a panel per slot: roles as colours, importance as bars."""
+    """Plot layers down, heads across, a panel per slot: roles as colors, importance as bars."""
     slots: dict[str, list[AttentionHeads]] = {}
     for name, heads in attentions.items():
         slots.setdefault(heads.slot or name, []).append(heads)
@@ -44,7 +44,7 @@ def head_map(attentions: Mapping[str, AttentionHeads], title: str) -> Figure:
     panels[0].set_ylabel("layer")
     shown = [Patch(fc=COLORS[role], ec="black", label=role) for role in COLORS if role in roles]
     figure.legend(handles=shown, loc="outside lower center", ncols=len(shown), frameon=False)
-    figure.suptitle(f"{title}\ncolour: role; bar and number: importance within the attention")
+    figure.suptitle(f"{title}\ncolor: role; bar and number: importance within the attention")
     return figure
 
 

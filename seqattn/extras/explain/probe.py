@@ -1,4 +1,4 @@
-"""Probes of a bundle's encoder: neighbours of states in context, and labels they predict."""
+"""Probes of a bundle's encoder: neighbors of states in context, and labels they predict."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _SHOWN = 4  # positions of a word
 
 @dataclass(frozen=True, kw_only=True)
 class Probing(BundleRun):
-    """Nearest neighbours of a word's states, and linear probes of word labels, by layer.
+    """Nearest neighbors of a word's states, and linear probes of word labels, by layer.
 
     Args:
         bundle, device, trust: as `BundleRun`.
@@ -41,9 +41,9 @@ class Probing(BundleRun):
         cache_dir: cache directory of the data; None for the default.
         sentences: number of sentences of the split, the first ones.
         labels: file with a line per sentence, with a label for each word.
-        word: word to find neighbours of.
+        word: word to find neighbors of.
         texts: sentences with the word, besides those of the split; [] to find it in the split.
-        neighbours: number of neighbours to show.
+        neighbors: number of neighbors to show.
         seed: seed of the control labels.
         output: JSON file; None for none.
 
@@ -58,7 +58,7 @@ class Probing(BundleRun):
     labels: str | None = None
     word: str | None = None
     texts: list[str] = field(default_factory=list)
-    neighbours: Count = 5
+    neighbors: Count = 5
     seed: Seed = 0
     output: str | None = None
 
@@ -93,7 +93,7 @@ class Probing(BundleRun):
         labels = self._labels(read) if self.labels else None
         results: dict[str, Any] = {"bundle": self.bundle, "split": self.split}
         if self.word:
-            results["neighbours"] = self._neighbours(bundle, in_words(bundle, self.texts), read)
+            results["neighbors"] = self._neighbors(bundle, in_words(bundle, self.texts), read)
         if labels is not None:
             results["probe"] = self._probe(bundle, read, labels)
         return results
@@ -145,7 +145,7 @@ class Probing(BundleRun):
         )
         return accuracies
 
-    def _neighbours(
+    def _neighbors(
         self, bundle: TextBundle, examples: list[WordPieces], read: list[WordPieces]
     ) -> dict[str, Any]:
         sentences = [*examples, *read]
@@ -167,27 +167,27 @@ class Probing(BundleRun):
             if even is not None and layer != "embedding":
                 kinds[f"{layer}, uniform attention"] = even[layer]
             for kind, vectors in kinds.items():
-                near = [nearest_words(vectors, place, self.neighbours) for place in places]
+                near = [nearest_words(vectors, place, self.neighbors) for place in places]
                 layers[kind] = {
                     "cosine": nearest_words(vectors[places[:2]], 0, 1)[0][1],
-                    "neighbours": [[(_in_context(*words[n]), x) for n, x in one] for one in near],
+                    "neighbors": [[(_in_context(*words[n]), x) for n, x in one] for one in near],
                 }
         at = [" ".join(words[place][0].words) for place in places]
-        self._print_neighbours(layers, at)
+        self._print_neighbors(layers, at)
         return {"places": at, "layers": layers}
 
-    def _print_neighbours(self, layers: Mapping[str, Any], places: Sequence[str]) -> None:
+    def _print_neighbors(self, layers: Mapping[str, Any], places: Sequence[str]) -> None:
         rows = {
             layer: [
                 f"{of['cosine']:.2f}",
-                *("\n".join(f"{word} {x:.2f}" for word, x in near) for near in of["neighbours"]),
+                *("\n".join(f"{word} {x:.2f}" for word, x in near) for near in of["neighbors"]),
             ]
             for layer, of in layers.items()
         }
         names = [f"{self.word} {number}" for number in range(1, len(places) + 1)]
         notes = [f"{name}: {text}" for name, text in zip(names, places, strict=True)]
-        notes.append(f"cosine: of {names[0]} and {names[1]}; neighbours are shown in context")
-        print_table(f"nearest neighbours of {self.word}", rows, ["cosine", *names], notes)
+        notes.append(f"cosine: of {names[0]} and {names[1]}; neighbors are shown in context")
+        print_table(f"nearest neighbors of {self.word}", rows, ["cosine", *names], notes)
 
 
 def in_words(bundle: TextBundle, texts: Sequence[str]) -> list[WordPieces]:
@@ -220,6 +220,6 @@ def _form(word: str) -> str:
 
 
 def _in_context(sentence: WordPieces, word: int) -> str:
-    """Return a word in capitals, between its neighbours."""
+    """Return a word in capitals, between its neighbors."""
     words = sentence.words
     return " ".join([*words[max(0, word - 1) : word], words[word].upper(), *words[word + 1 :][:1]])

@@ -1,4 +1,4 @@
-"""Word states of an encoder, with linear probes and nearest neighbours."""
+"""Word states of an encoder, with linear probes and nearest neighbors."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -169,7 +169,7 @@ def nearest_words(states: Tensor, word: int, count: int) -> list[tuple[int, floa
     Args:
         states: (N, D).
         word: index of the query word, itself excluded.
-        count: maximum number of neighbours.
+        count: maximum number of neighbors.
     """
     cosines = F.cosine_similarity(states, states[word : word + 1])
     cosines[word] = -torch.inf

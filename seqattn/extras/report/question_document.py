@@ -114,7 +114,7 @@ class QuestionLook:
 def span_tokens(windows: Sequence[ReadWindow]) -> SpanTokens:
     """Compute the probability that an answer starts, ends and passes at each token of a context.
 
-    They are sums of span probabilities as in `SpanSearch.choose`, normalised over spans and no
+    They are sums of span probabilities as in `SpanSearch.choose`, normalized over spans and no
     answer.
     """
     spans, begins, ends = joined(windows)

@@ -1,4 +1,4 @@
-"""Preparation of a corpus of any size as training shards: clean, tokenise, shuffle."""
+"""Preparation of a corpus of any size as training shards: clean, tokenize, shuffle."""
 
 import json
 import shutil
@@ -101,7 +101,7 @@ class Preparation:
         return self.workers or cores()
 
     def run(self) -> Manifest:
-        """Read, clean, tokenise, write and print; return the manifest of the directory.
+        """Read, clean, tokenize, write and print; return the manifest of the directory.
 
         Raises:
             UserError: if the data cannot be read or the directory cannot be written.

@@ -19,7 +19,7 @@ from seqattn.training.optim import apply_settings, settings_of
 from seqattn.training.tasks.halving import BatchLoss, HalvingTask
 from seqattn.training.tasks.settings import Optimization, Sample, Validation, draw_seed
 
-_UNITS = 1000.0  # a batch's loss is per thousand units until its gradient is normalised
+_UNITS = 1000.0  # a batch's loss is per thousand units until its gradient is normalized
 
 
 class SummedTask(HalvingTask):

@@ -36,7 +36,7 @@ def test_intervals_are_drawn_where_there_are_any_and_seeds_where_there_are_sever
     assert [tick.get_text() for tick in axis.get_yticklabels()] == ["a", "b"]
 
 
-def test_a_system_has_one_colour_in_all_panels_and_a_band_of_its_intervals():
+def test_a_system_has_one_color_in_all_panels_and_a_band_of_its_intervals():
     both = {"a": [Point(0, 1.0, 0.5, 1.5), Point(1, 2.0, 1.0, 3.0)], "b": [Point(0, 4.0)]}
     figure = band_panels({"first": both, "second": {"b": both["b"]}}, "t", "steps", ["x", "y"])
     first, second = figure.axes

@@ -64,13 +64,13 @@ def test_a_source_begins_with_the_target_of_another_training_source(retrieved, t
 
 
 def test_several_targets_differ(retrieved):
-    _, val = retrieved(neighbours=2)
+    _, val = retrieved(neighbors=2)
     assert "> Board meeting | Gas up ||" in val.sources[0]
     assert val.sources[0].head == len("<5> ")
 
 
 def test_what_is_not_near_enough_gives_nothing(retrieved):
-    train, val = retrieved(neighbours=3, least=0.3)
+    train, val = retrieved(neighbors=3, least=0.3)
     assert "> Board meeting || " in val.sources[0]
     assert val.sources[1] == "<0>  || hello"
     assert all("Board meeting | " not in source for source in train.sources)
@@ -124,8 +124,8 @@ def test_the_same_command_is_finished_and_another_is_refused(retrieved, data, tm
     assert listing(tmp_path / "out") == before
     for options, told in (
         (
-            {"least": 0.5, "neighbours": 2},
-            "least=0.0, neighbours=1, different contents of data.input;",
+            {"least": 0.5, "neighbors": 2},
+            "least=0.0, neighbors=1, different contents of data.input;",
         ),
         ({}, "different contents of data.input;"),
     ):

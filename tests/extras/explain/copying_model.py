@@ -15,7 +15,7 @@ PLACE = slice(VOCABULARY, VOCABULARY + PLACES)
 COPIED = slice(VOCABULARY + PLACES, DIM)
 """Where a vector of the model says which token it is, where it stands and what was copied."""
 PI = (1, 0, 3, 2, 5, 4, 7, 6, 9, 8)
-"""Neighbours change places, so that sources of every even length, end included, can be copied."""
+"""Neighbors change places, so that sources of every even length, end included, can be copied."""
 
 
 @torch.no_grad()

@@ -91,14 +91,14 @@ def test_labels_are_probed_layer_by_layer(capfd, trained, corpus, tmp_path):
     assert f"{labels} has 1 lines for {len(lines)} sentences" in refusal(capfd, "probe", *given[:2])
 
 
-def test_a_word_has_its_neighbours_in_two_sentences(capfd, trained, tmp_path):
+def test_a_word_has_its_neighbors_in_two_sentences(capfd, trained, tmp_path):
     texts = 'texts=["a dog sees a ball .","the ball hears two birds ."]'
-    given = (f"bundle={trained}/model", "word=ball", "neighbours=2", f"output={tmp_path}/p.json")
+    given = (f"bundle={trained}/model", "word=ball", "neighbors=2", f"output={tmp_path}/p.json")
     out = succeed(capfd, "probe", *given, texts)
-    found = json.loads((tmp_path / "p.json").read_text())["neighbours"]
+    found = json.loads((tmp_path / "p.json").read_text())["neighbors"]
     assert found["places"] == ["a dog sees a ball .", "the ball hears two birds ."]
     layers = found["layers"]
     assert list(layers) == ["embedding", "layer 1, attention", "layer 1, uniform attention"]
     assert len({of["cosine"] for of in layers.values()}) == 3
-    assert all(len(near) == 2 for of in layers.values() for near in of["neighbours"])
+    assert all(len(near) == 2 for of in layers.values() for near in of["neighbors"])
     assert "BALL" in out

@@ -3,7 +3,7 @@
 from seqattn.extras.explain.removal_plot import removal_curves
 
 
-def test_a_method_has_one_colour_in_all_panels_of_removal_curves_and_in_the_legend():
+def test_a_method_has_one_color_in_all_panels_of_removal_curves_and_in_the_legend():
     panels = {
         "first": {"attention": [0.9, 0.5], "rollout": [0.8, 0.4], "random": [0.9, 0.8]},
         "second": {"random": [0.7, 0.6]},  # where the others cannot be had

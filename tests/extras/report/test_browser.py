@@ -70,7 +70,7 @@ def test_the_map_that_is_drawn_is_the_array(opened, shown, slot, head):
     true = true.mean(axis=0) if head == "mean" else true[head]
     seen = pixels(opened, ".grid-map canvas")
     assert seen.shape[:2] == true.shape
-    script = "return arguments[0].map((share) => $colours.heat(share))"
+    script = "return arguments[0].map((share) => $colors.heat(share))"
     expected = opened.run(script, (true / true.max()).flatten().tolist())
     assert np.abs(seen - np.array(expected).reshape(seen.shape)).max() <= 1
     assert (seen[true == true.max()] == [8, 48, 107]).all()
@@ -277,7 +277,7 @@ def test_maps_of_the_same_pieces_are_subtracted(browser, shown, tmp_path):  # no
     seen = pixels(browser, ".panels + div canvas")
     apart = true - true[::-1]
     expected = browser.run(
-        "return arguments[0].map((share) => $colours.heat(share))",
+        "return arguments[0].map((share) => $colors.heat(share))",
         (apart / np.abs(apart).max()).flatten().tolist(),
     )
     assert np.abs(seen - np.array(expected).reshape(seen.shape)).max() <= 1

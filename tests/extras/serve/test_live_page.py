@@ -71,7 +71,7 @@ def send(browser, count=1, text=TEXT, search="greedy"):  # noqa: F811
 
 
 def assert_drawn(browser, selector, true):  # noqa: F811
-    script = "return arguments[0].map((share) => $colours.heat(share))"
+    script = "return arguments[0].map((share) => $colors.heat(share))"
     expected = browser.run(script, (true / true.max()).flatten().tolist())
     seen = pixels(browser, selector)
     assert np.abs(seen - np.array(expected).reshape(seen.shape)).max() <= 1

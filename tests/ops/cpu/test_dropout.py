@@ -48,7 +48,7 @@ def test_all_of_it_can_be_dropped(dtype):
     assert (short_attention(*parts, None, False, 0.3, dropout=1.0) == 0).all()
 
 
-def test_neighbours_are_dropped_independently():
+def test_neighbors_are_dropped_independently():
     kept = (Dropout(0.5)(torch.ones(COUNT)) != 0).double() * 2 - 1
     for lag in (1, 2, 3, 4, 8):  # four masks come from one draw
         products = (kept[:-lag] * kept[lag:]).sum().item()

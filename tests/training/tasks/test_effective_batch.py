@@ -172,7 +172,7 @@ class Clipped(Seq2SeqTask):
 
 
 @pytest.mark.parametrize("limit", [0.05, 1e6, None])
-def test_clipping_bounds_the_norm_of_the_normalised_gradient(limit):
+def test_clipping_bounds_the_norm_of_the_normalized_gradient(limit):
     task = fit(
         task_of(kind=Clipped), sides()[:3], accumulate_grad_batches=3, gradient_clip_val=limit
     )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Partial(NamedTuple):
-    """An unnormalised softmax over some of a query's keys."""
+    """An unnormalized softmax over some of a query's keys."""
 
     context: Tensor  # (..., N, Dh), values weighted by exp(score - peak)
     total: Tensor  # (..., N, 1), the sum of those exponentials

@@ -2,7 +2,7 @@
 
 If the weight of key j for query i is q_i . k_j, the context of a query needs the keys only as
 one matrix, the sum of k_j (outer) v_j (Katharopoulos et al. 2020, arXiv 2006.16236, eq. 5). All
-values have a last channel of ones, so that the same matrix holds the sum for the normaliser.
+values have a last channel of ones, so that the same matrix holds the sum for the normalizer.
 """
 
 from typing import NamedTuple
@@ -72,7 +72,7 @@ def seen_by(queries: Tensor, keys: Keys) -> Tensor:
         keys: mapped keys (B, G, S, ...).
 
     Returns:
-        The context and its normaliser (B, H, T, Dh+1).
+        The context and its normalizer (B, H, T, Dh+1).
     """
     return per_group(per_group(queries, keys.keys.mT), _scaled(keys)[0])
 
@@ -108,7 +108,7 @@ def _with_one_more(sums: Sums, key: Keys) -> Sums:
     return Sums(matrix.addcmul_(key.keys.mT, values), maximum)
 
 
-def normalised(out: Tensor) -> Tensor:
+def normalized(out: Tensor) -> Tensor:
     """Divide by the last channel: (..., Dh+1) -> (..., Dh); 0 where that is 0."""
     total = out[..., -1:]
     return out[..., :-1] / total.masked_fill(total == 0, 1.0)
@@ -128,7 +128,7 @@ def scan(queries: Tensor, keys: Keys, before: Sums | None, chunk: int) -> tuple[
         chunk: tokens in a chunk.
 
     Returns:
-        The context and its normaliser (B, H, T, Dh+1), and the sums with these keys added.
+        The context and its normalizer (B, H, T, Dh+1), and the sums with these keys added.
     """
     steps, groups = queries.shape[2], keys.keys.shape[1]
     if steps == 1:

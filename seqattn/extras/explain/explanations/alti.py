@@ -15,7 +15,7 @@ class ALTI(Rollout):
 
     The output y of a branch is a sum of one vector per token: the token's term in the attention,
     and for the query's own token the residual connection, both through the norm of post-norm
-    layers. A token's contribution is max(0, ||y|| - ||y - its vector||), normalised over tokens.
+    layers. A token's contribution is max(0, ||y|| - ||y - its vector||), normalized over tokens.
     Biases contribute nothing, and feed-forward sublayers mix no tokens.
     """
 

@@ -21,7 +21,7 @@ _UNIT = 1 << 30
 class Flow(Rollout):
     """Maximum flow through the layers, with the matrices of rollout as capacities.
 
-    Runs from each target token at the top to each token read at the bottom, normalised to sum 1
+    Runs from each target token at the top to each token read at the bottom, normalized to sum 1
     (section 3 of the paper), extended to decoder and cross-attention like rollout. scipy solves
     T * (S + T) flow problems per sentence: 0.1 seconds for 15 tokens per side, 2 seconds for 40.
     """

@@ -57,7 +57,7 @@ class Parts:
 
 
 def shares_of(amounts: Tensor) -> Tensor:
-    """Normalise amounts (..., S), none below 0, by their sum; 0 if all are 0."""
+    """Normalize amounts (..., S), none below 0, by their sum; 0 if all are 0."""
     total = amounts.sum(dim=-1, keepdim=True)
     return amounts / total.masked_fill(total == 0, 1.0)
 

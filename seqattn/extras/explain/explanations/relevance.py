@@ -26,7 +26,7 @@ class Relevance(Method):
     For each target token, the weights of every layer are multiplied by the gradient of its logit,
     clamped at 0 and averaged over heads (eq. 5). Relevances start as the identity; self-attention
     adds to them by eq. 6 and 7, cross-attention by eq. 8 to 10. The identity is subtracted at the
-    end, and rows are normalised to sum 1.
+    end, and rows are normalized to sum 1.
 
     In a recurrent model the relevance of a source token is the sum of that product over all steps
     up to the token; mixing by its states is ignored.
@@ -89,12 +89,12 @@ def relevances(encoder: list[Tensor], decoder: list[Tensor]) -> tuple[Tensor, Te
     prefix, source = eye, torch.zeros_like(cross_maps[0])
     for own, cross in zip(own_maps, cross_maps, strict=True):
         source, prefix = source + own @ source, prefix + own @ prefix
-        source = source + _normalised(prefix).mT @ cross @ _normalised(memory)
+        source = source + _normalized(prefix).mT @ cross @ _normalized(memory)
     return source, prefix - eye
 
 
-def _normalised(relevance: Tensor) -> Tensor:
-    """Normalise the rows of what was added to the identity, and add the identity (eq. 8 and 9)."""
+def _normalized(relevance: Tensor) -> Tensor:
+    """Normalize the rows of what was added to the identity, and add the identity (eq. 8 and 9)."""
     eye = torch.eye(relevance.shape[-1]).to(relevance)
     return shares_of(relevance - eye) + eye
 

@@ -27,7 +27,7 @@ Run = Callable[[int], Tensor]
 class ValueZeroing(Method):
     """Cosine distance of a layer's outputs with one token's value zeroed for all queries.
 
-    Mohebbi et al. 2023, eq. 5 and 6: rows of distances are normalised to sum 1, and layers are
+    Mohebbi et al. 2023, eq. 5 and 6: rows of distances are normalized to sum 1, and layers are
     multiplied as in rollout, with nothing added for the residual, as in the authors' code. So an
     encoder's product says little about the token at a position: see docs/explanations.md.
     In a decoder's layer (Mohebbi et al. 2023b, arXiv 2310.09925) the values of its own attention
@@ -153,7 +153,7 @@ def _zeroed(attention: nn.Module, retained: Tensor) -> Iterator[None]:
 
 
 def _shares(own: Tensor, *cross: Tensor) -> list[Tensor]:
-    """Normalise rows over all inputs of a layer; rows that no value changes keep their token."""
+    """Normalize rows over all inputs of a layer; rows that no value changes keep their token."""
     total = torch.cat((own, *cross), dim=2).sum(dim=2, keepdim=True)
     unmoved = total == 0
     own = own.where(~unmoved, torch.eye(own.shape[1]).to(own))

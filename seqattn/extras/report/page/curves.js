@@ -1,6 +1,6 @@
 /** Learning curves: a chart for each measurement, a line for each bundle and split, or layer. */
 
-import { MARKS } from "./colours.js";
+import { MARKS } from "./colors.js";
 import { drawn, element, rounded } from "./dom.js";
 
 const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP] = [340, 190, 52, 24, 10];
@@ -15,7 +15,7 @@ export function curveCharts(bundles) {
       const { split, layer, name } = placeOf(curve.name);
       if (!charts.has(name)) charts.set(name, []);
       const title = `${bundle.name}, ${layer === null ? split : `layer ${layer + 1}`}`;
-      charts.get(name).push({ ...curve, split, layer, title, colour: MARKS[number % MARKS.length] });
+      charts.get(name).push({ ...curve, split, layer, title, color: MARKS[number % MARKS.length] });
     }
   });
   if (!charts.size) return element("p", { class: "note" }, "no training measurements next to the bundle");
@@ -44,13 +44,13 @@ function chart(name, lines) {
     drawn("text", { x: x(step), y: HEIGHT - 6, "text-anchor": place ? "end" : "start" }, `${step.toLocaleString("en")}${place ? " steps" : ""}`));
   const paths = lines.map((line) => drawn("path", {
     class: `curve ${line.split}`,
-    stroke: line.colour,
+    stroke: line.color,
     opacity: opacity(line, lines),
     d: line.steps.map((step, place) => `${place ? "L" : "M"}${x(step).toFixed(1)} ${y(line.values[place]).toFixed(1)}`).join(""),
   }, drawn("title", {}, line.title)));
   const said = `${name}: ${lines.map((line) => `${line.title} from ${rounded(line.values[0])} to ${rounded(line.values.at(-1))}`).join("; ")}`;
   const svg = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": said }, ticks, ends, paths);
-  const key = lines.map((line) => element("span", { class: `curve-key ${line.split}`, style: `--colour:${line.colour};--opacity:${opacity(line, lines)}` }, line.title));
+  const key = lines.map((line) => element("span", { class: `curve-key ${line.split}`, style: `--color:${line.color};--opacity:${opacity(line, lines)}` }, line.title));
   return element("figure", {}, element("figcaption", {}, name), svg, element("p", { class: "legend" }, key));
 }
 

@@ -1,7 +1,7 @@
 /** Matrix with labels that shows the number of the cell under the pointer or arrow keys. */
 
 import { largest } from "./arrays.js";
-import { paint } from "./colours.js";
+import { paint } from "./colors.js";
 import { element, rounded } from "./dom.js";
 
 /**
@@ -15,7 +15,7 @@ export function gridMap(view, pointed, picked = null) {
     "aria-label": `map of ${view.title}: ${view.rows} rows, ${view.columns} columns; use arrow keys to read cells${picked ? ", Enter to choose one" : ""}`,
   });
   paint(canvas, view);
-  const readout = element("output", { class: "readout", "aria-live": "polite" }, `full colour: ${rounded(largest(view.values))}; point at a cell or use arrow keys`);
+  const readout = element("output", { class: "readout", "aria-live": "polite" }, `full color: ${rounded(largest(view.values))}; point at a cell or use arrow keys`);
   const cursor = element("span", { class: "cursor", hidden: "" });
   const at = { row: 0, column: 0 };
 

@@ -1,7 +1,7 @@
 /** Input on the left, output on the right, and links between them. */
 
 import { largest } from "./arrays.js";
-import { heat, isDark } from "./colours.js";
+import { heat, isDark } from "./colors.js";
 import { drawn, element, rounded } from "./dom.js";
 
 const ROW = 24; // pixels, as in the style
@@ -38,9 +38,9 @@ export function linksOf(view, told) {
     const dark = isDark();
     buttons.forEach((button, place) => {
       const strength = strengths ? strengths[place] : 0;
-      const colour = heat(strength, dark);
-      button.style.background = strengths ? `rgb(${colour})` : "";
-      button.style.color = strengths ? contrast(colour) : "";
+      const color = heat(strength, dark);
+      button.style.background = strengths ? `rgb(${color})` : "";
+      button.style.color = strengths ? contrast(color) : "";
       button.dataset.value = strengths ? (strength * most).toFixed(6) : "";
     });
   }

@@ -1,7 +1,7 @@
 /** Layers by heads as small maps; the chosen one is shown large. */
 
 import { headMatrix } from "./arrays.js";
-import { paint } from "./colours.js";
+import { paint } from "./colors.js";
 import { element } from "./dom.js";
 import { choose, selection } from "./selection.js";
 

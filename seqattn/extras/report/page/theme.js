@@ -1,6 +1,6 @@
 /** Light or dark theme: as in the system until the user chooses; light in print. */
 
-import { isDark } from "./colours.js";
+import { isDark } from "./colors.js";
 
 /** Make a button switch the theme; `changed` is called after each change, including the system's own. */
 export function themeSwitch(button, changed) {

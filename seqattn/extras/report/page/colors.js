@@ -1,4 +1,4 @@
-/** Colours for colour-blind readers: ramps of lightness, and Okabe and Ito's palette. */
+/** Colors for color-blind readers: ramps of lightness, and Okabe and Ito's palette. */
 
 import { largest } from "./arrays.js";
 
@@ -6,7 +6,7 @@ const LIGHT = ["#ffffff", "#d6e6f4", "#9dcae1", "#4f9bcb", "#1d6cb1", "#08306b"]
 const DARK = ["#0b1524", "#1f3a5f", "#57606b", "#948e77", "#c8b866", "#fee838"].map(parts); // as cividis
 const NEGATIVE = parts("#d55e00");
 
-/** Colours of lines and marks: blue, orange, green, vermilion, purple, sky (Okabe and Ito 2008). */
+/** Colors of lines and marks: blue, orange, green, vermilion, purple, sky (Okabe and Ito 2008). */
 export const MARKS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"];
 
 function parts(code) {
@@ -29,7 +29,7 @@ export function heat(share, dark = isDark()) {
   return between(ramp[first], ramp[first + 1], place - first);
 }
 
-/** Paint a matrix on a canvas, one pixel per cell, scaled by CSS; its largest number has full colour. */
+/** Paint a matrix on a canvas, one pixel per cell, scaled by CSS; its largest number has full color. */
 export function paint(canvas, { rows, columns, values }) {
   canvas.width = columns;
   canvas.height = rows;
