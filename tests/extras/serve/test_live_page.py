@@ -53,7 +53,7 @@ def weights(look):
 def outputs(browser):  # noqa: F811
     """The output of each panel; the pieces of an untrained model begin with one more sign."""
     script = "return Array.from(document.querySelectorAll('.panel .output'), (p) => p.textContent)"
-    return [text.removeprefix("<s> ") for text in browser.run(script)]
+    return [text.removeprefix("<s> ").replace("‿", "") for text in browser.run(script)]
 
 
 def wait_for(browser, count):  # noqa: F811
