@@ -34,8 +34,8 @@ class Maps(dict[str, list[Tensor]]):
 def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
     """Record the weights of every attention in `model` within the block.
 
-    Outputs are still computed by the fast path, and weights separately. So capturing changes no
-    output, and costs the time and memory of materializing the weights.
+    Outputs still come from the fast path; weights are computed separately. Capturing thus changes
+    no output, but costs the time and memory of materializing the weights.
 
     Args:
         model: any module that contains attentions.

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 DEAD = 0.9
-"""Share of weight on one key of each sentence from which a head counts as dead: it attends there
+"""Minimum share of weight on one key of each sentence for a head to count as dead: it attends there
 for any query, as no-op heads attend to a special token (Clark et al. 2019, arXiv 1906.04341,
 section 3.2; a sink, Xiao et al. 2023, arXiv 2309.17453)."""
 UNIFORM = 0.95
-"""Relative entropy from which a head counts as uniform."""
+"""Minimum relative entropy for a head to count as uniform."""
 
 
 def distributions(weights: Tensor) -> Tensor:

@@ -29,14 +29,14 @@ class Calls:
     chosen: list[Tensor] = field(default_factory=list)
 
     def note(self, weights: Tensor, visible: Tensor | None) -> Tensor:
-        """Record weights, as an edit without effect."""
+        """Record weights; a no-op edit."""
         seen = torch.ones_like(weights) if visible is None else visible.expand_as(weights)
         self.weights.append(weights)
         self.visible.append(seen.bool())
         return weights
 
     def note_routes(self, attention: MixtureOfAttention, args: tuple[Tensor, ...]) -> None:
-        """Record the chosen experts, as a forward hook."""
+        """Record the chosen experts; a forward hook."""
         self.chosen.append(attention.route(args[0]).chosen)
 
     def of_heads(self) -> Iterator[tuple[Tensor, Tensor]]:

@@ -32,8 +32,8 @@ class Reading(NamedTuple):
 
     Args:
         call: runs the model once.
-        sides: by a pattern of attention names, one `Sides` for each call, in order; a call may
-            consist of several steps with some of the queries each.
+        sides: for each pattern of attention names, one `Sides` per call, in order; a call may
+            consist of several steps, each with some of the queries.
     """
 
     call: Callable[[], object]
@@ -66,7 +66,7 @@ def reading_of_questions(model: SpanModel, batch: SpanInput) -> Reading:
 
 
 def statistics_of(model: nn.Module, reading: Reading) -> dict[str, HeadStatistics]:
-    """Compute statistics of each attention with weights and a matching pattern, by name.
+    """Compute statistics, by name, of each attention that has weights and matches a pattern.
 
     Weights and visible keys, such as those of a window, are the true ones, however the kernel
     computes its output.
@@ -92,7 +92,7 @@ def _statistics(calls: Calls, sides: Sequence[Sides]) -> HeadStatistics:
 
 
 def figures_of(statistics: Mapping[str, HeadStatistics]) -> dict[str, float]:
-    """Return metrics of each attention, such as `attention/NAME/entropy`, without NaN ones."""
+    """Return metrics of each attention, such as `attention/NAME/entropy`, omitting NaN."""
     numbers: dict[str, Tensor] = {}
     for name, heads in statistics.items():
         known = ~heads.entropy.isnan()

@@ -27,7 +27,7 @@ class Sentence(NamedTuple):
 class Heatmaps(NamedTuple):
     """Figures by name, the views for which there are no weights, and the alignment, if any.
 
-    A view's figure is named after it; figures of its heads are `cross_heads_1` for layer 1 etc.
+    A view's figure is named after it; those of single layers' heads are like `cross_heads_1`.
     """
 
     figures: dict[str, Figure]
@@ -46,8 +46,8 @@ def attention_heatmaps(
 ) -> Heatmaps:
     """Draw heatmaps of every layer, averaged over heads, for `source` and its `target`.
 
-    Rows of cross-attention and decoder self-attention are the predicted tokens, so that a row shows
-    the attention that predicted the token.
+    Rows of cross-attention and decoder self-attention are the predicted tokens: each row shows the
+    attention that predicted its token.
 
     Args:
         model: in eval mode.
@@ -59,7 +59,7 @@ def attention_heatmaps(
         said: label of the target.
 
     Returns:
-        The figures, and the alignment by `aligning`.
+        The figures, and the word alignment from the weights that `aligning` selects.
     """
     maps = observed(model, Pair(source.ids, target.ids))
     read, predicted = ("source", source.pieces), (said, target.pieces)
@@ -91,7 +91,7 @@ def question_heatmaps(
     """Draw heatmaps of the attention from a context (rows) to a question (columns).
 
     Args:
-        model: in any mode, which is restored.
+        model: in training or eval mode, restored afterwards.
         question: ids and pieces, end included.
         windows: ids and pieces of the context's windows; the window with the most probable start
             of an answer is drawn.
@@ -129,7 +129,7 @@ Side = tuple[str, Sequence[str]]
 def _drawn(
     view: str, title: str, layers: dict[str, Tensor], queries: Side, keys: Side, heads: bool
 ) -> dict[str, Figure]:
-    """Draw figures of layers (H, T, S): all averaged over heads, and the heads of each."""
+    """Draw layers (H, T, S): a figure of their means over heads, and one per layer of its heads."""
     names, labels = (queries[0], keys[0]), (queries[1], keys[1])
     averaged = (
         f"{title}, mean over heads" if any(len(one) > 1 for one in layers.values()) else title

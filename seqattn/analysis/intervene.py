@@ -21,7 +21,7 @@ def intervene(
     weights: Mapping[str, Edit] | Sequence[tuple[str, Edit]] | None = None,
     gates: Mapping[str, Tensor | Sequence[float]] | None = None,
 ) -> Iterator[None]:
-    """Edit the attention of `model` within the block, also in decoding.
+    """Edit the attention of `model` within the block, including in decoding.
 
     A name is the path of an attention module, such as `decoder.layers.0.cross_attention`, or a
     pattern, such as `decoder.*` or `*`; if several match, all apply, in order. `capture` within the
@@ -30,17 +30,17 @@ def intervene(
 
     Args:
         model: any module that contains attentions.
-        weights: an edit for each name, or pairs of names and edits, with possibly several for a
-            name. An edit is a function of the true weights (B, H, T, S) and of the visible keys
+        weights: an edit for each name, or (name, edit) pairs, in which a name may occur several
+            times. An edit is a function of the true weights (B, H, T, S) and of the visible keys
             (bool, broadcastable to them, or None for all) that returns the weights to use. Rows
             are as in `Maps`. `uniform`, `permuted`, `without_heads` and `without_keys` create
             edits.
-        gates: for each name a factor for each head on the head's output: 0 removes it. Works for
-            mechanisms without weights too, and is differentiable.
+        gates: for each name, a factor per head that multiplies the head's output; 0 removes the
+            head. Works for mechanisms without weights too, and is differentiable.
 
     Raises:
-        UserError: no attention has the name, it has no weights to edit, or another number of
-            heads.
+        UserError: no attention matches a name, or one that does has no weights to edit or a
+            different number of heads.
     """
     parts = dict(makers(model))
     attentions = {n: part for n, part in model.named_modules() if isinstance(part, Attention)}
@@ -141,8 +141,8 @@ class Parts(NamedTuple):
     """Names of attentions by group."""
 
     parts: dict[str, list[str]]
-    """"all" and, if there are several, "encoder", "decoder" and "cross" and each of their
-    layers, such as "cross 1"."""
+    """"all"; "encoder", "decoder" and "cross", if there is more than one of them; and each layer,
+    such as "cross 1", of those with several."""
     without: list[str]
     """Attentions without weights to replace."""
 

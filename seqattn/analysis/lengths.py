@@ -20,7 +20,7 @@ def length_bins(sources: Sequence[str], edges: Sequence[int]) -> list[LengthBin]
 
     Args:
         sources: texts.
-        edges: maximum words of each bin, increasing; another bin holds longer sources.
+        edges: maximum words of each bin, increasing; one more bin holds longer sources.
 
     Raises:
         UserError: edges do not increase from at least 1.

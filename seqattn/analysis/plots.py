@@ -97,7 +97,7 @@ def _label(token: str) -> str:
 
 @cache
 def _families() -> list[str]:
-    """Return those fonts for tokens that are installed."""
+    """Return the installed fonts among those for tokens."""
     installed = {font.name for font in fontManager.ttflist}
     return [name for name in _FONTS if name in installed]
 
@@ -109,7 +109,7 @@ def _glyphs() -> set[int]:
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure atomically in the format of the suffix (png, pdf, svg); create directories.
+    """Write a figure atomically, creating directories; the suffix (png, pdf, svg) sets the format.
 
     Raises:
         UserError: it cannot be written, or matplotlib does not support the suffix.

@@ -37,15 +37,15 @@ class Annotations(NamedTuple):
 class Alignment(Observable, nn.Module, ABC):
     """Attention weights over a source's annotations, and the resulting context.
 
-    One softmax over at most S annotations per query: time T * S * (A + M), and T * S weights,
-    besides the keys, which are projected once per source. For cross-attention of recurrent
-    decoders, called step by step or for a complete target at once.
+    One softmax over at most S annotations per query: time T * S * (A + M), and memory for T * S
+    weights and for the keys, which are projected once per source. Used as the cross-attention of
+    recurrent decoders, called step by step or for a complete target at once.
 
     Args:
         context_dim: width of a context.
 
     Attributes:
-        before: True if the published query is the decoder's state before the step.
+        before: True if the query, as published, is the decoder's state before the step.
         normalized: True if a query's weights sum to 1, or to 0 where it sees nothing.
     """
 
@@ -63,7 +63,7 @@ class Alignment(Observable, nn.Module, ABC):
 
     @abstractmethod
     def weights(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
-        """Return only the weights: (B, T, S), 0 on padding. Args: as `forward`."""
+        """Return only the weights: (B, T, S), 0 on padding. Args: as in `forward`."""
 
     def forward(self, query: Tensor, source: Annotations, steps: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the context and weights of each query.
@@ -102,7 +102,7 @@ class Alignment(Observable, nn.Module, ABC):
 
 
 def joined_steps(weights: list[Tensor], beams: int) -> Tensor:
-    """Join the weights (B, K*T', S) of consecutive calls to those of the target (B, K, T, S)."""
+    """Join the weights (B, K*T', S) of consecutive calls into the target's (B, K, T, S)."""
     return torch.cat([part.unflatten(1, (beams, -1)) for part in weights], dim=2)
 
 
@@ -134,7 +134,7 @@ class Bahdanau(_Scored):
     """Additive attention: e_i = v^T tanh(W_h h_i + W_s s), a softmax, a weighted mean of h_i.
 
     Bahdanau et al. 2015 (arXiv 1409.0473, eq. 5 and 6), where the query is the state before the
-    step. Costs as `Alignment`, and stores T * S * A numbers for the backward pass.
+    step. Costs as much as `Alignment`, and stores T * S * A numbers for the backward pass.
 
     Args:
         query_dim: width of the decoder's state.

@@ -17,7 +17,7 @@ from seqattn.positions.base import Position
 class Abilities:
     """Capabilities of a kernel; a slot rejects a kernel that lacks what it needs.
 
-    By default: an encoder's self-attention, without position hooks.
+    The defaults are those of an encoder's self-attention without position hooks.
 
     Args:
         bidirectional: works as an encoder's self-attention.
@@ -129,10 +129,10 @@ class Attention(Mixer):
         """Return the factors on each head's context: `gates`, and DropHead in training.
 
         DropHead (Zhou et al. 2020, arXiv 2004.13342) drops heads at random for each sentence, and
-        scales the remaining ones by all / remaining; all factors are 0 if none remains.
+        scales the remaining ones by total / remaining; all factors are 0 if none remains.
 
         Args:
-            rows: (B, ...) a tensor with the size, type and device of the batch.
+            rows: (B, ...) a tensor with the batch size, dtype and device.
 
         Returns:
             (gated_heads,) or (B, gated_heads); None for 1.

@@ -67,9 +67,9 @@ class GrowingCache:
     The beams of a sentence write into one row, and a small table says which slots each beam
     descends from. Reordering beams changes only that table; keys and values stay in place, and a
     shared past is stored once. Before it grows, the buffer drops the slots that no beam descends
-    from any more, if they are a quarter of it: beams soon share most of their past, so that L
-    tokens of K beams take little more than L slots. On a GPU it keeps them, as counting them would
-    synchronize.
+    from anymore, if they make up at least a quarter of it: beams soon share most of their past, so
+    L tokens of K beams take little more than L slots. On a GPU it keeps them, as counting them
+    would force a sync.
 
     Args:
         beams: K, hypotheses per sentence.
@@ -172,7 +172,7 @@ class GrowingCache:
         if tokens.dim() == 1:
             used = length * self.beams
             self._slots = BeamSlots(ancestry[:, :, :used], tokens[:used])
-        else:  # slots are in no order
+        else:  # slots are in no particular order
             ancestry = ancestry & (tokens < length)[:, None]
             self._slots = BeamSlots(ancestry, tokens.clamp(max=max(length - 1, 0)))
 

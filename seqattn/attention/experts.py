@@ -44,19 +44,19 @@ class Routes(NamedTuple):
 
 
 class MixtureOfAttention(KernelAttention):
-    """Each token attends with the k of E experts that a router picks (Zhang et al. 2022).
+    """Attention with k of E experts, which a router picks for each token (Zhang et al. 2022).
 
     Mixture of attention heads (arXiv 2210.05144): an expert is a head with its own query and
     output projections; all share a single key and value head. The output is the experts' mean,
     weighted by the router's probabilities over the chosen ones; as published, their normalizer is
     a constant in the backward pass, so that the router learns even with one expert per token. No
-    expert has a capacity limit, so that neither padding nor the rest of a batch affects a token.
+    expert has a capacity limit, so neither padding nor the rest of a batch affects a token.
 
     Time and memory are those of a kernel with H = k query heads and one key head; the query and
     output projections are one matrix product each over all experts, E/k times those of
     multi-head attention. The cache holds 2 * Dh numbers per token. Bidirectional, causal, cross and
-    incremental if the kernel is. Per-head parameters of a kernel or position scheme belong to the
-    rank of an expert for a token, most probable first.
+    incremental if the kernel is. Per-head parameters of a kernel or position scheme are assigned by
+    an expert's rank for a token, most probable first, not by expert.
 
     Args:
         query_dim: width of the queries' sequence and of the output.
@@ -104,7 +104,7 @@ class MixtureOfAttention(KernelAttention):
         self._initialize()
 
     def _initialize(self) -> None:
-        """Initialize by Xavier, an expert's projections with the fans of multi-head attention."""
+        """Apply Xavier initialization; for experts, with the fans of multi-head attention."""
         dim = self.query.in_features
         bound = (6 / (dim + dim)) ** 0.5
         for projection in (self.query, self.output):
@@ -131,7 +131,7 @@ class MixtureOfAttention(KernelAttention):
         cache: Cache | None = None,
         need_weights: bool = False,
     ) -> AttentionOutput:
-        """Attend as `Attention.forward`; weights are the mean over heads weighted by the gates."""
+        """Attend as in `Attention.forward`; weights are the gate-weighted mean over heads."""
         routes = self.route(query)
         width = self.query.out_features // self.num_experts
         places = routes.chosen[..., None].expand(-1, -1, -1, width)  # (B, T, H, Dh)

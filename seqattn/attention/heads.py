@@ -81,9 +81,9 @@ class MultiHeadAttention(KernelAttention):
     """Attention over several heads: projections around a kernel.
 
     `num_kv_heads` equal to `num_heads` is multi-head attention (Vaswani et al. 2017, arXiv
-    1706.03762), 1 is multi-query (Shazeer 2019, arXiv 1911.02150), values between are grouped-query
-    (Ainslie et al. 2023, arXiv 2305.13245). Time and memory are those of the kernel and the
-    projections; the cache holds 2 * G * Dh numbers per token.
+    1706.03762), 1 is multi-query (Shazeer 2019, arXiv 1911.02150), and anything in between is
+    grouped-query (Ainslie et al. 2023, arXiv 2305.13245). Time and memory are those of the kernel
+    and the projections; the cache holds 2 * G * Dh numbers per token.
 
     Args:
         query_dim: width of the queries' sequence and of the output.
@@ -94,13 +94,13 @@ class MultiHeadAttention(KernelAttention):
         dropout: share of attention weights dropped in training.
         bias: add a bias to the four projections.
         kept_heads: heads retained by pruning, in ascending order from 0; None for all. A key head
-            stays if one of its query heads does, and each must keep equally many; head widths and
-            the positions of a head do not change.
+            stays if one of its query heads does, and all that stay must keep the same number of
+            query heads; head widths and the positions of a head do not change.
 
     With a kernel of `abilities.shared` there is no query projection: the keys are the queries.
 
     Raises:
-        UserError: the head counts do not divide, or the kernel does not support them.
+        UserError: the head counts are not divisible, or the kernel does not support them.
     """
 
     def __init__(

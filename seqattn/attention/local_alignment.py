@@ -12,11 +12,11 @@ from seqattn.ops.precision import wide
 class LuongLocal(Luong):
     """Luong's local attention (arXiv 1508.04025, section 3.2): a window around a position p_t.
 
-    This class is local-m: p_t = t, with tokens counted from 0 on both sides, without padding, so
-    that target tokens more than `window` beyond the source's end see nothing. The softmax is over
+    This class is local-m: p_t = t, counting tokens from 0 on both sides and ignoring padding, so
+    target tokens more than `window` beyond the source's end see nothing. The softmax is over
     [p_t - window, p_t + window].
 
-    Args and errors as `Luong`'s, and:
+    Args and errors as for `Luong`, plus:
         window: D, tokens on either side of p_t, at least 1.
     """
 
@@ -54,7 +54,7 @@ class LuongLocalPredictive(LuongLocal):
     """Luong's local-p (arXiv 1508.04025, eq. 9 and 10): the model predicts the position.
 
     p_t = S sigmoid(v_p^T tanh(W_p s)) with S the length of the sentence, and weights in the window
-    are multiplied by exp(-(i - p_t)^2 / (2 sigma^2)), sigma = window / 2, so that they sum to less
+    are multiplied by exp(-(i - p_t)^2 / (2 sigma^2)), sigma = window / 2, so they sum to less
     than 1.
     """
 

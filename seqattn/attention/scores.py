@@ -73,7 +73,7 @@ class AdditiveScore(Score):
     Args:
         query_dim: width of a state.
         memory_dim: width of an annotation.
-        dim: width A inside; None for `query_dim`.
+        dim: width A inside the tanh; None for `query_dim`.
     """
 
     def __init__(self, query_dim: int, memory_dim: int, dim: int | None = None) -> None:

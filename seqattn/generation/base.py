@@ -59,7 +59,7 @@ class LengthLimit:
     Args:
         ratio: target tokens allowed for each source token, end included.
         extra: additional target tokens allowed.
-        minimum: the end is forbidden before this many tokens; at most the positions of the model,
+        minimum: the end is forbidden before this many tokens; at most the model's longest output,
             see `check`.
     """
 
@@ -77,7 +77,7 @@ class LengthLimit:
         """Check that outputs of a model can reach the minimum.
 
         Raises:
-            UserError: with the key and the possible values.
+            UserError: they cannot; the message names the key and its possible values.
         """
         longest = model.max_target_length
         if longest is not None and self.minimum > longest:
@@ -92,8 +92,8 @@ class Hypothesis(NamedTuple):
     """One output.
 
     `ids` exclude begin and end; `log_probability` is the model's, in nats, including the end if it
-    was reached; hypotheses are ranked by `score`: that over the length penalty, plus terms of the
-    search.
+    was reached; hypotheses are ranked by `score`: `log_probability` divided by the length penalty,
+    plus terms of the search.
     """
 
     ids: tuple[int, ...]
@@ -111,7 +111,7 @@ class AnySearch:
         """Return the same search for the best `count` distinct outputs of each input.
 
         Raises:
-            UserError: it finds fewer.
+            UserError: the search finds fewer.
         """
         raise NotImplementedError
 

@@ -22,11 +22,11 @@ from seqattn.tokens import BOS, EOS
 class BeamSearch(Search):
     """Search that keeps the K most probable unfinished and the best finished hypotheses.
 
-    A hypothesis of n tokens, end included, scores log p / n^alpha (as fairseq; alpha 1 is the mean
-    log-probability). Live beams exclude finished hypotheses, so that all K continue.
+    A hypothesis of n tokens, end included, scores log p / n^alpha (as in fairseq; alpha 1 is the
+    mean log-probability). Live beams exclude finished hypotheses, so that all K continue.
 
     Args:
-        limit, processors: as `Search`.
+        limit, processors: as in `Search`.
         beam_size: K.
         n_best: distinct hypotheses returned for each source, at most K.
         length_penalty: alpha, on true lengths.
@@ -34,8 +34,8 @@ class BeamSearch(Search):
             live beam can beat the n_best finished ones.
         coverage_penalty: beta of Wu et al. 2016 (arXiv 1609.08144, eq. 14): a finished hypothesis
             scores an additional beta * sum_i log(min(sum_j a_ij, 1)), which penalizes unattended
-            source tokens. a are the weights of the last cross-attention, the mean over heads, i
-            all source tokens, the end included, and j all generated tokens.
+            source tokens. Here a is the last cross-attention, averaged over heads; i runs over
+            all source tokens, end included, and j over all generated tokens.
 
     Raises:
         UserError: n_best is above beam_size.

@@ -39,7 +39,7 @@ class Ensemble(nn.Module):
     arXiv 1409.3215).
 
     Args:
-        members: models of the same vocabularies, of any families, on one device.
+        members: models with the same vocabularies, of any families, on one device.
     """
 
     def __init__(self, members: Sequence[Seq2SeqModel]) -> None:
@@ -55,7 +55,7 @@ class Ensemble(nn.Module):
         return Memories(ids, each[0].real, each)
 
     def start(self, memory: Memories, beams: int = 1, cached: bool = True) -> States:
-        """Return the states before the first target token. Args: as `Seq2SeqModel.start`."""
+        """Return the states before the first target token. Args: as in `Seq2SeqModel.start`."""
         pairs = zip(self.members, memory.each, strict=True)
         return States(member.start(own, beams, cached) for member, own in pairs)
 

@@ -21,7 +21,7 @@ def forced_log_probabilities(model: Seq2SeqModel | Ensemble, pairs: Sequence[Sid
     """Return log p(target | source) in nats for N pairs, the end included.
 
     Raises:
-        UserError: a source or target is longer than the model's positions.
+        UserError: a source or target is longer than the model's maximum.
     """
     return [float(each.sum()) for each in target_log_probabilities(model, pairs)]
 

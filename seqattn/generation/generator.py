@@ -28,7 +28,7 @@ from seqattn.ops.memory import ran_out
 from seqattn.tokens import PAD
 
 _SHARED = 128
-"""Batch size up to which batches are not reduced for sharing between processes."""
+"""Batches of up to this size are not made smaller to be shared between processes."""
 _HYPOTHESES = 4_096
 """Maximum hypotheses extended in parallel, each with vocabulary scores and a cache."""
 
@@ -56,8 +56,8 @@ class Generator:
             more than 4,096 hypotheses.
         batch_tokens: maximum padded source tokens in a batch; 0 for no limit.
         workers: single-threaded processes that share the batches on a CPU, at most one per batch;
-            None for torch's number of threads. Batches, and so results, are those of one process.
-            With a single batch none is started.
+            None for torch's number of threads. Batches, and so results, are the same as with one
+            process. With a single batch none is started.
         open_workers: workers started by `open`.
 
     Raises:
@@ -88,7 +88,7 @@ class Generator:
             progress: called after each batch.
 
         Raises:
-            UserError: a source is longer than the model's positions, memory runs out, or workers
+            UserError: a source is longer than the model's maximum, memory runs out, or workers
                 cannot be used.
         """
         limit = self.model.max_source_length
@@ -178,7 +178,7 @@ class Generator:
             yield search
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Yield batches of non-empty source indices, longest first, to run out of memory early."""
+        """Yield batches of non-empty source indices, longest first, so memory runs out early."""
         largest = self._largest(len(sources))
         order = sorted((n for n, s in enumerate(sources) if len(s)), key=lambda n: -len(sources[n]))
         batch: list[int] = []

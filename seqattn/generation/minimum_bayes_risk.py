@@ -25,7 +25,7 @@ class MinimumBayesRisk(Sampling):
     the F1 of their token n-grams, averaged over n; it is 1 if they are equal.
 
     Args:
-        limit, processors, temperature, top_k, top_p, seed: as `Sampling`.
+        limit, processors, temperature, top_k, top_p, seed: as in `Sampling`.
         batch_size: sentences in a batch, with `samples` rows each.
         n_best: maximum distinct hypotheses returned for each source.
         samples: number of samples for each source.

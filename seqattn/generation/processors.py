@@ -12,7 +12,7 @@ from seqattn.tokens import EOS
 
 
 class Processor(ABC):
-    """Constraint that forbids next tokens; others keep the model's probability."""
+    """Constraint that forbids some next tokens; others keep the model's probability."""
 
     @abstractmethod
     def __call__(self, scores: Tensor, said: Tensor) -> None:

@@ -24,7 +24,7 @@ Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class GreedySearch(Search):
-    """Search that takes the most probable token at each step. Args: as `Search`."""
+    """Search that takes the most probable token at each step. Args: as in `Search`."""
 
     batch_size: Annotated[CountOrNone, Role.NOTE] = field(default=256, kw_only=True)
 
@@ -43,10 +43,10 @@ class Sampling(Search):
     """Reproducible random sampling, independent of the rest of the batch.
 
     Every source gets its own random numbers from the seed and its index in the input. Equal samples
-    of a source are returned once, so that there may be fewer than requested.
+    of a source are returned once, so there may be fewer than requested.
 
     Args:
-        limit, processors: as `Search`.
+        limit, processors: as in `Search`.
         temperature: divisor of the logits, above 0.
         top_k: draw from the k most probable tokens (Fan et al. 2018, arXiv 1805.04833); 0 for all.
         top_p: draw from the most probable tokens that together reach this probability (Holtzman et
@@ -73,7 +73,7 @@ class Sampling(Search):
     def draw(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int], count: int
     ) -> list[list[Hypothesis]]:
-        """Draw `count` samples of each sentence, possibly with duplicates. Args: as `search`."""
+        """Draw `count` samples of each sentence, possibly with duplicates. Args: as in `search`."""
         most = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
         uniform = self._uniform(numbers, int(most.max()), count).to(most.device)  # (B, K, longest)
 

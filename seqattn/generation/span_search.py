@@ -227,7 +227,7 @@ class Answerer:
     def answer(
         self, questions: Sequence[str], contexts: Sequence[str], progress: Progress | None = None
     ) -> list[Answered]:
-        """Answer each question; with an empty context, no answer has probability 1.
+        """Answer each question; with an empty context, "no answer" has probability 1.
 
         Args:
             questions: N questions.

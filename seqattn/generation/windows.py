@@ -33,7 +33,7 @@ def generate_from_windows(
         progress: called after each batch, with the share of windows done in units of sources.
 
     Returns:
-        As `Generator.generate`; at most as many per source as for a single window.
+        Hypotheses as in `Generator.generate`; at most as many per source as for a single window.
     """
     searched = search_windows(generator, sources, places, progress)
     return [[one.hypothesis for one in several] for several in searched]
@@ -45,7 +45,7 @@ def search_windows(
     places: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> list[list[InWindow]]:
-    """Return hypotheses with their windows. Args: as `generate_from_windows`."""
+    """Return hypotheses with their windows. Args: as in `generate_from_windows`."""
     each = [
         (window, place + number * _WINDOW)
         for place, windows in zip(range(len(sources)) if places is None else places, sources)

@@ -27,7 +27,8 @@ everything again and receive pickled objects, with weights in shared memory."""
 def usual_workers() -> int:
     """Return torch's number of threads, or 1 where processes should not be started by default.
 
-    That is where they would not be forked, in a daemonic process, and in a secondary thread.
+    That is the case where they would not be forked, in a daemonic process, and in a secondary
+    thread.
     """
     process, thread = multiprocessing.current_process(), threading.current_thread()
     if START != "fork" or process.daemon or thread is not threading.main_thread():

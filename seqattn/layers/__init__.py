@@ -1,1 +1,1 @@
-"""Layers, which models are built from."""
+"""Layers that models are built from."""

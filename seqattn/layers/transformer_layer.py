@@ -32,9 +32,9 @@ class LayerShape:
         pre_norm: normalize before the sublayers (and at the end of each stack) rather than after.
         dropout: share dropped on embeddings and residual branches.
         checkpoint_activations: recompute layers in the backward pass to save memory.
-        word_dropout: as `Embedding`.
-        drop_heads: as `Attention`, for every attention of a stack, including cross-attention.
-        layer_drop: as `LayerStack`.
+        word_dropout: as in `Embedding`.
+        drop_heads: as in `Attention`, for every attention of a stack, including cross-attention.
+        layer_drop: as in `LayerStack`.
     """
 
     dim: Width = 256

@@ -14,9 +14,9 @@ Meeting = Literal["bidaf", "qanet"]
 class TrilinearMatch(nn.Module):
     """Attention from a context to its question and back, with a trilinear similarity.
 
-    Both use a_t = sum_j softmax_j(s_tj) q_j with s_tj = w [c_t; q_j; c_t * q_j]. Back to the
-    context, BiDAF (Seo et al. 2017, arXiv 1611.01603, section 2.4) uses for every token the same
-    b = sum_t softmax_t(max_j s_tj) c_t; QANet (Yu et al. 2018, arXiv 1804.09541, section 2.2, after
+    Both use a_t = sum_j softmax_j(s_tj) q_j with s_tj = w [c_t; q_j; c_t * q_j]. For the way back,
+    BiDAF (Seo et al. 2017, arXiv 1611.01603, section 2.4) uses the same b for every token,
+    sum_t softmax_t(max_j s_tj) c_t; QANet (Yu et al. 2018, arXiv 1804.09541, section 2.2, after
     Xiong et al. 2017) uses b_t = sum_j softmax_j(s_tj) sum_u softmax_u(s_uj) c_u. Time S*Q*D.
 
     Args:

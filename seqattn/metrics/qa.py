@@ -107,7 +107,7 @@ class QaScorer:
     """Exact match and F1 over a set of questions.
 
     Args:
-        threshold: a no-answer probability above it replaces a prediction by "no answer"; the
+        threshold: a no-answer probability above it replaces a prediction with "no answer"; the
             official default, 1, replaces none. `best_threshold` finds one.
     """
 
@@ -135,7 +135,7 @@ class QaScorer:
             "NoAns EM" and "NoAns F1" over those that have an answer and those that have none.
 
         Raises:
-            UserError: there are no questions, or one without a prediction or a probability.
+            UserError: there are no questions, or one lacks a prediction or a probability.
         """
         _check(predictions, questions, no_answer)
         left = {name for name in questions if no_answer and no_answer[name] > self.threshold}
@@ -215,10 +215,10 @@ def best_threshold(
 
     Returns:
         The lowest of the best thresholds. Questions with equal probability are treated alike, so
-        that applying the threshold reproduces the score; the official script may split them.
+        applying the threshold reproduces the score; the official script may split them.
 
     Raises:
-        UserError: as `QaScorer.score`.
+        UserError: as in `QaScorer.score`.
     """
     _check(predictions, questions, no_answer)
     gains: dict[float, float] = defaultdict(float)

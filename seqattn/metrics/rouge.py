@@ -30,8 +30,8 @@ class RougeScorer:
     equals ROUGE-L.
 
     Args:
-        stemmer: stem words of more than three letters by Porter's stemmer, as most papers do.
-            resamples: bootstrap resamples for 95 % intervals; 0 for no intervals.
+        stemmer: stem words of more than three letters with Porter's stemmer, as most papers do.
+        resamples: bootstrap resamples for 95% intervals; 0 for no intervals.
         seed: seed of the bootstrap.
     """
 
@@ -52,7 +52,7 @@ class RougeScorer:
             (N, 4), the columns in the order of `KINDS`.
 
         Raises:
-            UserError: as `reference_lists`.
+            UserError: as in `reference_lists`.
         """
         kinds, texts = list(KINDS.values()), reference_lists(references, len(hypotheses))
         scorers = {
@@ -113,7 +113,7 @@ class RougeScorer:
         return SentenceCounts.of_means(list(KINDS), self.measures(hypotheses, references))
 
     def _intervals(self, values: Floats) -> list[tuple[float, float]]:
-        """Return 95 % intervals of the means by bootstrap resampling (Koehn 2004)."""
+        """Return 95% intervals of the means by bootstrap resampling (Koehn 2004)."""
         generator = np.random.default_rng(self.seed)
         count = len(values)
         # one by one: all draws for a corpus of 10,000 would take 80 MB

@@ -8,7 +8,7 @@ from typing import Literal
 _UNSPACED = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "BOPOMOFO ")
 """Prefixes of Unicode names of characters in scripts without spaces between words."""
 _LONGEST = 4
-"""Maximum average word length in letters of such a script over a corpus."""
+"""Maximum average letters per word in such a script; texts with longer words count as unsplit."""
 _JOINERS = "\u200c\u200d"
 
 

@@ -83,7 +83,7 @@ def sentence_tests(
 
     Args:
         systems: the metric of each seed, by system.
-        resamples, trials: numbers for the bootstrap and the randomization.
+        resamples, trials: numbers of bootstrap resamples and randomization trials.
     """
     metric = next(iter(systems.values()))[0]
     counts = {name: np.mean([one.counts for one in seeds], 0) for name, seeds in systems.items()}

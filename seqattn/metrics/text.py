@@ -32,7 +32,7 @@ class TextScore:
         name: such as "BLEU".
         value: from 0 to 100.
         signature: all settings needed to reproduce the score.
-        interval: 95 % bootstrap interval; None if not requested.
+        interval: 95% bootstrap interval; None if not requested.
     """
 
     name: str
@@ -53,7 +53,7 @@ def key_of(name: str) -> str:
 
 
 def lower_is_better(scorer: object, name: str) -> bool:
-    """Return True if a lower score is better. Args: name: of a score, also as logged."""
+    """Return True if a lower score is better. Args: name: the score's name, plain or as logged."""
     lower = getattr(scorer, "lower", ())
     return name in lower or key_of(name) in lower
 
@@ -144,7 +144,7 @@ class TextScorer:
         return ("BLEU", bleu), ("chrF", CHRF(lowercase=self.lowercase))
 
     def doubts(self, references: Iterable[Sequence[str]]) -> list[str]:
-        """Return a warning, with a setting, if BLEU would treat complete texts as words."""
+        """Return a warning that suggests a setting if BLEU would treat complete texts as words."""
         if self.tokenize not in _BY_SPACES or not unsplit(chain.from_iterable(references)):
             return []
         return [

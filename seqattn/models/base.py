@@ -110,14 +110,14 @@ class Seq2SeqModel(nn.Module, ABC):
         """
 
     def decode(self, ids: Tensor, state: State, teacher_forcing: float = 1.0) -> Tensor:
-        """Return the head's logits (B*K, T, V) of each next token. Args: as `features`."""
+        """Return the head's logits (B*K, T, V) of each next token. Args: as in `features`."""
         output = self.features(ids, state, teacher_forcing, self.head.needs_weights)
         return self.head.logits(output, state.source_tokens)
 
     def log_probabilities(
         self, ids: Tensor, state: State, need_weights: bool = False
     ) -> Prediction:
-        """Return the distribution of each next token. Args: as `features`."""
+        """Return the distribution of each next token. Args: as in `features`."""
         output = self.features(ids, state, need_weights=need_weights or self.head.needs_weights)
         return Prediction(
             self.head.log_probabilities(output, state.source_tokens),

@@ -69,7 +69,7 @@ class Head(nn.Module):
             self.linear.weight = tied
 
     def source_tokens(self, ids: Tensor) -> SourceTokens | None:
-        """Prepare what it needs of sources (B, S) at every step; None for nothing."""
+        """Prepare what the head needs of sources (B, S) at every step; None if it needs nothing."""
         return None
 
     def mixture(self, output: DecoderOutput, source: SourceTokens | None) -> Mixture | None:
@@ -87,7 +87,7 @@ class Head(nn.Module):
         return logits if mixture is None else mixture.log_probabilities(logits)
 
     def log_probabilities(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
-        """Return log-probabilities (B*K, T, V) in nats, in at least float32. Args: as `logits`."""
+        """Return log-probabilities (B*K, T, V) in nats, at least float32. Args: as in `logits`."""
         logits = wide(self.logits(output, source))
         if torch.is_grad_enabled():
             return logits.log_softmax(dim=-1)
@@ -131,7 +131,7 @@ class PointerHead(Head):
 
     Takes T * S numbers besides the logits, and S^2 bits per source.
 
-    Args: as `Head`, and `evidence_dim`, the width of the gate's input.
+    Args: as in `Head`, and `evidence_dim`, the width of the gate's input.
     """
 
     needs_weights = True
@@ -170,7 +170,7 @@ class PointerHead(Head):
 
 
 def make_head(dim: int, size: int, tied: Tensor | None, evidence_dim: int | None) -> Head:
-    """Create a pointer head if `evidence_dim` is not 0, else a linear one. Args: as theirs."""
+    """Create a pointer head if `evidence_dim` is given, else a linear one. Args: as in `Head`."""
     if evidence_dim is None:
         return Head(dim, size, tied)
     return PointerHead(dim, size, tied, evidence_dim)

@@ -31,7 +31,7 @@ class RecurrentConfig:
         decoder_dim: width of the decoder's states; None for `dim`.
         encoder_layers: depth of the encoder, at least 1.
         decoder_layers: depth of the decoder, at least 1.
-        bidirectional: half of the encoder's width belongs to the backward direction.
+        bidirectional: add a backward direction, which takes half of the encoder's width.
         order: `before` (Bahdanau: attend from the state before the step) or `after` (Luong: from
             the state after it); None for the attention's default.
         input_feeding: only in Luong's order: the features of a step are an input of the next.
@@ -41,7 +41,7 @@ class RecurrentConfig:
             `target` (target and output), or `none`.
         copy: copy target tokens from the source, see `PointerHead`; needs a joint vocabulary and
             an attention whose weights sum to 1.
-        word_dropout: as `Embedding`.
+        word_dropout: as in `Embedding`.
     """
 
     cell: Cell = "lstm"
@@ -190,9 +190,9 @@ class Recurrent(Seq2SeqModel):
     def _sampled(
         self, x: Tensor, ratio: float, state: RecurrentState, factors: Tensor | None
     ) -> ChooseInput:
-        """Return scheduled sampling (Bengio et al. 2015, arXiv 1506.03099): a step reads the token
-        of x (B, T, D) with probability `ratio`, else the most probable one, with the same dropout
-        `factors` (B, T, D)."""
+        """Return inputs by scheduled sampling (Bengio et al. 2015, arXiv 1506.03099): a step reads
+        the token of x (B, T, D) with probability `ratio`, else the most probable one, with the same
+        dropout `factors` (B, T, D)."""
         forced = torch.rand(*x.shape[:2], 1, device=x.device) < ratio
 
         def choose(t: int, done: DecodedSteps) -> Tensor:

@@ -118,7 +118,7 @@ class RecurrentDecoder(nn.Module):
 
 
 class _Loop:
-    """Step-by-step decoding of a target. Args: as `RecurrentDecoder.forward`."""
+    """Step-by-step decoding of a target. Args: as in `RecurrentDecoder.forward`."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ def plain_decode(
 ) -> DecoderOutput:
     """Compute `RecurrentDecoder` in eval mode with target inputs, directly from its equations.
 
-    Args: as `RecurrentDecoder.forward`.
+    Args: as in `RecurrentDecoder.forward`.
     """
     attention, done = decoder.cross_attention, DecodedSteps()
     for t in range(x.shape[1]):

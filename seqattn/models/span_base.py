@@ -1,4 +1,4 @@
-"""Interface of models that answer a question by a span of its context."""
+"""Interface of models that answer a question with a span of its context."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
@@ -55,8 +55,8 @@ class SpanScores(NamedTuple):
     def distributions(self) -> list[Tensor]:
         """Return normalized log-probabilities, in at least float32.
 
-        Those of start and of end, (B, S+1) each; with joint scores, those of all spans, row by row,
-        and of no answer, (B, S*A + 1).
+        One tensor each for start and end, (B, S+1); with joint scores, a single one for all spans,
+        row by row, and no answer, (B, S*A + 1).
         """
         start, end = wide(self.start), wide(self.end)
         if self.pair is None:
@@ -66,7 +66,7 @@ class SpanScores(NamedTuple):
         return [torch.cat((spans.flatten(1), none), dim=1).log_softmax(dim=1)]
 
     def spans(self, longest: int) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities of spans up to `longest` tokens (B, S, longest), of none (B,).
+        """Return log-probabilities of spans up to `longest` tokens (B, S, longest) and none (B,).
 
         Spans that end beyond the window get -inf, and so do spans longer than A with joint scores.
         """

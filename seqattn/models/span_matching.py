@@ -61,9 +61,9 @@ class ReadingShape:
     Args:
         word_match: use features of exact matches with the question; see `WordMatch`.
         word_clues: also use features of word shapes, and of matches of surrounding words.
-            characters: also represent words by their characters; see `CharacterCNN`.
+        characters: also represent words by their characters; see `CharacterCNN`.
         hidden_words: share of the distinct words of a question and its context that are replaced
-        by the unknown word in training, at all positions (Iyyer et al. 2015); features of
+            with the unknown word in training, at all positions (Iyyer et al. 2015); features of
             `word_match` are unaffected.
         matching: interaction of context and question: `attention`, `bidaf` or `qanet`.
         joint_spans: score spans jointly; see `SpanPairs`.

@@ -27,8 +27,8 @@ class SpanRecurrentConfig(ReadingShape):
         encoder_layers: depth of the encoders of question and context.
         model_layers: depth of the second encoder, over question-aware context features.
         dropout: share dropped on embeddings and between layers.
-        word_match, word_clues, characters, hidden_words, matching, joint_spans: as `ReadingShape`.
-        word_dropout: as `Embedding`.
+        word_match, word_clues, characters, hidden_words, matching, joint_spans: see `ReadingShape`.
+        word_dropout: as in `Embedding`.
     """
 
     cell: Cell = "lstm"

@@ -23,10 +23,10 @@ class SpanTransformerConfig(LayerShape, ReadingShape):
     Args:
         dim: width D.
         ffn_dim, activation, norm, pre_norm, dropout, checkpoint_activations, word_dropout,
-        drop_heads, layer_drop: as `LayerShape`.
+        drop_heads, layer_drop: as in `LayerShape`.
         encoder_layers: layers that encode question and context, shared by both.
         model_layers: layers over the question-aware context features.
-        word_match, word_clues, characters, hidden_words, matching, joint_spans: as `ReadingShape`.
+        word_match, word_clues, characters, hidden_words, matching, joint_spans: see `ReadingShape`.
     """
 
     dim: Width = 128
@@ -59,8 +59,8 @@ class SpanTransformer(MatchingModel):
     2018, arXiv 1804.09541).
 
     With separate encoding, every context token attends to every question token, whatever the
-    layers' attention sees (a window, a bucket), in S*Q rather than (S+Q)^2 time; and matching need
-    not be learnt from a few thousand questions, as in a joint sequence.
+    layers' attention sees (a window, a bucket), in S*Q rather than (S+Q)^2 time; and matching does
+    not have to be learned from a few thousand questions, as it would in a joint sequence.
 
     Args:
         config: settings.

@@ -102,7 +102,7 @@ class LayerStack(nn.Module):
 def compile_layers(model: nn.Module, **options: Any) -> None:
     """Compile the layers of a model's stacks for training; evaluation stays uncompiled.
 
-    All layers of a kind share their code, for any length; a search, with a growing past, could not.
+    All layers of a kind share compiled code, for any length; a search, whose past grows, could not.
 
     Args:
         model: the model.
@@ -114,7 +114,7 @@ def compile_layers(model: nn.Module, **options: Any) -> None:
 
 
 class Encoder(LayerStack):
-    """A stack of encoder layers. Args: as `LayerStack`, with self-attention factories."""
+    """A stack of encoder layers. Args: as in `LayerStack`, with self-attention factories."""
 
     def __init__(
         self, shape: LayerShape, attentions: Sequence[MixerFactory], position: PositionFactory
@@ -130,7 +130,7 @@ class Encoder(LayerStack):
 
 
 class Decoder(LayerStack):
-    """A stack of decoder layers. Args: as `LayerStack`, with attentions as `Slots`."""
+    """A stack of decoder layers. Args: as in `LayerStack`, with attentions as `Slots`."""
 
     layers: Sequence[DecoderLayer]  # type: ignore[assignment]
 
@@ -162,7 +162,7 @@ class Decoder(LayerStack):
 
 
 class PositionRefused(UserError):
-    """Raised if a mixer does not support the hooks of a position scheme."""
+    """Error raised if a mixer does not support the hooks of a position scheme."""
 
     def __init__(self, mixer: Mixer, position: Position) -> None:
         self.mixer, self.position = mixer, position

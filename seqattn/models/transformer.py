@@ -29,7 +29,7 @@ class TransformerConfig(LayerShape):
     Args:
         dim: width D of encoder and decoder.
         ffn_dim, activation, norm, pre_norm, dropout, checkpoint_activations, word_dropout,
-        drop_heads, layer_drop: as `LayerShape`.
+        drop_heads, layer_drop: as in `LayerShape`.
         encoder_dim: the encoder's own width; None for `dim`.
         encoder_layers: depth of the encoder.
         decoder_layers: depth of the decoder.
@@ -127,7 +127,7 @@ class Transformer(Seq2SeqModel):
     def features(
         self, ids: Tensor, state: State, teacher_forcing: float = 1.0, need_weights: bool = False
     ) -> DecoderOutput:
-        """Decode, see `Seq2SeqModel.features`; in the evidence, the state is the features."""
+        """Decode as in `Seq2SeqModel.features`; in the evidence, the features act as the state."""
         assert isinstance(state, TransformerState)
         if teacher_forcing < 1:
             raise UserError("a Transformer does not support teacher_forcing below 1")

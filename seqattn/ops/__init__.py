@@ -35,7 +35,7 @@ from seqattn.ops.gpu import for_all_heads, groups_are_fused
 from seqattn.ops.precision import wide
 
 LEAST = 1 << 20
-"""Multiplications of a linear layer from which oneDNN is faster, as each call costs 10 us."""
+"""Minimum multiplications for oneDNN to be faster in a linear layer, as each call costs 10 us."""
 
 
 def at_hand(x: Tensor) -> bool:
@@ -49,7 +49,7 @@ def longest(kind: torch.dtype, dropout: float) -> float:
     if kind != torch.float32 and not narrow:
         return 0
     if dropout:
-        return math.inf  # PyTorch's stores the weights then, too
+        return math.inf  # PyTorch's attention then stores the weights too
     return 256 if narrow or onednn.is_quicker() else 31
 
 

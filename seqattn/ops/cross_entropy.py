@@ -68,7 +68,7 @@ class Mixture(NamedTuple):
 
 
 def gain(generated: Tensor, copied: Tensor) -> Tensor:
-    """Return the increase of log-probability by copying: log(1 + exp(copied - generated))."""
+    """Return the increase in log-probability from copying: log(1 + exp(copied - generated))."""
     return torch.logaddexp(torch.zeros_like(generated), copied - generated)
 
 

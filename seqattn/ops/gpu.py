@@ -33,8 +33,8 @@ def multiply_all(tensors: list[Tensor], factor: Tensor | float) -> None:
 def without_cudnn_attention() -> Iterator[None]:
     """Disable cuDNN attention within the block, as it spends about 60 ms planning each new shape.
 
-    PyTorch prefers it on Hopper since 2.11; nearly every batch of texts and every decoding step has
-    a new shape.
+    Since 2.11, PyTorch prefers it on Hopper; nearly every batch of texts and every decoding step
+    has a new shape.
     """
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -45,7 +45,7 @@ def without_cudnn_attention() -> Iterator[None]:
 
 
 def groups_are_fused(q: Tensor, bias: Tensor | None) -> bool:
-    """Return True if PyTorch's fused attention reads key heads that several query heads share.
+    """Return True if PyTorch's fused attention can read key heads shared by several query heads.
 
     On a GPU only flash attention does, which needs half precision and no mask; otherwise PyTorch
     would materialize all weights. Args: q: the queries; bias: the mask, or None.

@@ -23,7 +23,7 @@ _TINY = 1e-30
 class Rounded(NamedTuple):
     """A matrix (O, I) as int8 in [-127, 127], times a bfloat16 scale (O, 1) for each row.
 
-    With so few bits in a scale, products are exact in float32, so that rounding is idempotent.
+    With so few bits in a scale, products are exact in float32, which makes rounding idempotent.
     """
 
     numbers: Tensor
@@ -77,14 +77,14 @@ def round_weights(model: nn.Module) -> None:
     """Round the matrices of linear layers and embeddings in place, and freeze the model.
 
     Large linear layers become `Int8Linear`. Recurrent layers stay in float32: PyTorch's int8 ones
-    have one scale for all rows of a batch, so that rows would depend on each other.
+    have one scale for all rows of a batch, so rows would depend on each other.
     """
     for table in matrices(model):
         table.data = Rounded.of(table.data).matrix
     for layer in model.modules():
         if not (type(layer) is nn.Linear or type(layer) is Linear):
             continue
-        # `_int_mm` of one column reads elsewhere
+        # with a single column, `_int_mm` reads the wrong memory
         if layer.weight.numel() >= _LEAST and layer.in_features > 1:
             layer.__class__ = Int8Linear
     model.requires_grad_(False)

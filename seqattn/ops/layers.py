@@ -11,7 +11,7 @@ from seqattn.checking import Dropout as Share
 from seqattn.ops.cpu import onednn
 
 _LARGE, _LARGE_FOR_MKL = 1 << 13, 1 << 20
-"""Matrix size from which weights are packed, where oneDNN is faster than MKL and elsewhere."""
+"""Minimum matrix size for packing weights, where oneDNN is faster than MKL and elsewhere."""
 
 
 class Linear(nn.Linear):
@@ -28,9 +28,9 @@ class Linear(nn.Linear):
 def packed(model: nn.Module) -> Iterator[None]:
     """Pack the weights of a model's linear layers within the block; they must not change.
 
-    Generation multiplies few rows at a time, so that packing takes as long as the product. Applies
-    to float32 on a CPU: large matrices, or most of them where oneDNN is faster anyway. Blocks of
-    several threads may overlap.
+    Generation multiplies few rows at a time, so packing in every product would take as long as the
+    product itself. Applies to float32 on a CPU: large matrices, or most of them where oneDNN is
+    faster anyway. Blocks of several threads may overlap.
     """
     layers = [layer for layer in model.modules() if type(layer) is Linear and _worth_packing(layer)]
     for layer in layers:

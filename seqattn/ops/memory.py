@@ -18,7 +18,7 @@ def block_numbers(x: Tensor, cached: int) -> int:
     """Return how many numbers to process at once on the device of x.
 
     A CPU is fastest with blocks that fit its caches. On a GPU each block costs about ten launches
-    and a pass over shared data, so that few large blocks are faster.
+    and a pass over shared data, so a few large blocks are faster.
 
     Args:
         cached: how many fit a CPU's caches.

@@ -17,9 +17,9 @@ def largest(x: Tensor, bonus: Tensor, count: int, size: int = 64) -> tuple[Tenso
 
     Args:
         x: (B, K, V).
-        bonus: (B, K), added to each line.
+        bonus: (B, K), added to each row.
         count: at most K * V.
-        size: adjacent numbers in a block; the rest of a line is searched completely.
+        size: adjacent numbers in a block; the rest of a row is searched completely.
 
     Returns:
         Values, and indices into the flattened K * V, each (B, count), largest first.

@@ -37,7 +37,7 @@ def blockwise_cross_entropy(
 
     With `r_drop`, a = alpha, the second half of the batch is another pass over the first half's
     rows, and `smoothed` includes a/2 (KL(P1 || P2) + KL(P2 || P1)) of each token's two
-    distributions, so that it is the loss of R-Drop (Liang et al. 2021, arXiv 2106.14448, eq. 4),
+    distributions. It is thus the loss of R-Drop (Liang et al. 2021, arXiv 2106.14448, eq. 4),
     which sums both cross-entropies, with the same alpha.
 
     Args:
@@ -183,7 +183,7 @@ def _padded(x: Tensor, kind: torch.dtype) -> Tensor:
 
 class _Block(NamedTuple):
     sums: Tensor
-    """As over all tokens, but spread still lacks the mean of the logits."""
+    """The sums of `_over_blocks` for this block, but spread still lacks the mean of the logits."""
     exponentials: Tensor
     """(N, V) numerators of the softmax."""
     total: Tensor
@@ -203,8 +203,8 @@ def _block(
 ) -> _Block:
     """Return the loss sums of a block and the parts of their gradients, overwriting the logits.
 
-    On ties for the largest logit, `first` (N, 1) counts as the prediction; without it any does, in
-    training, where finding the first would take a CPU ten times as long.
+    On ties for the largest logit, `first` (N, 1) counts as the prediction. Without it, in training,
+    any of them does, as finding the first would take a CPU ten times as long.
 
     The loss is -sum_w t_w log P(w), t the smoothed target and P(w) = e^generate q_w + copied_w,
     with the divergence of pairs. Its gradient at log P(w) is g_w = h_w - t_w. With s_w the

@@ -13,7 +13,7 @@ from seqattn.positions.base import Position, Stack
 
 
 class SinusoidalPosition(Position):
-    """Sines and cosines of geometric wavelengths, for any length.
+    """Sines and cosines with wavelengths in geometric progression, for any length.
 
     Even channels hold sin(p / 10000^(2i/D)), odd ones the cosine (Vaswani et al. 2017,
     arXiv 1706.03762, section 3.5). An odd D drops the last cosine.

@@ -96,7 +96,7 @@ class ShawPosition(LayeredPosition):
     Args:
         stack: the stack of layers.
         max_distance: clipping limit of distances, in tokens.
-        values: give values positions as well.
+        values: also add relative positions to the values.
     """
 
     def __init__(self, stack: Stack, max_distance: Reach = 16, values: bool = False) -> None:

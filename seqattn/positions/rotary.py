@@ -22,7 +22,7 @@ class RotaryPosition(Position):
 
     Args:
         stack: the stack of layers.
-        base: base of the geometric wavelengths.
+        base: base of the geometric progression of wavelengths.
         scaling: divisor of the positions (position interpolation, Chen et al. 2023,
             arXiv 2306.15595); 1 for none.
 

@@ -76,7 +76,7 @@ class Kernel(Observable, nn.Module, ABC):
         """
 
     def prepared(self, source: KeysValues, mask: Mask, position: Position) -> KeysValues:
-        """Return keys and values with tensors precomputed by the kernel. Args: as `Attention`."""
+        """Return keys and values with tensors the kernel precomputes. Args: as in `Attention`."""
         return source
 
     def make_cache(self, beams: int) -> Cache:
@@ -91,7 +91,7 @@ class EncoderKernel(Kernel):
 
     @abstractmethod
     def context(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> Tensor:
-        """Return the context (B, H, T, Dh). Args: as `forward`."""
+        """Return the context (B, H, T, Dh). Args: as in `forward`."""
 
     def forward(
         self,

@@ -20,7 +20,7 @@ class BigBirdKernel(BlockwiseKernel):
     Real positions are split into blocks. A query block sees the blocks of its window, the global
     blocks, which are the first ones and see everything, and random blocks drawn without repetition
     from the rest of the sentence (internal transformer construction, ITC). The draw is a hash of
-    the seed and the two blocks: the same for every head and call, in any batch and padding.
+    the seed and the two blocks: the same for every head and call, whatever the batch and padding.
 
     Blocks are gathered: with w + g + r = k blocks of b tokens, time n*k*b*D and memory n*k*D.
     Bidirectional only: no causal form, no cross-attention, and so no cache.
@@ -56,14 +56,14 @@ class BigBirdKernel(BlockwiseKernel):
     make_cache = Kernel.make_cache
 
     def table(self, lengths: Tensor, count: int) -> Tensor:
-        """Return the distinct key blocks of each query block, filled up with `count`.
+        """Return the distinct key blocks of each query block, padded with the value `count`.
 
         Args:
             lengths: (B,) real tokens of each sentence.
             count: blocks in the padded length.
 
         Returns:
-            (B, count, g + w + r), less if a sentence has fewer blocks; rows of the global blocks
+            (B, count, g + w + r), or fewer columns if `count` is small; rows of the global blocks
             are meaningless.
         """
         blocks = torch.arange(count, device=lengths.device)

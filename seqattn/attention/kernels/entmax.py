@@ -29,7 +29,7 @@ class EntmaxKernel(WeightedKernel):
     """alpha-entmax(Q K^T / sqrt(Dh)) V, alpha learned per head: exact zeros where scores are low.
 
     alpha 1 is softmax, 2 is sparsemax (Correia, Niculae & Martins 2019, arXiv 1909.00015, eq. 2
-    and 4). A learned alpha is 1 + sigmoid(a), so it stays between. Time T*S*D and 4 to 7 passes
+    and 4). A learned alpha is 1 + sigmoid(a), so it stays in between. Time T*S*D and 4 to 7 passes
     over the scores, memory T*S per head (the weights are materialized), cache 2*G*Dh numbers per
     token. Bidirectional, causal, cross and incremental.
 
@@ -38,7 +38,7 @@ class EntmaxKernel(WeightedKernel):
         learned: train alpha.
 
     Raises:
-        UserError: a learned alpha at either end.
+        UserError: a learned alpha starts at 1 or 2.
     """
 
     abilities = replace(WeightedKernel.abilities, normalized=True)

@@ -1,4 +1,4 @@
-"""Performer: the softmax kernel by positive random features."""
+"""Performer: the softmax kernel approximated by positive random features."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class PerformerKernel(LinearKernel):
     rotary positions as the softmax does.
 
     Exponents are relative to a maximum that cancels in the ratio: one per query, and a running one
-    over the keys so far, so that neither padding nor later keys affect it. The directions are drawn
+    over the keys so far, so neither padding nor later keys affect it. The directions are drawn
     from the seed, stored with the weights, and shared by all heads.
 
     Args:

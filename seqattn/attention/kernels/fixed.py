@@ -12,11 +12,11 @@ class FixedKernel(FactorizedKernel):
     """Fixed sparse attention (Child et al. 2019, arXiv 1904.10509, section 4.3).
 
     With blocks of l tokens of which the last c are summaries, query i sees A1 = {j: floor(j/l) =
-    floor(i/l)} and A2 = {j: j mod l in {l-c, ..., l-1}}, both up to i in a decoder and on both
-    sides in an encoder. Every head sees both sets (the paper's merged head), or half of the heads
-    each; in a decoder, the first l-c tokens see nothing in heads with only A2, and get zeros.
+    floor(i/l)} and A2 = {j: j mod l in {l-c, ..., l-1}}, in a decoder only for j <= i. Every head
+    sees both sets (the paper's merged head), or half of the heads see each; in a decoder, the first
+    l-c tokens see nothing in heads with only A2, and get zeros.
 
-    Time n*(l + c*n/l)*D, which is n*sqrt(n)*D at l = sqrt(n), and memory n*(l + c*n/l) a head;
+    Time n*(l + c*n/l)*D, which is n*sqrt(n)*D at l = sqrt(n), and memory n*(l + c*n/l) per head;
     growing cache of 2*G*Dh numbers per token, of which the next token reads l + c*n/l.
     Bidirectional, causal and incremental; not for cross-attention.
 

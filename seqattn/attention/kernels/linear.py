@@ -40,10 +40,10 @@ SEGMENT = 1024
 class LinearKernel(Kernel):
     """phi(Q) (phi(K)^T V) / phi(Q) (phi(K)^T 1), phi(x) = elu(x) + 1.
 
-    Katharopoulos et al. 2020, arXiv 2006.16236, eq. 5 to 7; causal by a scan over chunks, token
-    by token as their eq. 18 to 20. Time T*Dh*D and memory T*D; causal with additional time C*T*D
-    and memory C*T*H for chunks of C tokens. The cache holds (Dh^2 + Dh)*G numbers, independent of
-    the length of the past. Bidirectional, causal, cross and incremental.
+    Katharopoulos et al. 2020, arXiv 2006.16236, eq. 5 to 7; a causal pass scans over chunks, and
+    decoding follows eq. 18 to 20. Time T*Dh*D and memory T*D; a causal pass takes additional time
+    C*T*D and memory C*T*H for chunks of C tokens. The cache holds (Dh^2 + Dh)*G numbers,
+    independent of the length of the past. Bidirectional, causal, cross and incremental.
 
     Rotary positions are applied before the feature map: weights stay positive and sum to 1, but
     depend on both positions rather than only on their distance. Sums are in at least float32.
@@ -199,7 +199,7 @@ class LinearKernel(Kernel):
     def weights(self, queries: Tensor, keys: Keys, mask: Mask) -> Tensor:
         """Materialize the weights (B, H, T, S); rows sum to 1, or to 0 without visible keys.
 
-        From mapped queries (B, H, T, M) and keys (B, G, S, M). With several beams, batch rows are
+        Takes mapped queries (B, H, T, M) and keys (B, G, S, M). With several beams, batch rows are
         hypotheses in decoding; in cross-attention beams are folded into T.
         """
         weights = per_group(queries, keys.keys.mT)

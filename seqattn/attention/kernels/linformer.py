@@ -24,10 +24,10 @@ class LinformerKernel(EncoderKernel):
 
     E and F project the n keys and values of a sentence to k, each a weighted sum over its tokens by
     position; each layer has its own, shared by its heads. The softmax is over the k projections.
-    In terms of keys, softmax(...) F is signed and does not sum to 1, which rollout or an entropy
-    could not interpret, so it has no observable weights, and supports no mask but padding. Time
-    T*k*D, memory (T + S)*D, no cache: only for an encoder's self-attention, neither causal, cross
-    nor incremental.
+    As weights on keys, softmax(...) F would be signed and not sum to 1, so neither rollout nor
+    entropy could interpret them: the kernel has no observable weights, and supports no mask but
+    padding. Time T*k*D, memory (T + S)*D, no cache: only for an encoder's self-attention, neither
+    causal, cross nor incremental.
 
     Args:
         projected: k, the number of projected keys.

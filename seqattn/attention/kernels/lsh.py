@@ -41,7 +41,7 @@ class LSHKernel(EncoderKernel):
 
     Args:
         bucket_size: tokens per chunk.
-        rounds: hashes of every token; more rounds match more of the near keys.
+        rounds: number of hashes per token; more rounds match more of the nearby keys.
         seed: seed of the rotations.
     """
 
@@ -201,7 +201,7 @@ class Chunks:
         return queries, torch.cat((queries, beside), dim=3)
 
     def new(self, number: int, queries: Tensor, keys: Tensor, real: Tensor) -> Tensor:
-        """Return which keys count in a round: real ones, once, not matched by an earlier round.
+        """Return which keys count in a round: real, counted once, unmatched by an earlier round.
 
         Args:
             number: the round.

@@ -32,7 +32,7 @@ class RingKernel(SoftmaxKernel):
     part of the keys and values while receiving the next one. On one rank, and in decoding, it is
     the softmax kernel, with one notice in the log.
 
-    Time n^2*d/p and memory n/p per rank, with products of a chunk of keys at a time in float32. A
+    Time n^2*d/p and memory n/p per rank; products take one chunk of keys at a time, in float32. A
     causal ring is as slow as its last rank, which sees everything. The cache is the softmax
     kernel's, 2*G*Dh numbers per token. Bidirectional, causal and incremental; not cross.
 
@@ -85,7 +85,7 @@ def sequence_parallel(module: nn.Module, group: dist.ProcessGroup | None = None)
     """Split sequences over ranks for the ring attentions of `module` within the block.
 
     Every rank of the group runs the same calls on its own part: rank r of p gets tokens
-    r*n/p to (r+1)*n/p of every sentence, padding counted, so n must be padded to a multiple of p.
+    r*n/p to (r+1)*n/p of every sentence, padding included, so n must be padded to a multiple of p.
     Masks created in the block count positions over all ranks (`Mask.full`, `positions_of`), so
     that `model.encode(part)` works unchanged:
 
@@ -95,8 +95,8 @@ def sequence_parallel(module: nn.Module, group: dist.ProcessGroup | None = None)
             ...backward...
 
     The backward pass belongs in the block too. It gives the gradient of this rank's tokens: sum
-    parameter gradients over the ranks. Works for encoders, and for single attentions, also causal
-    ones. The decoder of a Transformer needs the complete memory: gather its parts first.
+    parameter gradients over the ranks. Works for encoders and for single attentions, including
+    causal ones. The decoder of a Transformer needs the complete memory: gather its parts first.
 
     Args:
         module: the module to run on parts; all its attentions must have the ring kernel.
@@ -190,7 +190,7 @@ class _Ring(torch.autograd.Function):
 def _visible(owner: int, everyone: Tensor, plan: Plan) -> Iterator[tuple[slice, Tensor]]:
     """Yield the chunks of `owner`'s keys that this rank's queries may see, with masks.
 
-    Ranks hold the parts of a sequence in order, so that tokens on a later rank are later. Yields
+    Ranks hold the parts of a sequence in order, so tokens on a later rank are later. Yields
     slices of T and masks broadcastable to (B, G, R, T, S).
     """
     rank = dist.get_rank(plan.group)

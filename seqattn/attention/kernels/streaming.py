@@ -20,7 +20,7 @@ class StreamingKernel(LocalKernel):
 
     A query at i sees the first `sinks` tokens and the last `window`, itself included. Positions are
     those inside the cache: keys are cached unrotated and rotated at every step by their position in
-    the cache, so that a distance within the window is i - j, and that to a sink at j is
+    the cache, so a distance within the window is i - j, and that to a sink at j is
     min(i, sinks + window - 1) - j, never more than in training. A full pass uses the same
     distances.
 
@@ -62,9 +62,9 @@ class StreamingKernel(LocalKernel):
     ) -> Tensor:
         """Compute the context of blocks and steps whose first keys are the sinks.
 
-        Keys get an additional channel for each sink, which is 0 in all others; there a query holds
-        its product with the sink at the capped distance. So the fused kernel, which takes one
-        query, uses scores of another query for the sinks.
+        Keys get an additional channel for each sink, which is 0 for all other keys; there a query
+        holds its product with the sink at the capped distance. This lets the fused kernel, which
+        takes one tensor of queries, score sinks with differently rotated ones.
         """
         if not self._caps(mask, "rotate", position):
             return super()._context(q, keys, values, mask, position)

@@ -32,7 +32,7 @@ class FactorizedKernel(BlockwiseKernel):
 
     Args:
         stride: l, tokens, at least 1; lengths are padded to multiples of it.
-        patterns: numbers of the sets for each equal share of the heads.
+        patterns: for each equal share of the heads, the numbers of its sets.
     """
 
     dense_up_to = 128
@@ -187,7 +187,7 @@ class FactorizedKernel(BlockwiseKernel):
 
 
 def strided_set(number: int, i: Tensor, j: Tensor, stride: int) -> Tensor:
-    """Return True where key j is in the near (0) or strided (1) set of query i, if not causal."""
+    """Return True where key j is in the near (0) or strided (1) set of i, ignoring causality."""
     return (i - j) % stride == 0 if number else (i - j).abs() <= stride
 
 
@@ -201,9 +201,9 @@ class StridedKernel(FactorizedKernel):
 
     With stride l, query i sees A1 = {j: i-l <= j <= i} and A2 = {j: (i-j) mod l = 0, j <= i}. An
     encoder sees the same sets on both sides: |i-j| <= l, and all j with (i-j) mod l = 0. Every
-    head sees both sets (the paper's merged head), or half of the heads each.
+    head sees both sets (the paper's merged head), or half of the heads see each.
 
-    Time n*(l + n/l)*D, which is n*sqrt(n)*D at l = sqrt(n), and memory n*(l + n/l) a head;
+    Time n*(l + n/l)*D, which is n*sqrt(n)*D at l = sqrt(n), and memory n*(l + n/l) per head;
     growing cache of 2*G*Dh numbers per token, of which the next token reads l + n/l. Bidirectional,
     causal and incremental; not for cross-attention.
 

@@ -24,14 +24,14 @@ from seqattn.positions.base import Position
 
 
 class LocalKernel(BlockwiseKernel):
-    """Softmax over the `first` tokens, and `before` ones before and `after` ones after a query.
+    """Softmax over the `first` tokens, and over `before` tokens before and `after` after a query.
 
     A full pass splits queries into blocks, each with its band of keys and the first keys; decoding
     uses a rolling cache. Positions count real tokens.
 
     Args:
         first: initial tokens that every query sees; if not causal, they also see all tokens.
-            before: visible tokens before a query.
+        before: visible tokens before a query.
         after: visible tokens after a query, unless the mask is causal.
 
     Attributes:

@@ -46,8 +46,8 @@ class _Tiles:
     Args:
         q: (B, H, T, Dh).
         keys: (B, H, S, Dh).
-        bias: as `flash_attention`, in log2 units; or None.
-        is_causal: as `flash_attention`.
+        bias: as in `flash_attention`, in log2 units; or None.
+        is_causal: as in `flash_attention`.
     """
 
     def __init__(self, q: Tensor, keys: Tensor, bias: Tensor | None, is_causal: bool) -> None:

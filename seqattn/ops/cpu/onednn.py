@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 FEW_ROWS = 8
-"""Rows up to which the overhead of oneDNN outweighs its gain."""
+"""Maximum rows for which the overhead of oneDNN outweighs its gain."""
 _ROWS = 128  # approximate rows of a product in a search step
 
 
@@ -49,9 +49,9 @@ def bf16_is_emulated() -> bool:
 def quick_products() -> Iterator[None]:
     """Use oneDNN for float32 matrix products within the block, where MKL lags.
 
-    Results are as exact: PyTorch uses oneDNN for float32 only if lower precision is allowed, but
-    on such a CPU oneDNN does not lower it (`onednn_is_exact` checks). A call costs about 10 us, and
-    0.25 ms for a new shape, so this pays only for large products.
+    Results are just as exact: PyTorch uses oneDNN for float32 only if lower precision is allowed,
+    but on such a CPU oneDNN does not lower it (`onednn_is_exact` checks). A call costs about 10 us,
+    and 0.25 ms for a new shape, so this pays only for large products.
     """
     if torch.compiler.is_compiling() or not is_quicker():
         yield
@@ -66,7 +66,7 @@ def is_quicker() -> bool:
 
 
 def takes(x: Tensor, y: Tensor) -> bool:
-    """Return True if x and y are float32 on a CPU, so that oneDNN may multiply them."""
+    """Return True if x and y are float32 on a CPU, so oneDNN can multiply them."""
     single = x.device.type == "cpu" and x.dtype == y.dtype == torch.float32
     return single and not torch.is_autocast_enabled("cpu")
 
@@ -78,7 +78,7 @@ def serves(x: Tensor, y: Tensor) -> bool:
 
 @cache
 def onednn_is_exact() -> bool:
-    """Return True if oneDNN keeps float32 precision when allowed to lower it, by a test."""
+    """Return True if a test shows that oneDNN keeps float32 precision when allowed to lower it."""
     known = hasattr(torch.backends.mkldnn, "matmul")  # since PyTorch 2.9
     if not known or not torch.backends.mkldnn.is_available():
         return False

@@ -102,7 +102,7 @@ def short_attention(
         q: (B, H, T, Dh).
         keys, values: (B, G, S, Dh), G dividing H.
         visible: bool, broadcastable to (B, H, T, S), at least one True in each row; None for all.
-            is_causal: query t attends only to keys up to t; excludes `visible`.
+        is_causal: query t attends only to keys up to t; excludes `visible`.
         scale: factor on the scores.
         dropout: share of the weights dropped.
     """

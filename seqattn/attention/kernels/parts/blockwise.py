@@ -56,7 +56,7 @@ class Tokens(NamedTuple):
 def real_rows(real: Tensor | None, rows: int, steps: int) -> tuple[Tensor | None, Tensor | None]:
     """Return which of the last T = `steps` tokens are real, with real ones first, and the order.
 
-    From real (B, S), None if all are: (`rows`, T) bool and indices, None if not needed.
+    From real (B, S), or None if all are; returns (`rows`, T) bool and indices, None if not needed.
     """
     if real is None:
         return None, None
@@ -114,10 +114,11 @@ class Piece(NamedTuple):
 class BlockwiseKernel(SoftmaxKernel):
     """Softmax over the keys of a pattern of real positions.
 
-    A full pass runs in blocks (`_blocks`), without T x T tensors; so does a first call with several
-    tokens in decoding with one beam. Otherwise decoding reads the growing cache with the pattern as
-    a mask, in time linear in the past per token. Weights are materialized densely if observed,
-    under a user-defined mask, which is as large, and for at most `dense_up_to` tokens.
+    A full pass runs in blocks (`_blocks`), without T x T tensors, as does the first call when
+    decoding with one beam if it has several tokens. Otherwise decoding reads the growing cache with
+    the pattern as a mask, in time linear in the past per token. Weights are materialized densely if
+    observed, under a user-defined mask, which is just as large, and for at most `dense_up_to`
+    tokens.
     """
 
     abilities = replace(SoftmaxKernel.abilities, cross=False)

@@ -43,7 +43,7 @@ class Band(Layout):
     size: int  # tokens of a block c; divides the length
     before: int = 0  # keys before the block, a multiple of `size`
     after: int = 0  # keys after it, a multiple of `size`
-    first: int = 0  # initial keys that every block has as well
+    first: int = 0  # initial keys that every block also has
     compact: bool = False  # copy overlapping keys, for products that are not fused
 
     @classmethod
@@ -106,7 +106,7 @@ class Overlapping(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Columns(Layout):
-    """Blocks of the tokens at distances of multiples of `stride`, in order."""
+    """Blocks of the tokens that are multiples of `stride` apart, in order."""
 
     stride: int
 

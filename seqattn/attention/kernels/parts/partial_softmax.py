@@ -1,4 +1,4 @@
-"""Softmaxes over parts of the keys, and their combination to a softmax over all keys."""
+"""Softmaxes over parts of the keys, and their combination into a softmax over all keys."""
 
 from collections.abc import Iterable
 from functools import reduce

@@ -9,7 +9,7 @@ from seqattn.attention.cache import KeysValues, RowCache, bytes_of
 
 
 class CachedTokens(NamedTuple):
-    """Contents of a rolling cache, in no order."""
+    """Contents of a rolling cache, in no particular order."""
 
     keys: Tensor
     values: Tensor

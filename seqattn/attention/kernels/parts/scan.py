@@ -15,7 +15,7 @@ from seqattn import ops
 from seqattn.attention.cache import KeysValues, RowCache
 from seqattn.attention.kernels.parts.groups import per_group
 
-LOWEST = -1e30  # log scale of no key: finite, so that the difference of two is 0 and not NaN
+LOWEST = -1e30  # log scale where there is no key; finite, so the difference of two is 0, not NaN
 
 
 class Keys(NamedTuple):
