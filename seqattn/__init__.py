@@ -38,7 +38,7 @@ def load(
         with `answer`.
 
     Raises:
-        UserError: the directory is missing, incomplete or not a bundle, or names a package that
+        UserError: if the directory is missing, incomplete or not a bundle, or names a package that
             is not trusted; or the vocabularies of an ensemble differ.
     """
     from seqattn.bundle.load import load_bundle  # torch takes seconds to import
@@ -55,15 +55,15 @@ def train(*words: str, **values: Any) -> "TrainingResult":
 
     Args:
         *words: such as `attention=gqa`, as after `python train.py`.
-        **values: by key: numbers, texts, paths, True, False, None, and lists and dicts of these;
+        **values: values by key: numbers, texts, paths, True, False, None, lists and dicts of these;
             `**{"trainer.max_steps": 500}` for keys with dots.
 
     Returns:
         Paths of the run and its bundle, steps and scores.
 
     Raises:
-        UserError: as the command, with the same message.
-        Stopped: a signal has stopped it; call it again with the same `run_dir` to resume.
+        UserError: as for the command, with the same message.
+        Stopped: if a signal has stopped it; call it again with the same `run_dir` to resume.
     """
     from seqattn.cli.from_python import train_from
 

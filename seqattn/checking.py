@@ -1,4 +1,4 @@
-"""Types with bounds for parameters, and the check of the values that settings give them."""
+"""Bounded types for parameters, and checks of the values that settings give them."""
 
 import inspect
 import types
@@ -45,7 +45,7 @@ class BadValue(UserError):
 
     Args:
         key: the parameter.
-        reason: what must hold of it and what came, such as "must be at least 1, got 0".
+        reason: the requirement and the actual value, such as "must be at least 1, got 0".
     """
 
     def __init__(self, key: str, reason: str) -> None:
@@ -89,7 +89,7 @@ def check(target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
 def parameters(target: Callable[..., Any]) -> dict[str, Any]:
     """Return the type of each parameter of a function or constructor, by name."""
     source: Any = target
-    if inspect.isclass(target) and not is_dataclass(target):  # whose fields may be a base's
+    if inspect.isclass(target) and not is_dataclass(target):  # its fields may be inherited
         source = inspect.unwrap(target.__init__)
     try:
         hints = get_type_hints(source, include_extras=True)
@@ -162,7 +162,7 @@ def _is_valid(hint: Any, value: Any) -> bool:
 
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
         return False  # a lone surrogate, which UTF-8 cannot encode
-    if get_origin(hint) is tuple and isinstance(value, list):  # as YAML writes it
+    if get_origin(hint) is tuple and isinstance(value, list):  # YAML has no tuples
         value = tuple(value)
     try:
         _adapter(hint).validate_python(value)

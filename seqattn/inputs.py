@@ -35,7 +35,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading bytes, decompressed if its name ends in ".gz".
 
     Raises:
-        UserError: it cannot be read, or is neither a file nor a pipe or terminal.
+        UserError: if it cannot be read, or is neither a file nor a pipe or terminal.
     """
     with file_faults("read", path):
         mode = path.stat().st_mode
@@ -50,7 +50,7 @@ def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
     """Return the content of a file.
 
     Raises:
-        UserError: it cannot be read, or has more than `largest` bytes.
+        UserError: if it cannot be read, or has more than `largest` bytes.
     """
     with opened(path) as file:
         content = file.read(largest + 1)
@@ -65,11 +65,11 @@ def limited_lines(
     """Yield the lines of a file with their ends, holding at most `longest` bytes of one in memory.
 
     Args:
-        name: of the file, for messages.
-        cuts: replace a longer line, up to `LARGEST`, by U+FFFD instead of raising an error.
+        name: name of the file, for messages.
+        cuts: True to replace a longer line, up to `LARGEST`, by U+FFFD instead of raising an error.
 
     Raises:
-        UserError: a line is too long; the message gives its number.
+        UserError: if a line is too long; the message gives its number.
     """
     for number in count(1):
         line = file.readline(longest + 1)
@@ -112,7 +112,7 @@ def read_json(path: Path, kind: str, form: str = "JSON", largest: int = LARGEST)
         largest: maximum size in bytes.
 
     Raises:
-        UserError: it is missing, too large, or not JSON (with the line).
+        UserError: if it is missing, too large, or not JSON (the message names the line).
     """
     check_there(path, kind)
     content = read_bytes(path, largest)
@@ -132,7 +132,7 @@ def read_yaml(path: Path) -> Any:
     """Read a UTF-8 file of plain YAML; see `parse_yaml`.
 
     Raises:
-        UserError: it is missing, too large, or not plain YAML.
+        UserError: if it is missing, too large, or not plain YAML.
     """
     check_there(path, "a YAML file")
     try:
@@ -147,7 +147,7 @@ def parse_yaml(text: str) -> Any:
     """Parse YAML without tags, aliases or deep nesting, so that parsing is quick and runs no code.
 
     Raises:
-        UserError: the text is not such YAML.
+        UserError: if the text is not such YAML.
     """
     if len(text) > _LARGEST_YAML:
         raise UserError(f"the YAML is longer than {_LARGEST_YAML:,} characters")
@@ -175,7 +175,7 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
     Omits a truncated last row; returns [] if the file is missing. Fields may be empty.
 
     Raises:
-        UserError: it cannot be read, or a field is not a number.
+        UserError: if it cannot be read, or a field is not a number.
     """
     if not path.is_file():
         return []
@@ -193,12 +193,12 @@ def check_json(lines: Iterable[bytes], path: Path, by_line: bool = False) -> Non
     """Raise UserError for JSON that crashes parsers: nested too deeply, or with a lone surrogate.
 
     Args:
-        lines: of the file.
+        lines: lines of the file.
         path: its name for the message.
         by_line: True if each line is a separate value (JSON Lines).
 
     Raises:
-        UserError: with the line number.
+        UserError: for such JSON, with the line number.
     """
     depth = 0
     for number, line in enumerate(lines, 1):

@@ -73,7 +73,7 @@ def worker_deaths(advice: str) -> Iterator[None]:
     """Turn the death of a worker within the block into a UserError.
 
     Raises:
-        UserError: a worker was killed; the message includes `advice`.
+        UserError: if a worker was killed; the message includes `advice`.
     """
     try:
         yield
@@ -103,7 +103,7 @@ def end_with(parent: int | None = None, seconds: float = 0.0) -> None:
         if parent is None:
             starter = multiprocessing.parent_process()
             assert starter is not None
-            starter.join()  # not the parent of a fork server's processes
+            starter.join()  # under a fork server, getppid() is not the starter
         else:
             while os.getppid() == parent:
                 time.sleep(0.1)
@@ -113,5 +113,5 @@ def end_with(parent: int | None = None, seconds: float = 0.0) -> None:
             time.sleep(seconds)
         os._exit(1)
 
-    if not any(thread.name == _WATCH for thread in threading.enumerate()):  # of an earlier job
+    if not any(thread.name == _WATCH for thread in threading.enumerate()):  # from an earlier job
         threading.Thread(target=watch, name=_WATCH, daemon=True).start()

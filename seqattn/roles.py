@@ -10,7 +10,7 @@ class Role(Enum):
     """
 
     STEP = "training steps"
-    """A command with another value is another run; `resume=RUN` may change it."""
+    """A command with a different value is a different run; `resume=RUN` may change it."""
     SHAPE = "parameters of the model, or its vocabulary"
     """Must not change on resume."""
     END = "end of training and contents of the bundle"

@@ -14,7 +14,7 @@ EVERY = 30.0
 
 
 def duration(seconds: float) -> str:
-    """Format seconds for people, such as `8 min 30 s`."""
+    """Format seconds for display, such as `8 min 30 s`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -40,7 +40,7 @@ def user_path(name: str | Path) -> Path:
     """Return the path for a name typed by the user, with "~" expanded.
 
     Raises:
-        UserError: "~NAME" of an unknown user.
+        UserError: for "~NAME" of an unknown user.
     """
     try:
         return Path(name).expanduser()
@@ -66,10 +66,10 @@ def write_whole(path: Path, content: bytes | memoryview | Iterable[bytes]) -> No
 
     Args:
         path: the file.
-        content: complete, or an iterable of parts.
+        content: the whole content, or an iterable of its parts.
 
     Raises:
-        UserError: the file cannot be written.
+        UserError: if the file cannot be written.
     """
     parts = [content] if isinstance(content, bytes | memoryview) else content
     with file_faults("write", path):

@@ -99,7 +99,7 @@ class Architecture:
             The model on the meta device, with tiny vocabularies.
 
         Raises:
-            UserError: naming what would fit.
+            UserError: if they do not; the message names choices that fit.
         """
         with on_meta_device():
             return self.build(Vocabularies(8, 8, joint))
@@ -221,7 +221,7 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
     """Return cross-attention with the heads of a self-attention and the softmax kernel.
 
     Raises:
-        UserError: where the self-attention does not say how many heads it has.
+        UserError: if the self-attention does not set its number of heads.
     """
     keywords = getattr(attention, "keywords", {})
     if "num_heads" not in keywords:
@@ -230,7 +230,7 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
             "attention@cross_attention=NAME"
         )
     heads_given = {name: keywords[name] for name in HEADS if name in keywords}
-    heads = {"num_kv_heads": keywords["num_heads"], **heads_given}  # where it counts no key heads
+    heads = {"num_kv_heads": keywords["num_heads"], **heads_given}  # default: as many key heads
     return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel))
 
 

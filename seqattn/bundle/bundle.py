@@ -36,7 +36,7 @@ class Bundle(ABC):
 
     Args:
         model: in eval mode.
-        config: the configuration of its training, as nodes.
+        config: its training configuration, as nodes.
         scores: its scores at the end of training.
     """
 
@@ -66,7 +66,7 @@ class Bundle(ABC):
             generation: "greedy", "beam", "sampling", "mbr" or "spans"; an object of
                 `seqattn.generation`; a node such as `conf/generation/beam.yaml`; None for the
                 bundle's own.
-            **settings: of the search, such as beam_size=2; nested settings are merged, such as
+            **settings: its settings, such as beam_size=2; nested settings are merged, such as
                 limit={"minimum": 3}. Not allowed with an object.
 
         Raises:
@@ -112,7 +112,7 @@ class Bundle(ABC):
         """Return this bundle if it generates text.
 
         Raises:
-            UserError: it does not; `use` says what needs it.
+            UserError: if it does not; `use` names what needs text, for the message.
         """
         raise UserError(
             f"{use} needs a bundle that outputs text, but {self.path} outputs {self.output}"
@@ -127,7 +127,7 @@ class Bundle(ABC):
         """Return the rows of a split, for scoring.
 
         Raises:
-            UserError: they have no references.
+            UserError: if they have no references.
         """
 
     @abstractmethod
@@ -144,12 +144,12 @@ class Bundle(ABC):
 
         Args:
             pairs: questions, each with its context.
-            search: the search, which already gives `count` answers if it can.
-            count: number of answers to each question that were requested.
+            search: the search, already set to give `count` answers if it can.
+            count: requested number of answers to each question.
             progress: called after each batch.
 
         Raises:
-            UserError: the bundle cannot give so many.
+            UserError: if the bundle cannot give that many.
         """
 
     @abstractmethod
@@ -158,7 +158,7 @@ class Bundle(ABC):
 
         Args:
             text: the text or question.
-            context: of a question.
+            context: context of the question.
             target: an output to use in place of the model's; None for the model's.
             heads: True to draw each layer's heads, too.
         """

@@ -16,7 +16,7 @@ SLOTS = ("encoder", "decoder", "cross")
 SLOT_NODES = tuple(f"{slot}_attention" for slot in SLOTS)
 """Slots of attention, and the configuration nodes that fill them."""
 _ANY = "*"
-"""Part of a place that stands for any name chosen by a user."""
+"""Wildcard in a place, for any name chosen by a user."""
 
 
 @cache
@@ -38,7 +38,7 @@ def types() -> dict[str, dict[str, dict[str, Node]]]:
         node, package = yaml.load(text, LOADER), re.match(r"# @package (\S+)", text)
         if package is None:
             remarked(node, file.parent.name, note)
-        elif package[1] != "_global_":  # which holds values of other groups
+        elif package[1] != "_global_":  # that package sets values of other groups
             for part in node.values():
                 remarked(part, f"{package[1]}.{_ANY}", note)
     return places

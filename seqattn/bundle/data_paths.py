@@ -35,7 +35,7 @@ def with_paths(data: Node, bundle: Path) -> Node:
 
 
 def _hidden(key: str, value: Node) -> Node:
-    if key == "alignments":  # of one split, for one verb
+    if key == "alignments":  # specific to one split and one verb
         return None
     if key == "files" and isinstance(value, dict):
         return dict.fromkeys(value)

@@ -54,7 +54,7 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
         trust: third-party packages whose types it may name.
 
     Raises:
-        UserError: it is not such a document, or names a type that is not allowed at its place.
+        UserError: if it is not such a document, or names a type that is not allowed at its place.
     """
     document = parse_yaml(text)
     form = document.pop("format", None) if isinstance(document, dict) else None

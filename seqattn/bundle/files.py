@@ -36,12 +36,12 @@ def write_bundle(
 
     Args:
         config: nodes of the run, by name; those in `documents.KEPT` are written.
-        scores: of the model, with signatures.
+        scores: scores of the model, with signatures.
         cost: time and steps of training, by name, for the model card; None if unknown.
         beside: writes further files into the directory before it is renamed into place.
 
     Raises:
-        UserError: it cannot be written, the path holds something else, or weights are not finite.
+        UserError: if it cannot be written, `path` holds something else, or weights are not finite.
     """
     document = written(config)
     sizes = {
@@ -68,7 +68,7 @@ def write_bundle(
                 save_weights(model, new / WEIGHTS, FORMAT, bool(config.get("quantize")))
             except SafetensorError as error:
                 raise UserError(f"cannot write {path}: {error}") from error
-            (new / WEIGHTS).chmod((new / CONFIG).stat().st_mode)  # the user's umask
+            (new / WEIGHTS).chmod((new / CONFIG).stat().st_mode)  # respects the user's umask
             tokenizer.save(new)
             beside(new)
             for file in (*new.iterdir(), new):
@@ -80,7 +80,7 @@ def store_search(path: Path, config: Mapping[str, Node], generation: Node) -> No
     """Replace the search of the bundle at `path`.
 
     Raises:
-        UserError: where it cannot be written.
+        UserError: if it cannot be written.
     """
     write_whole(path / CONFIG, written({**config, "generation": generation}).encode())
 
@@ -115,7 +115,7 @@ def read_config(path: Path, trust: Collection[str] = ()) -> Config:
         trust: third-party packages whose classes it may name.
 
     Raises:
-        UserError: `path` is absent or not a bundle, or names a class that is not allowed.
+        UserError: if `path` is absent or not a bundle, or names a class that is not allowed.
     """
     if not path.is_dir():
         raise UserError(f"bundle {path} does not exist; training writes one to RUN/model")
@@ -135,7 +135,7 @@ def read_scores(path: Path) -> dict[str, Any]:
     """Return a bundle's scores, empty without a file of scores.
 
     Raises:
-        UserError: the file is not a JSON object of numbers and texts.
+        UserError: if the file is not a JSON object of numbers and texts.
     """
     file = path / SCORES
     if not is_file(file):
@@ -147,10 +147,10 @@ def read_scores(path: Path) -> dict[str, Any]:
 
 
 def part_of(config: Mapping[str, Node], name: str, path: str | Path) -> Node:
-    """Return a part of a bundle's configuration, of nested ones by a name with dots.
+    """Return a part of a bundle's configuration; a dotted name gives a nested part.
 
     Raises:
-        UserError: there is none.
+        UserError: if there is none.
     """
     value: Node = config
     for key in name.split("."):

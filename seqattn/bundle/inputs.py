@@ -13,7 +13,7 @@ def several(texts: Texts) -> Sequence[str]:
     """Return texts as a list.
 
     Raises:
-        UserError: one is not a text.
+        UserError: if one is not a text.
     """
     items = [texts] if isinstance(texts, str) else list(texts)
     for number, text in enumerate(items, 1):
@@ -23,7 +23,7 @@ def several(texts: Texts) -> Sequence[str]:
 
 
 def as_many(questions: Texts, contexts: Texts) -> tuple[Sequence[str], Sequence[str]]:
-    """Return lists of questions and of the context of each."""
+    """Return questions and their contexts as two lists of equal length."""
     pairs = several(questions), several(contexts)
     if len(pairs[0]) != len(pairs[1]):
         counts = f"{len(pairs[0])} questions and {len(pairs[1])} contexts"

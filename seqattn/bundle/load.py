@@ -1,4 +1,4 @@
-"""Loading of bundles."""
+"""Loading bundles."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -29,10 +29,10 @@ def load_bundle(
     trust: Collection[str] = (),
     ensemble: Sequence[str | Path] = (),
 ) -> Bundle:
-    """Load a bundle, see `seqattn.load`; its sizes are checked against its files first.
+    """Load a bundle after checking its sizes against its files; see `seqattn.load`.
 
     Raises:
-        UserError: it is missing, damaged or not a bundle, or names a package that is not trusted;
+        UserError: if it is missing, damaged or not a bundle, or names an untrusted package;
             or members of an ensemble have different vocabularies, or do not generate text.
     """
     if ensemble:

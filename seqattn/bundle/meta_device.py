@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class _NoNumbers(TorchFunctionMode):
-    """Skip `normal_`, for which PyTorch would import its compiler: seconds, for nothing."""
+    """Skip `normal_`, for which PyTorch would spend seconds importing its compiler."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None

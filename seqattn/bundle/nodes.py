@@ -1,7 +1,8 @@
-"""Building of objects from configuration nodes, which are plain dicts and lists.
+"""Building objects from configuration nodes, which are plain dicts and lists.
 
-A node with `_target_: package.Class` describes an object of that class, its other keys the
-constructor's arguments; with `_partial_: true` a factory, called with the remaining arguments.
+A node with `_target_: package.Class` describes an object of that class, and its other keys are the
+constructor's arguments; with `_partial_: true` it describes a factory, which is called with the
+remaining arguments.
 """
 
 import difflib
@@ -68,8 +69,8 @@ def build_verb(path: str, settings: Mapping[str, Node]) -> Any:
     """Build a verb, and store the plain settings in its field `settings` if it has one.
 
     Args:
-        path: of its class.
-        settings: by key.
+        path: dotted path of its class.
+        settings: its settings by key.
 
     Raises:
         UserError: as `build`.
@@ -138,7 +139,7 @@ def import_path(path: str, where: str = "") -> Callable[..., Any]:
     """Import the class or function that a dotted path names.
 
     Raises:
-        UserError: there is none, or it is neither.
+        UserError: if there is none, or it is neither.
     """
     key = _join(where, TARGET)
     parts = path.split(".") if isinstance(path, str) else []

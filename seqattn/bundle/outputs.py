@@ -20,7 +20,7 @@ Rank = Callable[[Sequence[str], Found], Found]
 
 @dataclass(frozen=True)
 class Outputs(ABC):
-    """Best output for each row, "" for none, and the seconds that all took."""
+    """Best output for each row, "" for none, and the total seconds."""
 
     unit: ClassVar[str]
     """Name of the rows, such as sentences."""
@@ -49,7 +49,7 @@ class Outputs(ABC):
 
 @dataclass(frozen=True)
 class TextOutputs(Outputs):
-    """Texts, and the number of their target tokens, end marks counted."""
+    """Texts, and the number of their target tokens, end marks included."""
 
     unit = "sentences"
     rows: Texts

@@ -18,11 +18,11 @@ from seqattn.data.span_text import cut_words
 from seqattn.errors import UserError
 from seqattn.tokens import PAD
 
-_LONGEST = 400  # tokens of a side; labels of thousands take minutes to draw
+_LONGEST = 400  # tokens per side; labels of thousands take minutes to draw
 
 
 class Look(NamedTuple):
-    """Lines of text on an input and its output, and figures of the attention by name."""
+    """Lines of text about an input and its output, and figures of the attention by name."""
 
     lines: list[str]
     figures: dict[str, Figure]
@@ -71,7 +71,7 @@ def draw_text(
     For a text in several windows, `window` selects one by its number from 0.
 
     Raises:
-        UserError: all tokens are to be shown and a figure cannot hold them, or the text is empty.
+        UserError: if the text is empty, or all tokens are requested and a figure cannot hold them.
     """
     if not text.strip():
         raise UserError('text is empty; set it, for example text="A dog runs."')

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(repr=False)
 class SpanBundle(Bundle):
-    """A bundle that answers questions by spans of their contexts, of task=qa: see `answer`.
+    """A bundle that answers questions by spans of their contexts (task=qa); see `answer`.
 
     Attributes: as `TextBundle`.
     """

@@ -46,7 +46,7 @@ class TextBundle(Bundle):
     searches: ClassVar[Sequence[str]] = ("greedy", "beam", "sampling")
 
     @overload
-    def generate(  # a text is a sequence of texts, too
+    def generate(  # overlaps the next: a str is an Iterable[str], too
         self, texts: str, generation: Choice = None, **settings: Any
     ) -> str: ...
 
@@ -58,12 +58,12 @@ class TextBundle(Bundle):
     def generate(self, texts: Texts, generation: Choice = None, **settings: Any) -> str | list[str]:
         """Generate the best output for each text; the output for an empty text is empty.
 
-        A model of single lines generates the lines of a text separately, see `lines`.
+        A model that reads single lines generates each line of a text separately; see `lines`.
 
         Args:
             texts: raw source texts, one or several.
             generation: a search such as "greedy", see `search`; None for the bundle's own.
-            **settings: of the search, such as beam_size=2.
+            **settings: settings of the search, such as beam_size=2.
 
         Returns:
             One text for one text, a list for a list.
@@ -110,8 +110,8 @@ class TextBundle(Bundle):
     def lines(self, texts: Texts) -> TextLines:
         """Split texts into lines if the model reads single lines.
 
-        It does if long_sources=drop and the source vocabulary has no line break. Generate from
-        `lines` of the result, and `join` the outputs.
+        A model reads single lines if long_sources=drop and the source vocabulary has no line
+        break. Generate from the result's `lines`, and `join` the outputs.
         """
         return TextLines.of(several(texts), self._reads_line)
 
@@ -167,7 +167,7 @@ class TextBundle(Bundle):
         progress: Progress | None = None,
         rank: Rank | None = None,
     ) -> TextOutputs:
-        """Return outputs, see `Bundle`. Args: rank: reorders the hypotheses of each line."""
+        """Return outputs; see `Bundle`. Args: rank: reorders the hypotheses of each line."""
         began = time.perf_counter()
         read = self.lines(rows.sources)
         encoded = self.encode(read.lines)

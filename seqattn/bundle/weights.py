@@ -27,7 +27,7 @@ class _Wrong(Exception):
 
 
 def save_weights(model: nn.Module, file: Path, form: str, rounded: bool) -> None:
-    """Write a model's weights without pickle, shared ones once, with the format name `form`.
+    """Write a model's weights without pickle, each shared one once, with the format name `form`.
 
     Equal weights give equal files, byte for byte.
 
@@ -53,7 +53,7 @@ def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies)
     Names, shapes and memory are compared before any tensor is allocated.
 
     Raises:
-        UserError: the file is missing or damaged, or holds another model's weights or values
+        UserError: if the file is missing or damaged, or holds another model's weights or values
             that are not finite.
     """
     if not file.is_file():
@@ -74,11 +74,11 @@ def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies)
         reason = str(error).split("\n")[0]
         raise UserError(f"cannot read {file} ({reason}); copy it again or retrain") from error
     for name, tensor in sorted(read.items()):
-        # as the model holds them: float8 has no `isfinite`, and float64 may be beyond float32
+        # in the model's dtype: float8 has no `isfinite`, and float64 may overflow float32
         if not (tensor.is_floating_point() and tensor.float().isfinite().all()):
             raise UserError(f"{file} has values in {name} that are not finite numbers; retrain")
     model = architecture.build(vocabulary)
-    model.load_state_dict(read, strict=False)  # a table that is shared is stored once
+    model.load_state_dict(read, strict=False)  # a shared table is stored once
     return model
 
 
@@ -102,19 +102,19 @@ def _check(
     """Compare a file's tensors with those of the model, on the meta device.
 
     Args:
-        architecture, vocabulary: of the model.
-        shapes: of the file's tensors, by name.
-        size: of the file, in bytes.
+        architecture, vocabulary: those of the model.
+        shapes: shapes of the file's tensors, by name.
+        size: size of the file, in bytes.
 
     Raises:
-        _Wrong: they differ.
+        _Wrong: if they differ.
     """
     if sum(architecture.model.attentions.values()) > len(shapes):
         raise _Wrong(f"it has {len(shapes)} tensors, fewer than the model has layers")
     try:
         with on_meta_device():
             sketch = architecture.build(vocabulary)
-    except RuntimeError as error:  # a size beyond what numbers can count
+    except RuntimeError as error:  # a size that overflows an integer
         raise _Wrong(f"cannot build the model: {error}") from error
     tables = [*sketch.parameters(), *sketch.buffers()]
     needed = sum(tensor.numel() * tensor.element_size() for tensor in tables)

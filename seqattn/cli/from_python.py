@@ -1,4 +1,4 @@
-"""Training from Python, with overrides of the command line or plain values by key."""
+"""Training from Python, with command-line overrides or plain values by key."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
@@ -21,7 +21,7 @@ from seqattn.training.run_directory import remove_empty
 
 
 def train_from(words: Sequence[str], values: Mapping[str, Any]) -> TrainingResult:
-    """Train with overrides and plain values by key, see `seqattn.train`."""
+    """Train with overrides and plain values by key; see `seqattn.train`."""
     overrides = [*words, *(f"{key}={_word(value, key)}" for key, value in values.items())]
     created = register_resolvers()
     try:

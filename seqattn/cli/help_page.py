@@ -23,7 +23,7 @@ def help_page(verb: str, arguments: Sequence[str], conf: Path = CONF) -> str:
 
     Args:
         verb: name of its YAML in `conf`.
-        arguments: of the command line; with `attention=gqa`, the page ends with that choice's keys.
+        arguments: command-line arguments; with `attention=gqa`, the page ends with gqa's keys.
         conf: folder of its YAML; missing groups are read from `CONF`.
     """
     folders = [conf, CONF, *_own_folders(arguments)]

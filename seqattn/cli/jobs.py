@@ -89,7 +89,7 @@ def _read(file: Path, kind: type[Any]) -> Any:
     """Read the list or dict in a file of a run, empty without the file.
 
     Raises:
-        UserError: it has another type.
+        UserError: if it has another type.
     """
     if not file.is_file():
         return kind()
@@ -100,7 +100,7 @@ def _read(file: Path, kind: type[Any]) -> Any:
 
 
 def _best(configs: list[dict[str, Any]], scores: dict[str, Any]) -> str | None:
-    """Return the best job by the monitored metric, if all jobs have the same."""
+    """Return the best job by the monitored metric, if it is the same for all jobs."""
     from seqattn.bundle.nodes import build
     from seqattn.training.task_options import mode_of
 

@@ -1,4 +1,4 @@
-"""Running of a verb by Hydra's main, and its exit."""
+"""Running a verb through Hydra's main, and its exit code."""
 
 import logging
 import os
@@ -51,14 +51,14 @@ def run_verb(
 
     Args:
         verb: name of its YAML.
-        arguments: of the command line.
+        arguments: command-line arguments.
         action: function to run; None for the one of the YAML's class.
         conf: folder of its YAML; missing choices are read from `CONF`.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's ranks would outlive it
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # else ranks would outlive torchrun
         end_with(os.getppid())
     write_utf8()
-    logging.raiseExceptions = False  # for Hydra's pages, if their reader closes the pipe
+    logging.raiseExceptions = False  # in case the reader of Hydra's pages closes the pipe
     jobs = _Jobs()
     try:
         _run(verb, list(arguments), jobs, action, conf)
@@ -74,7 +74,7 @@ def run_verb(
             s = "s" if len(jobs.failed) > 1 else ""
             line = f"job{s} {', '.join(jobs.failed)} failed (message{s} above)"
         if line is None:
-            rendezvous.refuse(f"another rank failed: {error!r}")  # so that none waits
+            rendezvous.refuse(f"another rank failed: {error!r}")  # so that none of them waits
             raise
         return report_error(line)
     return 0
@@ -113,7 +113,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
     if {"-h", "--help"} & set(arguments):
         print(help_page(verb, arguments, conf))
         return
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes exceptions on, for messages here
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra re-raises exceptions, to be reported here
     created = register_resolvers()
     options, overrides = _parted(arguments)
     if any(option.startswith("--config-dir") for option in options) or any(
@@ -165,7 +165,7 @@ def _job(task: Action, jobs: _Jobs) -> Action:
     def job(config: DictConfig) -> float | None:
         jobs.started += 1
         launcher = HydraConfig.get().launcher._target_
-        if "joblib" in launcher and os.getpid() != jobs.process:  # jobs would outlive it
+        if "joblib" in launcher and os.getpid() != jobs.process:  # else jobs would outlive it
             end_with(jobs.process, _SAVING)
         try:
             return task(config)

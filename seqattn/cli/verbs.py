@@ -27,7 +27,7 @@ def action_of(verb: str) -> Action:
     """Return the action of a verb, which builds the class of its YAML and runs it.
 
     Raises:
-        UserError: there is no such verb, or an extra that it needs is not installed.
+        UserError: if there is no such verb, or an extra that it needs is not installed.
     """
     if not re.fullmatch(r"\w+", verb) or not (CONF / f"{verb}.yaml").is_file():
         raise UserError(f"unknown subcommand {verb}; choose from {', '.join(verbs())}")
@@ -86,7 +86,7 @@ def train(config: DictConfig) -> float | None:
 def _run_over_trainings(verb: str, config: DictConfig) -> None:
     """Run a verb that includes the keys of train, such as search.
 
-    Its class gets the settings of a training, and a command line that reproduces them.
+    Its class gets the settings of a training run, and a command line that reproduces them.
     """
     run_dir = job_dir()
     try:

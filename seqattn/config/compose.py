@@ -53,7 +53,7 @@ def _make_unused(path: str) -> str:
     """Create a directory of this name, or with the first unused number.
 
     Raises:
-        UserError: none can be created, for example below a broken link.
+        UserError: if none can be created, for example below a broken link.
     """
     name, number = path, 1
     with file_faults("make", Path(path)):
@@ -64,7 +64,7 @@ def _make_unused(path: str) -> str:
             except FileExistsError:
                 number += 1
                 name = f"{path}_{number}"
-            except FileNotFoundError:  # another process has removed the folder above, as empty
+            except FileNotFoundError:  # another process has removed the empty parent folder
                 continue
     raise UserError(f"cannot create a directory such as {path}; set run_dir=PATH")
 
@@ -103,7 +103,7 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
 
 
 def settings_of_training(config: DictConfig, **own: str) -> Settings:
-    """Return the settings of a training, with its choices and the overrides to resume it by.
+    """Return the settings of a training run, with its choices and the overrides to resume it.
 
     Args and Raises: as `resolve_settings`.
     """

@@ -24,16 +24,16 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     """Put overrides from `resume=RUN`, `bundle=` or `init_from=PATH` before a user's.
 
     A run adds the overrides that it was started with. A bundle adds its nodes, as choices with
-    names such as `bundle0_gqa`, unless the user chose another one of that group.
+    names such as `bundle0_gqa`, except in groups for which the user made a choice.
 
     Raises:
-        UserError: there is no such run or bundle.
+        UserError: if there is no such run or bundle.
     """
     overrides = [_tilde_quoted(override) for override in overrides]
     if verb in ("analyze", "generate", "explain"):
         overrides = [_as_text(override) for override in overrides]
     overrides = [_lone_quoted(override) for override in overrides]
-    if verb == "evaluate":  # keys of any search
+    if verb == "evaluate":  # keys of any search are allowed
         overrides = [f"++{one}" if one.startswith("tune.") else one for one in overrides]
     a_run = verb == "train" and value_of(overrides, "resume") not in ("auto", True, False)
     run = _path(overrides, "resume") if a_run else None

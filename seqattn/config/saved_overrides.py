@@ -36,7 +36,7 @@ def overrides_of(run: str, typed: Sequence[str], trust: Collection[str]) -> list
         trust: packages whose classes they may name.
 
     Raises:
-        UserError: there is no such run, or one of its overrides could run code.
+        UserError: if there is no such run, or one of its overrides could run code.
     """
     file = user_path(run) / "overrides.yaml"
     before = _read(file, run)
@@ -56,11 +56,11 @@ def nodes_of(run: str, names: Collection[str], trust: Collection[str]) -> dict[s
 
     Args:
         run: directory of the run.
-        names: of the nodes; the names of their choices are included.
-        trust: packages, beside seqattn, whose classes they may name.
+        names: names of the nodes; the result also has the names of their choices.
+        trust: packages, besides seqattn, whose classes they may name.
 
     Raises:
-        UserError: there is no such run, or it names other classes.
+        UserError: if there is no such run, or it names other classes.
     """
     file = user_path(run) / "config.yaml"
     config = _read(file, run)
@@ -147,7 +147,7 @@ def _bare(override: str) -> str:
 
 
 def _known() -> tuple[set[str], set[str]]:
-    """Return the groups of a training, with their slots, and its keys."""
+    """Return the groups of a training run, with their slots, and its keys."""
     text = (shipped("conf") / "train.yaml").read_text(encoding="utf-8")
     document: Mapping[str, Any] = yaml.safe_load(text)
     entries = [
@@ -159,7 +159,7 @@ def _known() -> tuple[set[str], set[str]]:
 
 
 def _outdated(override: str, typed: Sequence[str]) -> bool:
-    """Return True if its key belongs to a choice replaced in `typed` by one without that key."""
+    """Return True if `typed` replaces the choice that has its key by one without that key."""
     place = re.sub(r"^generation\.processors\b", "processor", _bare(override))
     group, *path = place.split(".")
     names = value_of(typed, group) if group in _OTHER_KEYS and path else None
@@ -187,7 +187,7 @@ def parsed(override: str) -> Override:
     """Parse an override by Hydra's grammar.
 
     Raises:
-        OverrideParseException: it cannot be parsed.
+        OverrideParseException: if it cannot be parsed.
     """
     [result] = OverridesParser.create().parse_overrides([override])
     return result

@@ -1,4 +1,4 @@
-"""Facts on verbs from their YAML files."""
+"""Facts about verbs, read from their YAML files."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -1,4 +1,4 @@
-"""From texts to ids, and from ids to batches.
+"""Conversion of texts to ids, and of ids to batches.
 
 Import from the modules: `tokenizer` and `batch` do not need `datasets`, so that a bundle can
 generate with only its own requirements installed.

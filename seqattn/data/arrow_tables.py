@@ -53,7 +53,7 @@ def quiet_datasets(cache_dir: Path | None = None) -> Iterator[None]:
     """Silence `datasets` and the hub's client inside the block.
 
     Raises:
-        UserError: a file cannot be written.
+        UserError: if a file cannot be written.
     """
     bars = datasets.are_progress_bars_disabled()
     loggers = map(logging.getLogger, ("datasets", "huggingface_hub"))
@@ -85,7 +85,7 @@ def hub_table(
     """Load a split from the hub. Args: name: its configuration. split: its name on the hub.
 
     Raises:
-        UserError: it cannot be loaded.
+        UserError: if it cannot be loaded.
     """
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir), _hub_faults(dataset, split):
@@ -125,7 +125,7 @@ class Lists:
     """A column of lists of int32, read through numpy views of the memory-mapped file.
 
     Attributes:
-        lengths: (N,) of the lists.
+        lengths: (N,) lengths of the lists.
     """
 
     def __init__(self, table: datasets.Dataset, column: str) -> None:

@@ -22,8 +22,8 @@ Files = Mapping[str, str | Sequence[str] | None]
 class Source(ABC):
     """Text in splits: train, val, test.
 
-    A source of your own is a subclass in your own package and a `conf/data/NAME.yaml` of yours,
-    which names it by `_target_` and gives its constructor's arguments; then `data=NAME` works:
+    To add a source, write a subclass in your own package and a `conf/data/NAME.yaml` that names it
+    by `_target_` and gives its constructor's arguments; then `data=NAME` works:
 
         class Proverbs(Source):
             yields = "pairs"
@@ -54,7 +54,7 @@ class Source(ABC):
                 are empty for a question without an answer.
 
         Raises:
-            UserError: the split does not exist or cannot be read. One split is never substituted
+            UserError: if the split does not exist or cannot be read. One split is never substituted
                 for another.
         """
 
@@ -80,11 +80,11 @@ class Source(ABC):
         return None
 
     def origin(self, split: str) -> str:
-        """Return where a split is read from: its files, or a dataset of the hub."""
+        """Return where a split is read from: its files, or a dataset on the hub."""
         return type(self).__name__
 
     def report(self) -> list[str]:
-        """Return lines on what `load` repaired or left out."""
+        """Return lines about what `load` repaired or left out."""
         return []
 
 
@@ -99,11 +99,11 @@ class FileOrHub(Source):
             "test".
 
     Raises:
-        UserError: an unknown split.
+        UserError: for an unknown split.
     """
 
     no_test: ClassVar[str] = ""
-    """Reason why the test file may be missing, for the message."""
+    """Reason why the test file may be missing, for error messages."""
 
     def __init__(
         self, files: Files | None, dataset: str | None, splits: Mapping[str, str] | None = None
@@ -126,7 +126,7 @@ class FileOrHub(Source):
         """Return where a split is read from.
 
         Raises:
-            UserError: there is no such split, or its test file is missing.
+            UserError: if there is no such split, or its test file is missing.
         """
         known = self.paths or self.hub_splits
         if split not in known:
@@ -158,7 +158,7 @@ def matching(path: Path) -> list[Path]:
     """Return the sorted files that match a pattern such as "news*.jsonl", or a plain name itself.
 
     Raises:
-        UserError: there is none.
+        UserError: if there is none.
     """
     if not glob.has_magic(str(path)) or is_file(path):
         return [path]
@@ -182,7 +182,7 @@ class Rows(Protocol):
 
     @property
     def references(self) -> Sequence[Sequence[str]]:
-        """Right outputs of each row."""
+        """Reference outputs of each row."""
 
     def first(self, count: int | None) -> Self:
         """Return the first `count` rows; None for all."""
@@ -192,7 +192,7 @@ class Rows(Protocol):
 
 
 class Texts(NamedTuple):
-    """`Rows` of raw pairs, nothing left out."""
+    """`Rows` of raw pairs, with nothing left out."""
 
     sources: list[str]
     targets: list[str]

@@ -106,9 +106,9 @@ def collate(sources: Sequence[Ids], targets: Sequence[Ids], index: Sequence[int]
 
 
 def pad_rows(rows: Sequence[Ids]) -> npt.NDArray[np.int64]:
-    """Pad B rows of ids with `PAD` to an array (B, L), where L is the longest row's length or 1."""
+    """Pad B rows of ids with `PAD` to an array (B, L), with L the longest length, at least 1."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     padded = np.full((len(rows), max(1, int(lengths.max()))), PAD, np.int64)
-    # the real places in row-major order are the concatenated rows
+    # in row-major order, the unpadded positions are the concatenated rows
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return padded

@@ -37,23 +37,22 @@ class BucketSampler(Sampler[list[int]]):
     running out of memory shows at once.
 
     Args:
-        source_lengths: (N,) tokens of each source, its end mark counted.
-        target_lengths: (N,) tokens of each target, its end mark counted.
-        seed: of the order; any integer from 0.
+        source_lengths: (N,) tokens of each source, its end mark included.
+        target_lengths: (N,) tokens of each target, its end mark included.
+        seed: seed of the order, at least 0.
         rank: this process, from 0 to `world` - 1.
-        shuffle: False for the same batches in the same order always, longest first, and all of
-            them, so that one rank may have a batch more than another.
+        shuffle: False to always yield the same batches, longest first, and all of them, so that
+            one rank may have one batch more than another.
         step_batches: batches of an optimizer step, a multiple of `world`; None for `world`.
 
     Attributes:
         epoch: the epoch whose batches come next.
-        sampler: receives the trainer's epoch; set by a loader to itself, None until then.
-        start_batch: batches that the next iteration skips, then 0 again; to resume within an
-            epoch.
+        sampler: object that receives the trainer's epoch: the loader; None before there is one.
+        start_batch: batches that the next iteration skips, to resume within an epoch; 0 after it.
 
     Raises:
-        UserError: fewer rows than batches of a step, a number of ranks that does not divide them,
-            or a single row that exceeds the limits.
+        UserError: for fewer rows than batches of a step, a number of ranks that does not divide
+            the batches, or a single row that exceeds the limits.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class BucketSampler(Sampler[list[int]]):
 
     @property
     def on_every_rank(self) -> int:
-        """Least number of batches of an epoch on any rank."""
+        """Smallest number of batches of an epoch on any rank."""
         return self._count // self.world
 
     @property
@@ -167,7 +166,7 @@ def batch_count(
 
 
 def bands(longer: Ints) -> npt.NDArray[np.int64]:
-    """Return (N,) the band of each row by its longer side, longest rows first."""
+    """Return the band of each row by its longer side, (N,), longest rows first."""
     # bands widen to 1/32 of the length: long documents seldom have equal lengths
     edges = [0]
     while edges[-1] < int(longer.max()):

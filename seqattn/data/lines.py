@@ -16,7 +16,7 @@ from seqattn.inputs import read_json, too_long
 from seqattn.storage import file_faults, kind_of, user_path, write_whole
 
 LONGEST = 500_000
-"""Largest line in bytes; a longer one would be searched for minutes."""
+"""Largest line in bytes; generation from a longer one would take minutes."""
 _AT_ONCE = 1 << 16  # bytes, the capacity of a pipe
 _NO_LINES = (".csv", ".tsv", ".parquet", ".zip")
 _QUESTION = 'expected {"question": "...", "context": "..."}'
@@ -37,7 +37,7 @@ def read_texts(
         All texts of a file at once; those of standard input in parts, as they arrive.
 
     Raises:
-        UserError: a line is invalid; the message names it.
+        UserError: if a line is invalid; the message names it.
     """
     if path is None or kind_of(path) not in (".jsonl", ".json"):
         yield from _lines(path)
@@ -71,7 +71,7 @@ def read_questions(path: Path | None) -> Iterator[list[tuple[int, Asked]]]:
             on standard input.
 
     Raises:
-        UserError: a line has no question; the message names it.
+        UserError: if a line has no question; the message names it.
     """
     if path is not None and kind_of(path) == ".json":
         yield [*enumerate(read_asked(path), 1)]
@@ -100,7 +100,7 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
     A file whose name ends in ".gz" is compressed.
 
     Raises:
-        UserError: the file's directory does not exist, or standard output is closed.
+        UserError: if the file's directory does not exist, or standard output is closed.
     """
     if output is None:
         if sys.stdout is None:

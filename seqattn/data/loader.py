@@ -1,4 +1,4 @@
-"""Loading of rows in batches, resumable from a checkpoint."""
+"""Loading rows in batches, resumable from a checkpoint."""
 
 import signal
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ class TokenRows(ABC, Generic[BatchT]):
         rows: (N,) the number of each row in the split, repeated for each of its windows.
         starts: (N,) the first token read of each source or context.
         source_lengths: (N,) number of tokens read of it.
-        target_lengths: (N,) tokens of each target or question, the end mark counted.
+        target_lengths: (N,) tokens of each target or question, the end mark included.
         epoch: the epoch of the batches.
     """
 
@@ -49,12 +49,12 @@ class TokenRows(ABC, Generic[BatchT]):
 
     @abstractmethod
     def account(self, split: str) -> str:
-        """Return a line on what was left out of a split, and what was cut."""
+        """Return a line about what was left out of a split, and what was cut."""
 
     @property
     @abstractmethod
     def advice(self) -> str:
-        """Return advice for a split of which no row is left."""
+        """Return advice for a split that has no rows left."""
 
 
 class BatchLoader(DataLoader[BatchT]):
@@ -97,7 +97,7 @@ class BatchLoader(DataLoader[BatchT]):
         self.batches.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, its number of optimizer steps taken, and the digest of the plan.
+        """Return the epoch, the optimizer steps taken in it, and the digest of the plan.
 
         All are independent of the number of ranks; Lightning's checkpoints store them.
         """
@@ -107,10 +107,10 @@ class BatchLoader(DataLoader[BatchT]):
         return {"epoch": self.batches.epoch, "step": steps, "over": over, "plan": plan}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Start the next iteration where `state_dict` was taken.
+        """Start the next iteration at the point where `state_dict` was called.
 
         Raises:
-            UserError: within an epoch, if data, limits or seed have changed its batches.
+            UserError: if, within an epoch, its batches have changed with data, limits or seed.
         """
         step, plan = state_dict["step"], self.batches.plan
         if step and not state_dict["over"] and state_dict["plan"] != plan:
@@ -127,7 +127,7 @@ class BatchLoader(DataLoader[BatchT]):
 def _leave_signals(worker: int) -> None:
     """Ignore signals in a worker, which the training process handles.
 
-    A signal to a whole job reaches workers, too, and the last step needs them.
+    A signal to a whole job reaches workers, too, but the last step still needs them.
     """
     for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
         if hasattr(signal, name):

@@ -23,7 +23,7 @@ from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.storage import user_path
 
-_FIRST_ROWS, _FIRST_TOKENS = 16, 2048  # limits of `TextData.first`; tokens of a side
+_FIRST_ROWS, _FIRST_TOKENS = 16, 2048  # limits of `TextData.first`; tokens per side
 
 
 class TextData(LightningDataModule):
@@ -116,13 +116,13 @@ class TextData(LightningDataModule):
 
     @property
     def longest(self) -> tuple[int, int]:
-        """Length of the longest source (or window) and target (or question), end marks counted."""
+        """Length of the longest source (or window) and target (or question), end marks included."""
         splits = self._splits.values()
         source = max((int(data.source_lengths.max()) for data in splits), default=0)
         return source, max((int(data.target_lengths.max()) for data in splits), default=0)
 
     def report(self) -> list[str]:
-        """Return a line for each split on its origin, what was left out, and what was cut."""
+        """Return a line for each split: its origin, what was left out, and what was cut."""
         return [
             f"{data.account(split)}; read from {self.source.origin(split)}"
             for split, data in self._splits.items()
@@ -161,7 +161,7 @@ class Seq2SeqData(TextData):
     unit = "pairs"
 
     def rows(self, split: str) -> Texts:
-        """Return the raw texts of a split, nothing left out."""
+        """Return the raw texts of a split, with nothing left out."""
         return Texts.of(self._rows(split))
 
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
@@ -198,7 +198,7 @@ class SpanData(TextData):
         super().__init__(source, tokenizer_config, *rest, **more)
 
     def rows(self, split: str) -> Questions:
-        """Return the raw questions of a split, nothing left out."""
+        """Return the raw questions of a split, with nothing left out."""
         return Questions.of(self._rows(split))
 
     def encoder(self) -> SpanEncoder:
@@ -206,7 +206,7 @@ class SpanData(TextData):
         return SpanEncoder(self.tokenizer, self.options)
 
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
-        # each distinct text once, as it is tokenized
+        # each distinct text once, in the form that is tokenized
         columns = (dict.fromkeys(rows[name]) for name in ("question", "context"))
         questions, contexts = ([cut_words(text).text for text in texts] for texts in columns)
         return questions, contexts

@@ -12,7 +12,7 @@ from seqattn.errors import UserError
 from seqattn.roles import Role
 
 Length = Annotated[int, Ge(2), Le(10**6)]
-"""Tokens read together, the end mark counted."""
+"""Tokens read together, the end mark included."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class BatchLimits:
     """Limits on the size of a batch, and settings of its preparation.
 
     Args:
-        max_tokens: bound on rows x the longest row of either side, marks and padding counted.
+        max_tokens: bound on rows x the longest row of either side, marks and padding included.
         max_rows: bound on rows; None for none.
         max_square: bound on rows x (longest row of either side) squared, the memory of attention
             weights; None for none.
@@ -70,12 +70,12 @@ class LoaderOptions(BatchLimits):
 
     Args:
         max_tokens, max_rows, max_square, step_batches, num_workers, pin_memory: as `BatchLimits`.
-        max_length: pairs with more tokens on either side (the end mark counted) are left out.
+        max_length: pairs with more tokens on either side (the end mark included) are left out.
         long_sources: treatment of sources that are too long: "drop" leaves their pairs out,
             "truncate" keeps their first tokens, "window" pairs each of their windows with the
             target; windows overlap and are full, and the last ends with the source. A head, such
             as the question on a context, begins every window.
-        max_source_length: tokens of a source read at once, the end mark counted; `max_length`
+        max_source_length: tokens of a source read at once, the end mark included; `max_length`
             then bounds only the target. None for `max_length`.
         window_stride: tokens from the start of one window to the next; None for half a window.
         subword_sampling: sample the segmentation of training texts, anew each epoch. For a unigram
@@ -84,7 +84,7 @@ class LoaderOptions(BatchLimits):
             then exceed `max_tokens`, since sampled pieces are shorter.
 
     Raises:
-        UserError: a length above `max_tokens`, or a stride without windows or longer than them.
+        UserError: for a length above `max_tokens`, or a stride above the window or without windows.
     """
 
     batches: ClassVar[str] = "pairs"
@@ -116,7 +116,7 @@ class LoaderOptions(BatchLimits):
 
     @property
     def source_length(self) -> int:
-        """Number of tokens of a source read at once, the end mark counted."""
+        """Number of tokens of a source read at once, the end mark included."""
         return self.max_source_length or self.max_length
 
     def head(self, tokens: int) -> int:
@@ -126,11 +126,11 @@ class LoaderOptions(BatchLimits):
         return min(tokens, self.source_length // 2, self.source_length - 2)
 
     def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
-        """Return the first token after the head, of each piece of a source.
+        """Return where each piece of a source starts: its first token after the head.
 
         Args:
-            tokens: length of the source, the end mark counted.
-            head: number of these that begin each piece.
+            tokens: length of the source, the end mark included.
+            head: number of its first tokens that begin each piece.
         """
         beyond = tokens - self.source_length
         if beyond > 0 and self.long_sources == "drop":
@@ -151,11 +151,11 @@ class SpanOptions(BatchLimits):
                 a row is a window and its question.
             window: tokens of a context read together; a longer context is read in windows.
             stride: tokens from the start of one window to the next; windows overlap by the rest.
-            max_question: tokens of a question, the end mark counted; longer ones are left out of
+            max_question: tokens of a question, the end mark included; longer ones are left out of
                 training, and truncated elsewhere.
 
     Raises:
-        UserError: a stride longer than the window, or a window or question that fits no batch.
+        UserError: for a stride longer than the window, or a window or question that fits no batch.
     """
 
     batches: ClassVar[str] = "spans"

@@ -1,7 +1,7 @@
 """Sampled segmentations of texts into pieces: subword regularization and BPE-dropout.
 
-sentencepiece samples, too, but not reproducibly across processes: it salts its generator in each
-(0.2.3). Here a `random.Random` is used.
+sentencepiece samples, too, but not reproducibly: it salts its generator in each process (0.2.3).
+Here a `random.Random` is used.
 """
 
 import math
@@ -40,7 +40,7 @@ class Segmentation:
         self.alpha, self.longest = alpha, max(map(len, self.scores))
         self._joined = {two for piece in self.scores for two in map(add, piece, piece[1:])}
         self._lattice = lru_cache(_WORDS)(self._new_lattice)
-        by_merges = all(score.is_integer() for score in self.scores.values())  # minus ranks
+        by_merges = all(score.is_integer() for score in self.scores.values())  # negative ranks
         self._numbers = lru_cache(_WORDS)(self._numbers_of)
         self.cut = self.bpe_dropout if by_merges else self.unigram
 
@@ -108,7 +108,7 @@ class Segmentation:
             yield text[start:]
 
     def _numbers_of(self, piece: str) -> list[int]:
-        """Return the id of a piece, or of each byte of a character without one."""
+        """Return the id of a piece, or the ids of the bytes of a character that has none."""
         if piece in self.scores:
             return [self.ids[piece]]
         return [self.ids.get(f"<0x{byte:02X}>", UNK) for byte in piece.encode()]

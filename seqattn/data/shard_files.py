@@ -19,7 +19,7 @@ from seqattn.storage import digest_of, file_faults, is_file, write_whole
 
 FORMAT: Literal["seqattn shards 1"] = "seqattn shards 1"
 MANIFEST, LENGTHS, TOKENIZER, WORK = "manifest.json", "lengths.npy", "tokenizer", "unfinished"
-"""Files and folders of a prepared corpus beside its shards; `WORK` exists during preparation."""
+"""Files and folders of a prepared corpus besides its shards; `WORK` exists during preparation."""
 AGAIN = "rerun the same seqattn prepare command"
 """Advice for a damaged corpus."""
 SIDES = ("source", "target")
@@ -34,7 +34,7 @@ class ShardEntry(BaseModel):
     """Manifest entry of a file of ids.
 
     `name`, `sha256` and `bytes` of the file; number of `pairs`; total `source_tokens` and
-    `target_tokens`, end marks counted; `lengths`: its number of rows in `LENGTHS`.
+    `target_tokens`, end marks included; `lengths`: its number of rows in `LENGTHS`.
     """
 
     name: FileName
@@ -85,7 +85,7 @@ def read_manifest(root: Path) -> Manifest:
     """Read the manifest of a prepared corpus.
 
     Raises:
-        UserError: the directory holds none, or an unfinished one.
+        UserError: if the directory holds none, or an unfinished one.
     """
     path = root / MANIFEST
     if not is_file(path):
@@ -114,7 +114,7 @@ class Shard:
     """Rows of ids, read through numpy views of the memory-mapped file that `ids_file` wrote.
 
     Raises:
-        UserError: it is missing, or not such a file.
+        UserError: if it is missing, or not such a file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -129,7 +129,7 @@ class Shard:
         return len(self._offsets[0]) - 1
 
     def lengths(self) -> list[npt.NDArray[np.int32]]:
-        """Return (N,) lengths of the sources and (N,) of the targets, end marks counted."""
+        """Return (N,) lengths of the sources and (N,) of the targets, end marks included."""
         return [np.diff(offsets) for offsets in self._offsets]
 
     def is_below(self, sizes: Sequence[int]) -> bool:
@@ -168,7 +168,7 @@ def read_batch(path: Path) -> pa.RecordBatch:
     """Return the only batch of an Arrow file, memory-mapped.
 
     Raises:
-        UserError: it is not there or damaged.
+        UserError: if it is missing or damaged.
     """
     try:
         with file_faults("read", path), pa.memory_map(str(path)) as file:
@@ -191,8 +191,8 @@ def ids_file(lengths: list[Ints], ids: list[npt.NDArray[Any]]) -> pa.Buffer:
     """Return a shard: lists of the ids of sources and targets.
 
     Args:
-        lengths: (N,) of the sources, and (N,) of the targets.
-        ids: of all sources concatenated, and of all targets.
+        lengths: (N,) lengths of the sources, and (N,) of the targets.
+        ids: concatenated ids of all sources, and of all targets.
     """
     columns = {}
     for side, each, flat in zip(SIDES, lengths, ids, strict=True):
@@ -213,7 +213,7 @@ def describe_shard(path: Path) -> tuple[ShardEntry, npt.NDArray[np.int32]]:
     """Return the manifest entry of a shard, and its histogram.
 
     Raises:
-        UserError: it is not there or damaged.
+        UserError: if it is missing or damaged.
     """
     lengths = Shard(path).lengths()
     table = histogram(lengths)
@@ -237,7 +237,7 @@ def read_lengths(home: Path, manifest: Manifest) -> npt.NDArray[np.int32]:
     """Read the concatenated histograms of all shards, (E, 3) as from `histogram`.
 
     Raises:
-        UserError: the file is damaged, or does not match the manifest.
+        UserError: if the file is damaged, or does not match the manifest.
     """
     path = home / LENGTHS
     check_whole(path, manifest.lengths_sha256)

@@ -32,10 +32,10 @@ class ShardedCorpus:
 
     Attributes:
         firsts: index of each shard's first pair among those of all corpora.
-        digest: of the rows that are read.
+        digest: digest of the rows that are read.
 
     Raises:
-        UserError: a file is missing, or does not have the size in the manifest.
+        UserError: if a file is missing, or does not have the size in the manifest.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ShardedCorpus:
         self._bounds = [len(self.entries) * n // self.windows for n in range(self.windows + 1)]
 
     def lengths(self, window: int) -> npt.NDArray[np.int64]:
-        """Return (3, E) source length, target length and number of rows of a window with both."""
+        """Return (3, E): source length, target length, and number of a window's rows with both."""
         start, stop = (self._parts[self._bounds[n]] for n in (window, window + 1))
         return self._table[start:stop].T.astype(np.int64)
 
@@ -79,7 +79,7 @@ class ShardedCorpus:
 
         Returns:
             (N,) their indices among the pairs of all corpora, and (N,) each the number of tokens
-                read of source and target, end marks counted.
+                read of source and target, end marks included.
         """
         parts = []
         for number in range(self._bounds[window], self._bounds[window + 1]):
@@ -113,7 +113,7 @@ class Passes:
         step_batches: the number of batches of every window is a multiple of it.
 
     Raises:
-        UserError: a single row exceeds the limits, or a window has fewer rows than batches.
+        UserError: if a single row exceeds the limits, or a window has fewer rows than batches.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class ShardRows(TokenRows[Batch]):
     """Pairs in shards; `source_lengths` and `target_lengths` are the longest of each window.
 
     Raises:
-        UserError: options that need texts, or positions in them.
+        UserError: for options that need texts, or positions in them.
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class Shards(Source):
             weights: relative share of each directory in the batches; None for shares by
                 `temperature`.
             temperature: T of shares proportional to size ** (1 / T) (Arivazhagan 2019, arXiv
-                1907.05019, section 4.2), with sizes in batches: 1 sees each pair once an epoch,
-                more favors small directories.
+                1907.05019, section 4.2), with sizes in batches: 1 reads each pair once per epoch,
+                higher values favor small directories.
             window: number of shards of a directory that are batched together.
 
     Raises:
-        UserError: weights that do not match the directories.
+        UserError: for weights that do not match the directories.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Shards(Source):
         """Manifest of each directory.
 
         Raises:
-            UserError: one is not prepared, or its vocabulary differs from the first one's.
+            UserError: if one is not prepared, or its vocabulary differs from the first one's.
         """
         manifests = [read_manifest(root) for root in self.roots]
         for root, manifest in zip(self.roots, manifests, strict=True):
@@ -168,7 +168,7 @@ class Shards(Source):
     @property
     def tokenizer(self) -> Tokenizer:
         """Vocabulary of the shards."""
-        manifest = self.manifests[0]  # first, to say that a directory is none of ours
+        manifest = self.manifests[0]  # first, to report a directory that is not prepared
         tokenizer = Tokenizer.load(self.roots[0] / TOKENIZER)
         if tokenizer.fingerprint != manifest.fingerprint:
             raise UserError(f"{self.roots[0] / TOKENIZER} does not match the manifest; {AGAIN}")
@@ -205,7 +205,7 @@ class Shards(Source):
         """Return the training pairs as ids.
 
         Raises:
-            UserError: a shard is missing, the vocabulary differs, or options need the texts.
+            UserError: if a shard is missing, the vocabulary differs, or options need the texts.
         """
         if tokenizer.fingerprint != self.manifests[0].fingerprint:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Reading of texts as ids, long ones in pieces, for training and generation alike."""
+"""Reading texts as ids, long ones in pieces, for training and generation alike."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -82,7 +82,7 @@ def read_sources(
         For each text one piece, or its windows; a blank text has one piece without ids.
 
     Raises:
-        UserError: a text to be read whole has more than `LONGEST_WHOLE` tokens.
+        UserError: if a text to be read whole has more than `LONGEST_WHOLE` tokens.
     """
     read = []
     heads = tokens_before(texts, [getattr(text, "head", 0) for text in texts], tokenizer)
@@ -103,7 +103,7 @@ def read_sources(
 def tokens_before(texts: Sequence[str], places: Sequence[int], tokenizer: Tokenizer) -> list[int]:
     """Return the number of tokens of each source before the word at a character.
 
-    No piece crosses the space before a word, so the text before it is tokenized alone.
+    No piece crosses the space before a word, so the text before it is tokenized separately.
     """
     starts = [max(0, text.rfind(" ", 0, place)) for text, place in zip(texts, places, strict=True)]
     begun = [str(text[:start]) for text, start in zip(texts, starts, strict=True) if start]

@@ -19,7 +19,7 @@ from seqattn.storage import file_faults, is_file, user_path
 
 
 class ParallelText(Source):
-    """Two line-aligned text files for each split, `ROOT/NAME.SUFFIX`, one sentence a line.
+    """Two line-aligned text files for each split, `ROOT/NAME.SUFFIX`, one sentence per line.
 
     If one does not exist, `ROOT/NAME.SUFFIX.gz` is read.
 

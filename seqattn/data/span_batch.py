@@ -180,7 +180,7 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
 def _numbered(window: Window) -> tuple[list[str], Ints, Ints]:
     """Return a row's distinct words, "" first, and each token's word index, for both sides."""
     question_text, read = window.question, window.context
-    theirs = [*question_text.words, ""]  # the end mark's
+    theirs = [*question_text.words, ""]  # word of the end mark
     question = [theirs[word] for word in question_text.word.tolist()]
     context = [read.words[word] for word in read.word[window.start : window.stop].tolist()]
     numbers = {word: number for number, word in enumerate(dict.fromkeys(["", *question, *context]))}
@@ -202,11 +202,11 @@ class SpanEncoder:
         """Yield the windows of N questions, each on its context, longest first.
 
         Returns:
-            Batches with `index` the question's number from 0; a question's windows are consecutive,
-                but may span batches.
+            Batches whose `index` is the question's number from 0; a question's windows are
+                consecutive, but may span batches.
 
         Raises:
-            UserError: the numbers of questions and contexts differ.
+            UserError: if the numbers of questions and contexts differ.
         """
         if len(questions) != len(contexts):
             raise UserError(

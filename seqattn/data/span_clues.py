@@ -58,14 +58,14 @@ def word_clues(context: ReadText, question: ReadText) -> Floats:
 
 
 def _rarity(text: ReadText) -> Floats:
-    """Return (W,) the summed log ids of each word's pieces, about 1 for a rare piece."""
+    """Return the summed log ids of each word's pieces, (W,), about 1 for a rare piece."""
     real = text.word < len(text.words)
     logs = np.log1p(text.ids[real]) / _RAREST
     return np.bincount(text.word[real], logs, len(text.words)).clip(max=2.0).astype(np.float32)
 
 
 def _sentences(words: Sequence[str]) -> Ints:
-    """Return (W,) the sentence number of each word.
+    """Return the sentence number of each word, (W,).
 
     A sentence ends at a full stop before a capital letter, unless the stop follows a single letter.
     """
@@ -77,7 +77,7 @@ def _sentences(words: Sequence[str]) -> Ints:
 
 
 def _held(sentences: Ints, alike: Bools, weights: Floats) -> Floats:
-    """Return (W,) the share of the question's weight in the sentence of each word."""
+    """Return the share of the question's weight in the sentence of each word, (W,)."""
     first = np.flatnonzero(np.diff(sentences, prepend=-1))
     inside = np.logical_or.reduceat(alike, first, axis=0)  # (sentences, Q)
     share: Floats = (inside @ weights / max(weights.sum(), 1e-6))[sentences]
@@ -85,7 +85,7 @@ def _held(sentences: Ints, alike: Bools, weights: Floats) -> Floats:
 
 
 def _runs(alike: Bools) -> Ints:
-    """Return (W,) the length, up to 5, of the longest run of question words around each word."""
+    """Return the length, up to 5, of the longest run of question words around each word, (W,)."""
     lengths, begun = np.zeros(len(alike), np.int64), alike
     for length in range(1, _LONGEST_RUN + 1):
         starts = np.flatnonzero(begun.any(axis=1))
@@ -102,7 +102,7 @@ def _near(weight: Floats) -> list[Floats]:
 
 
 def _faded(weight: Floats, decay: float) -> tuple[Floats, Floats]:
-    """Return (W,) each: sums of the weights before and after each word, with `decay` per step."""
+    """Return sums, (W,) each, of weights before and after each word, with `decay` per step."""
 
     def before(weights: list[float]) -> Floats:
         sums = accumulate(weights[:-1], lambda held, new: decay * (held + new), initial=0.0)

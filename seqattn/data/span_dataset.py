@@ -36,7 +36,7 @@ def tokenize_questions(
         Questions, and distinct contexts; memory-mapped.
 
     Raises:
-        UserError: an answer that does not occur at its start.
+        UserError: for an answer that does not occur at its stated start.
     """
     rows = rows.select_columns(["question", "context", "answers", "starts"])
     content = f"spans-4 {content_digest(rows)} {tokenizer.fingerprint}"
@@ -67,7 +67,7 @@ def _row(read: ReadText) -> dict[str, Any]:
 
 
 def _answers(name: str, row: dict[str, Any], context: ReadText) -> list[TokenSpan]:
-    """Return the token spans of a question's answers, without answers that have no token."""
+    """Return the token spans of a question's answers, omitting answers that have no token."""
     spans = []
     for answer, start in zip(row["answers"], row["starts"], strict=True):
         if start < 0:

@@ -98,7 +98,7 @@ def match_words(context: Sequence[str], question: Sequence[str]) -> Floats:
 
 
 def spell_words(rows: Sequence[Sequence[str]]) -> Ints:
-    """Return (B, W, L) code points of words modulo 511, plus 1; 0 beyond a word's end.
+    """Return code points of words modulo 511, plus 1, as (B, W, L); 0 beyond a word's end.
 
     Args:
         rows: B lists of up to W words; the first 16 characters of each are read (L is the longest

@@ -29,7 +29,7 @@ _COLUMNS |= {"starts": pa.list_(pa.int64())}
 class Squad(FileOrHub):
     """Questions with answers in their context, or none (Rajpurkar et al. 2016 and 2018).
 
-    SQuAD v1.1 and v2.0 files (arXiv 1606.05250, 1806.03822), or a dataset of the hub with the same
+    SQuAD v1.1 and v2.0 files (arXiv 1606.05250, 1806.03822), or a dataset on the hub with the same
     columns. An answer at a wrong offset is moved to its nearest occurrence in the context. Training
     leaves out an answer that does not occur there, a question whose answers are all left out, and a
     blank question or context. In val and test all are kept: an answer that does not occur in the
@@ -40,10 +40,10 @@ class Squad(FileOrHub):
         root: a directory with `train.json`, `dev.json` (val) and optionally `test.json`; SQuAD's
             own test set is not public.
         files: override those of `root` for some of train, val, test, as `FileOrHub`.
-        dataset: name of a dataset on the hub in place of both, such as "rajpurkar/squad_v2".
+        dataset: name of a dataset on the hub, in place of both, such as "rajpurkar/squad_v2".
 
     Raises:
-        UserError: both files and a dataset or neither, or an unknown split.
+        UserError: for both files and a dataset or neither, or an unknown split.
     """
 
     yields = "questions"
@@ -134,7 +134,7 @@ def _placed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _counted(events: Mapping[str, Ints], selected: Ints, training: bool) -> list[str]:
-    """Return texts on what was repaired and left out, omitting zero counts."""
+    """Return texts about what was repaired and left out, omitting zero counts."""
     read = (events["empty"] == 0) | (not training)
     treated, unfounded = "kept", "questions with only such answers (scored, but not in the loss)"
     unplaced = "answers not in their context (compared as text only)"

@@ -27,7 +27,7 @@ def read_questions(path: Path) -> Iterator[Question]:
     """Yield the questions of a SQuAD v1.1 or v2.0 file.
 
     Raises:
-        UserError: it is not JSON (names the line), or has another structure (names the place).
+        UserError: if it is not JSON or has another structure; the message names the place.
     """
     for entry, context in _entries(path):
         impossible = "is_impossible" in entry.value and entry.get("is_impossible", bool)
@@ -102,7 +102,7 @@ def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any
     An answer that does not occur in its context keeps its text and starts at -1.
 
     Raises:
-        UserError: a repeated id, or different numbers of answers and starts.
+        UserError: for a repeated id, or different numbers of answers and starts.
     """
     seen: set[str] = set()
     for row in questions:
@@ -127,7 +127,7 @@ def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any
 
 
 def nearest(context: str, text: str, start: int) -> int:
-    """Return the occurrence of a text that is nearest to a character, on ties the one before it.
+    """Return the occurrence of a text nearest to a character; on ties, the one before it.
 
     -1 if the text is blank or does not occur in the context.
     """

@@ -1,4 +1,4 @@
-"""Tables with a column for each side: local files or any dataset of the hub."""
+"""Tables with a column for each side: local files or any dataset on the hub."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ class Table(FileOrHub):
         name: the dataset's configuration, such as "de-en"; None for its only one.
         source_column: column of source texts; nested ones with a dot ("translation.en"); several
             are joined into one source; None to detect it.
-        target_column: column of target texts; None to detect it, or for only sources if
+        target_column: column of target texts; None to detect it, or to read only sources if
             `source_column` is given and has no known counterpart.
         references_column: column with a list of reference texts for each row; a row with an empty
             list uses its target. None for none.
@@ -49,7 +49,7 @@ class Table(FileOrHub):
             as "<law> <de> "; every window of a long source begins with them.
 
     Raises:
-        UserError: both or neither of `files` and `dataset`; an unknown split or suffix.
+        UserError: for both or neither of `files` and `dataset`; an unknown split or suffix.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     """Return the rows of a file, memory-mapped.
 
     Raises:
-        UserError: it cannot be read, or has none.
+        UserError: if it cannot be read, or has none.
     """
     kind = READERS[kind_of(path)][0]
     if kind == "parquet":
@@ -66,7 +66,7 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a file; bytes that are not UTF-8 become U+FFFD.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: if it cannot be read.
     """
     kind = READERS[kind_of(path)][0]
     check_there(path, f"a {kind} file")
@@ -137,11 +137,11 @@ def _options(path: Path) -> dict[str, Any]:
         return options
     with opened(path) as file:
         first = file.readline()
-    if b"\r" not in first:  # else readers would break lines at CR, within texts, too
+    if b"\r" not in first:  # else readers would also break lines at a CR within a text
         options = {**options, "lineterminator": "\n"}
     rows = pd.read_csv(path, nrows=1, encoding_errors="replace", **options)
     if len(rows) and not isinstance(rows.index, pd.RangeIndex):
-        # the first field would become an index, and the others get their neighbors' names
+        # the first field would become an index, and the others would get their neighbors' names
         raise UserError(f"{path} must name every column in its header, but rows have more fields")
     texts = datasets.Features({name: datasets.Value("string") for name in rows.columns})
     return {**options, "features": texts}
@@ -168,7 +168,7 @@ def row_texts(row: Mapping[str, Any], columns: Sequence[str], origin: str) -> li
     """Return the texts of a row in some columns, nulls as empty texts; nested ones by a dot.
 
     Raises:
-        UserError: a column is missing or not text.
+        UserError: if a column is missing or not text.
     """
     texts = []
     for column in columns:

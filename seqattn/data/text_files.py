@@ -21,7 +21,7 @@ def scan_text(path: Path) -> tuple[int, str]:
         Its number of lines, counting a last one without a line break, and its SHA-256.
 
     Raises:
-        UserError: the file is missing, is not UTF-8, has a line longer than `LONGEST_LINE` (for
+        UserError: if the file is missing, is not UTF-8, has a line longer than `LONGEST_LINE` (for
             ".json", which may be one line, `LARGEST`), or is JSON that crashes readers.
     """
     check_there(path, "a text file")
@@ -55,7 +55,7 @@ def aligned_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
     Bytes that are not UTF-8, and lines longer than `LONGEST_LINE`, become U+FFFD.
 
     Raises:
-        UserError: a file cannot be read, or, at the end, one has more lines.
+        UserError: if a file cannot be read, or, at the end, one has more lines.
     """
     with opened(source) as one, opened(target) as other:
         files = ((one, source), (other, target))
@@ -86,7 +86,7 @@ def decoded(
         errors: treatment of bytes that are not UTF-8, as in `bytes.decode`.
 
     Raises:
-        UserError: a line is not UTF-8 and `errors` is "strict"; the message names it.
+        UserError: if a line is not UTF-8 and `errors` is "strict"; the message names it.
     """
     for number, line in enumerate(lines, first):
         try:
@@ -101,7 +101,7 @@ def decoded(
 
 
 def json_fault(path: Path) -> str | None:
-    """Return where a file is not a list of JSON objects (".jsonl": one per line), or None.
+    """Return why a file is not a list of JSON objects (".jsonl": one per line), or None.
 
     For example, "line 3 is not valid JSON: Expecting value at column 9".
     """

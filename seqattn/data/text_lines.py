@@ -1,4 +1,4 @@
-"""Texts of several lines, for models of single lines."""
+"""Texts of several lines, for models that read single lines."""
 
 import re
 import sys

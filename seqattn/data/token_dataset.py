@@ -18,7 +18,7 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 
 _NUMBERS = ("head", "begin", "end")
-"""Columns on a source: the end of its head, and begin and end of the span that a window must
+"""Columns about a source: the end of its head, and begin and end of the span that a window must
 contain to be trained on, -1 for none."""
 
 
@@ -34,7 +34,7 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
             and "end" in tokens of the source, memory-mapped.
 
     Raises:
-        UserError: there is no target column.
+        UserError: if there is no target column.
     """
     if "target" not in texts.column_names:
         raise UserError("training and validation data must have targets")
@@ -71,7 +71,7 @@ def _places(
             columns[name] = [nothing] * len(sources)
             continue
         places = rows[name]
-        if name == "end":  # of its word
+        if name == "end":  # the end of its word
             sources = [f"{text} " for text in sources]
             places = [text.find(" ", at) + 1 for text, at in zip(sources, places, strict=True)]
         tokens = tokens_before(sources, places, tokenizer)
@@ -110,7 +110,7 @@ class TokenDataset(TokenRows[Batch]):
 
     Args:
         table: from `tokenize`.
-        options: rows with a target longer than `max_length`, the end mark counted, or with an
+        options: rows with a target longer than `max_length`, the end mark included, or with an
             empty side are left out; long sources are treated as by `long_sources`, leaving out
             windows without their required span.
         sampling: samples the pieces of pairs that are read whole; None for those of `table`.

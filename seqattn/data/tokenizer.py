@@ -32,7 +32,7 @@ class Side:
     """Vocabulary of the source or the target side, a serialized sentencepiece model.
 
     Raises:
-        UserError: bytes that are no sentencepiece model with our marks.
+        UserError: for bytes that are not a sentencepiece model with our marks.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -77,7 +77,7 @@ class Side:
     def sample(
         self, texts: Sequence[str], alpha: float, randoms: Sequence[Random]
     ) -> list[list[int]]:
-        """Encode texts with sampled segmentations, see `encode`.
+        """Encode texts with sampled segmentations; see `encode`.
 
         Args:
             alpha: for a unigram model, the exponent of a segmentation's probability; for BPE, the
@@ -128,7 +128,7 @@ class Side:
 
         Args:
             ids: of a text, all or a prefix.
-            text: if given, unknown pieces are labelled by its characters.
+            text: if given, unknown pieces are labeled by its characters.
         """
         names = [self._processor.id_to_piece(int(token)) for token in ids]
         if text is not None:
@@ -156,7 +156,7 @@ class Tokenizer:
             methods of the `Side`s.
 
     Raises:
-        UserError: bytes that are no sentencepiece model with our marks.
+        UserError: for bytes that are not a sentencepiece model with our marks.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Tokenizer:
         self.fingerprint = hashlib.sha256(digests.encode()).hexdigest()[:16]
 
     def decode_target(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Decode rows of ids, see `Side.decode`, and restore case."""
+        """Decode rows of ids as in `Side.decode`, and restore case."""
         texts = self._decode_target(rows)
         return texts if self.truecaser is None else [*map(self.truecaser, texts)]
 
@@ -204,7 +204,7 @@ class Tokenizer:
         """Load a tokenizer written by `save`.
 
         Raises:
-            UserError: a file is missing or damaged, or was written by another tool.
+            UserError: if a file is missing or damaged, or was written by another tool.
         """
         path = directory / "tokenizer.json"
         if not is_file(path):
@@ -241,7 +241,7 @@ class Tokenizer:
 def set_apart(text: str) -> str:
     """Remove space before a line break, put a space after it, and drop empty lines.
 
-    So the pieces of a word are the same at the start of a line and within it.
+    The pieces of a word are then the same at the start of a line and within it.
     """
     return re.sub(r"\s*\n\s*", f"{LINE_BREAK} ", text.strip())
 

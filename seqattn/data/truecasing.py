@@ -1,4 +1,4 @@
-"""Restoring of capital letters in lower-cased text."""
+"""Restoring capital letters in lower-cased text."""
 
 import math
 import re
@@ -14,7 +14,7 @@ _KINDS = ("start", "lower", "title", "upper", "mixed")
 """Case patterns of words; `start` precedes the first word."""
 _MADE = ("lower", "title", "upper")
 """Case patterns that any word can take."""
-_RARE = 2  # at most so many occurrences
+_RARE = 2  # maximum number of occurrences
 _PRIOR = 0.5  # pseudo-count of the statistics of rare words
 
 
@@ -41,7 +41,7 @@ class Truecaser:
         """Read JSON with the three attributes.
 
         Raises:
-            ValueError: it is not such JSON.
+            ValueError: if it is not such JSON.
         """
         from pydantic import TypeAdapter  # takes a tenth of a second to import
 
@@ -52,7 +52,7 @@ class Truecaser:
 
     @classmethod
     def learnt(cls, texts: Iterable[str]) -> "Truecaser":
-        """Learn from cased texts."""
+        """Learn the counts from cased texts."""
         forms: dict[str, Counter[str]] = defaultdict(Counter)
         kinds: dict[str, Counter[str]] = {kind: Counter() for kind in _KINDS}
         for text in texts:

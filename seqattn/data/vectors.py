@@ -28,7 +28,7 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
         N indices of pieces, and an array (N, D) of their vectors.
 
     Raises:
-        UserError: a line does not have D numbers; the message names it.
+        UserError: if a line does not have D numbers; the message names it.
     """
     exact = {piece: number for number, piece in enumerate(pieces)}
     begun = {
@@ -69,7 +69,7 @@ def _is_name(words: Sequence[str]) -> bool:
 
 
 def _count(values: Sequence[str]) -> int:
-    """Return how many numbers end a line."""
+    """Return how many of a line's last fields are numbers."""
     words = (number for number in range(len(values)) if not len(_numbers(values[-number - 1 :])))
     return next(words, len(values))
 

@@ -52,7 +52,7 @@ class TokenizerConfig:
             `Truecaser`.
 
     Raises:
-        UserError: `line_breaks` or `truecase` with a rule that preserves them anyway.
+        UserError: for `line_breaks` or `truecase` with a rule that preserves them anyway.
     """
 
     kind: Literal["unigram", "bpe"] = "unigram"
@@ -87,7 +87,7 @@ def train_tokenizer(
     `LONGEST_LEARNT` characters of a text are used.
 
     Raises:
-        UserError: no text, a size too large for these texts, or a cache that cannot be written.
+        UserError: for no text, a size too large for these texts, or a cache that cannot be written.
     """
     # an iterator can be read only once, and the texts are read to hash and again to train
     source = list(source) if isinstance(source, Iterator) else source
@@ -96,7 +96,7 @@ def train_tokenizer(
     try:
         return Tokenizer.load(directory)
     except UserError:  # missing or damaged: trained again
-        with file_faults("create", directory):  # before the work
+        with file_faults("create", directory):  # before training
             directory.mkdir(parents=True, exist_ok=True)
     _announce([len(text) for text in chain(source, target)], config)
     sides = {"joint": [source, target]}
@@ -113,7 +113,7 @@ def _content_key(source: Iterable[str], target: Iterable[str], config: Tokenizer
     """Return the cache key of a vocabulary: texts, config and version of the trainer."""
     settings = asdict(config)
     if not config.truecase:
-        del settings["truecase"]  # keeps the keys of vocabularies from before this setting
+        del settings["truecase"]  # keeps vocabularies cached before this setting existed
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update(sentencepiece.__version__.encode())
     for side, texts in (("source", source), ("target", target)):
@@ -128,7 +128,7 @@ def _content_key(source: Iterable[str], target: Iterable[str], config: Tokenizer
 
 
 def _announce(sizes: list[int], config: TokenizerConfig) -> None:
-    """Print what is trained, on texts of these numbers of characters, to standard error."""
+    """Print to standard error what is trained. Args: sizes: characters of each text."""
     kind, size = config.kind, config.vocab_size
     vocabularies = f"a joint {kind} vocabulary" if config.joint else f"two {kind} vocabularies"
     most = f"at most {_LARGEST_UNASKED:,}" if size is None else f"{size:,}"
@@ -188,7 +188,7 @@ def _train(texts: Iterable[str], config: TokenizerConfig, size: int) -> bytes:
 
 
 def _explained(message: str, kind: str, size: int, side: str) -> Exception:
-    """Return an error with advice for a failure of sentencepiece."""
+    """Return an error with advice on a failure of sentencepiece."""
     if largest := _TOO_LARGE.search(message):
         most = int(largest[1])
         return UserError(

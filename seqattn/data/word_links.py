@@ -19,7 +19,7 @@ class WordLinks(NamedTuple):
 
     sure: frozenset[Link]
     possible: frozenset[Link]
-    """Sure links, a subset."""
+    """Sure links, a subset of all links."""
 
 
 def read_links(path: Path, sources: Sequence[str], targets: Sequence[str]) -> list[WordLinks]:
@@ -30,7 +30,7 @@ def read_links(path: Path, sources: Sequence[str], targets: Sequence[str]) -> li
             source word 3 to target word 4, `3p4` or `3?4` a possible one; words count from 0.
 
     Raises:
-        UserError: there are not N lines, or one is invalid or names a word that does not exist.
+        UserError: if there are not N lines, or one is invalid or names a word that does not exist.
     """
     if not is_file(path):
         raise UserError(f"data.alignments={path} is not a file")

@@ -51,6 +51,6 @@ def adamw_8bit(
 
     parts = zip(matrices_and_others(model), (weight_decay, 0.0), (8, 32), strict=True)
     groups = [{"params": some, "weight_decay": d, "bits": bits} for some, d, bits in parts if some]
-    make: Any = AdamW  # of a package without types
+    make: Any = AdamW  # the package has no types
     optimizer: Optimizer = make(groups, lr=lr, betas=betas, eps=eps)
     return optimizer

@@ -42,7 +42,7 @@ class Signals:
 
 
 class Agreement:
-    """State that all ranks share after a step; on a GPU of the step before, to avoid waiting.
+    """State that all ranks share after a step; on a GPU, the previous step's, to avoid waiting.
 
     Attributes:
         signals: signals received by this rank.
@@ -60,18 +60,18 @@ class Agreement:
         self._before: tuple[Tensor, torch.cuda.Event] | None = None
 
     def forget(self) -> None:
-        """Drop pending values of a training that has ended."""
+        """Drop pending values of a training run that has ended."""
         self._before, self.skipped = None, False
 
     def reduce(self, units: Tensor, trainer: Trainer) -> Tensor:
-        """Return the units of all ranks, in float64. Args: units: of this rank, on its device."""
+        """Sum the units of all ranks, in float64. Args: units: this rank's, on its device."""
         if trainer.world_size == 1:
             return units.double()
         wanted = [float(self.signals.received == one) for one in _STOPS] + [float(self.wants_save)]
         totals = units.new_zeros(4, dtype=torch.float64)
         totals[0] = units
         for place, number in enumerate(wanted, 1):
-            if number:  # seldom, so that nothing is copied to the device
+            if number:  # rarely: usually nothing is copied to the device
                 totals[place] = number
         totals = trainer.strategy.reduce(totals, reduce_op="sum")
         self._counts = totals[1:]
@@ -82,7 +82,7 @@ class Agreement:
 
         Args:
             norm: gradient norm over all ranks.
-            optimizer: about to step; a gradient of None changes nothing.
+            optimizer: the optimizer, about to step; gradients of None change nothing.
             trainer: in 16-mixed precision, it skips such updates itself.
         """
         finite = norm.isfinite()
@@ -105,14 +105,14 @@ class Agreement:
         self.skipped = skipped > 0
 
     def stops_now(self, trainer: Trainer) -> int:
-        """Return the signal received by any rank, by a collective call of all; 0 for none."""
+        """Return the signal received by any rank, 0 for none; a collective call."""
         if trainer.world_size == 1:
             return self.signals.received
         received = torch.tensor(self.signals.received, device=trainer.strategy.root_device)
         return int(trainer.strategy.reduce(received, reduce_op="max"))
 
     def _known(self, numbers: Tensor) -> list[float]:
-        """Return numbers of a step on the host; on a GPU of the step before, initially zeros."""
+        """Return a step's numbers on the host; on a GPU, the previous step's, initially zeros."""
         if not numbers.is_cuda:
             values: list[float] = numbers.tolist()
             return values

@@ -18,7 +18,7 @@ def average_weights(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]
     Integer entries (counters) are copied from the last. A single state is returned unchanged.
 
     Raises:
-        ValueError: there is none, or their names differ.
+        ValueError: if there is none, or their names differ.
     """
     sums: dict[str, Tensor] = {}
     last: Mapping[str, Tensor] = {}
@@ -83,7 +83,7 @@ class MovingAverage(WeightAveraging):
         self._swapped = True
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep the average in the model for the figures that follow."""
+        """Keep the average in the model for the figures that are drawn next."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_validation_epoch_end(trainer, pl_module)
@@ -93,6 +93,6 @@ class MovingAverage(WeightAveraging):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         super().on_save_checkpoint(trainer, pl_module, checkpoint)
-        if self._swapped:  # a signal has ended a validation
+        if self._swapped:  # a signal has interrupted a validation
             names = "state_dict", "current_model_state"
             checkpoint |= dict(zip(names, [checkpoint[name] for name in reversed(names)]))

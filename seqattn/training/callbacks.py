@@ -17,9 +17,9 @@ from seqattn.training.monitors import logs_now, steps_now
 class Throughput(Callback):
     """Measure tokens per second, share of padding, and share of time spent waiting for data.
 
-    Waiting is all time between the end of a step and the start of the next, without validation.
-    Padding and tokens seen are of the whole run, resumptions included; speed and times are of this
-    process.
+    Waiting is all time between the end of a step and the start of the next, except validation.
+    Padding and tokens seen cover the whole run, resumptions included; speed and times cover only
+    this process.
 
     Args:
         unit: name of the counted tokens.
@@ -38,7 +38,7 @@ class Throughput(Callback):
 
     @property
     def seconds(self) -> float:
-        """Seconds of training, without validation."""
+        """Seconds of training, excluding validation."""
         return self.busy_seconds + self.waiting_seconds
 
     def summary(self) -> dict[str, float]:
@@ -53,7 +53,7 @@ class Throughput(Callback):
         self._ended = time.perf_counter()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._ended = math.inf  # figures and checkpoints after it are no waiting
+        self._ended = math.inf  # later figures and checkpoints do not count as waiting
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
@@ -119,7 +119,7 @@ class Monitored(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict.get("name", self.name) != self.name:
-            return  # of another monitor
+            return  # saved for another metric
         self.best, self.step, self.count = (state_dict[name] for name in ("best", "step", "count"))
 
 
@@ -130,12 +130,12 @@ class LastValidation(Callback):
         steps_end = 0 < trainer.max_steps <= trainer.global_step
         if steps_end or (trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs):
             trainer.should_stop = True  # Lightning validates before it stops
-            trainer.check_val_every_n_epoch = None  # in any epoch
+            trainer.check_val_every_n_epoch = None  # whatever the epoch
 
 
 class EarlyStopping(callbacks.EarlyStopping):
-    """Lightning's early stopping; a stopped run that is resumed trains no more, unless its patience
-    has been raised."""
+    """Lightning's early stopping; a run that it stopped does not train further when resumed, unless
+    its patience has been raised."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict({**state_dict, "patience": self.patience})
@@ -152,7 +152,7 @@ class EarlyStopping(callbacks.EarlyStopping):
 
 
 class Diverged(UserError):
-    """Training no longer gives finite numbers. Args: step: the last one tried."""
+    """Training no longer gives finite numbers. Args: step: the last step tried."""
 
     def __init__(self, step: int) -> None:
         super().__init__(

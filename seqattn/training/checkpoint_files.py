@@ -21,7 +21,7 @@ _AT_ONCE = 2
 """Number of checkpoints to keep."""
 _DAMAGE = (pickle.UnpicklingError, EOFError, RuntimeError, LookupError, ValueError,
            AttributeError, TypeError)  # fmt: skip
-"""Exceptions of reading a damaged checkpoint, depending on the place of the damage."""
+"""Exceptions from reading a damaged checkpoint, depending on where the damage is."""
 
 
 def step_of(path: Path) -> int:
@@ -38,7 +38,7 @@ def weights(directory: Path, step: int) -> Path:
     """Return the file of the weights of a step.
 
     Raises:
-        UserError: there is none.
+        UserError: if there is none.
     """
     for path in directory.glob(f"weights-{step:06d}-*.ckpt"):
         if is_whole(path):
@@ -58,7 +58,7 @@ def newest_whole(directory: Path, tells: bool = True) -> Path | None:
         tells: True to report damaged ones on standard error.
 
     Raises:
-        UserError: all of them are damaged.
+        UserError: if all of them are damaged.
     """
     paths = checkpoints(directory)
     for path in paths:
@@ -78,7 +78,7 @@ def read(path: Path, **how: Any) -> dict[str, Any]:
     """Read a checkpoint without running code from it. Args: how: arguments of `torch.load`.
 
     Raises:
-        UserError: it is not a checkpoint, or holds more than weights and numbers.
+        UserError: if it is not a checkpoint, or holds more than weights and numbers.
     """
     try:
         checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, **how)
@@ -93,7 +93,7 @@ def step_batches(path: Path) -> int:
     """Return the batches of an optimizer step, on all ranks, of the run that wrote a checkpoint.
 
     Raises:
-        UserError: it was written by an earlier version, with other counters.
+        UserError: if it was written by an earlier version, with other counters.
     """
     checkpoint = read(path, mmap=True)
     if "validated" not in checkpoint:
@@ -127,7 +127,7 @@ class CheckpointFiles(CheckpointIO):
             path: `step-000120.ckpt`; the digest is added to the name.
 
         Raises:
-            UserError: the previous one could not be written.
+            UserError: if the previous one could not be written.
         """
         self.wait()
         path, steps = Path(path), checkpoint.get(KEPT, [])
@@ -168,7 +168,7 @@ class CheckpointFiles(CheckpointIO):
         """Wait until the last checkpoint is on the disk.
 
         Raises:
-            UserError: it could not be written.
+            UserError: if it could not be written.
         """
         writing, self._writing = self._writing, None
         if writing is not None:

@@ -1,4 +1,4 @@
-"""Saving and resuming of a run's state, and selection of weights."""
+"""Saving and resuming a run's state, and selecting weights."""
 
 import math
 import time
@@ -20,7 +20,7 @@ class Checkpoints(Checkpoint):
     """Save after each validation, at regular intervals, and when a signal requests a stop.
 
     A checkpoint has Lightning's counters at the end of an optimizer step, from where Lightning
-    resumes; it is written after the step's figures are logged. If a stop comes before or within a
+    resumes; it is written after the step's figures are logged. If a stop comes before or during a
     validation, it has the counters at that point, and the validation is repeated. Only batch counts
     depend on the number of ranks; they are recomputed.
 
@@ -107,7 +107,7 @@ class Checkpoints(Checkpoint):
         if self._interval is not None:
             trainer.val_check_batch, trainer.check_val_every_n_epoch = self._interval
             self._interval = None
-        # the last validation is made first, since no run would resume it
+        # the last validation is completed first, since no run would resume it
         if _trains(trainer) and pl_module.agreement.stop and not trainer.should_stop:
             self._stop_unvalidated(trainer, pl_module.agreement.stop)
 
@@ -154,7 +154,7 @@ class Checkpoints(Checkpoint):
             checkpoint["loops"]["fit_loop"].update(passed)
             self._resumed = {"validated": True, "accumulated": trainer.accumulate_grad_batches}
         self._saved = checkpoint["global_step"]
-        weights = checkpoint.get("current_model_state")  # of a run with a moving average
+        weights = checkpoint.get("current_model_state")  # saved with a moving average
         if weights and not any(isinstance(one, WeightAveraging) for one in trainer.callbacks):  # type: ignore[attr-defined]
             trainer.strategy.load_model_state_dict({"state_dict": weights})
 
@@ -162,7 +162,7 @@ class Checkpoints(Checkpoint):
         return {"kept": [list(one) for one in self.kept], "by": self._by}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the weights to keep; with another metric, any new ones are better."""
+        """Restore the weights to keep; if the metric has changed, any new ones are better."""
         same = state_dict.get("by", self._by) == self._by
         restored = [(value if same else math.inf, step) for value, step in state_dict["kept"]]
         self.kept = restored[: self.count]

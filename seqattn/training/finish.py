@@ -1,4 +1,4 @@
-"""End of a training: averaged weights, the bundle, its scores, and reports."""
+"""End of a training run: averaged weights, the bundle, its scores, and reports."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class TrainingResult:
         bundle: directory of its bundle.
         monitored: best value of `checkpoint.monitor`; None without a validation.
         steps: optimizer steps taken.
-        scores: of the bundle on the validation split, with signatures.
+        scores: the bundle's scores on the validation split, with signatures.
         first: steps taken before the run was resumed here.
     """
 
@@ -108,7 +108,7 @@ def hyperparameters(setup: Setup) -> dict[str, Any]:
 
 
 def load_average(setup: Setup, checkpoints: Checkpoints, monitored: Monitored) -> str:
-    """Load the averaged weights into the model; return a text on their steps and selection."""
+    """Load the averaged weights into the model; return a text about their steps and selection."""
     steps, prefix = sorted(step for _, step in checkpoints.kept), "model."
     if not steps or setup.run.trainer.fast_dev_run:
         return "last step"
@@ -129,7 +129,7 @@ def load_average(setup: Setup, checkpoints: Checkpoints, monitored: Monitored) -
 
 
 def _final_scores(setup: Setup) -> dict[str, Any]:
-    """Return the validation loss of the averaged weights, and scores by generation."""
+    """Return the validation loss of the averaged weights, and the scores of their outputs."""
     options = setup.run.trainer
     single = options.alone(limit_val_batches=1 if options.fast_dev_run else 1.0)
     setup.task.validation = None  # from here on, validation only gives losses
@@ -138,7 +138,7 @@ def _final_scores(setup: Setup) -> dict[str, Any]:
         steps = LambdaCallback(on_validation_batch_end=lambda *at, **_: tell(at[4] + 1, total))
         trainer = replace(single, precision=32).trainer(Path(setup.run.run_dir), [steps])
         losses = trainer.validate(setup.task, datamodule=setup.data, verbose=False)[0]
-    setup.model.to(trainer.strategy.root_device)  # a trainer that ends moves it
+    setup.model.to(trainer.strategy.root_device)  # the trainer's teardown has moved it
     return {n: float(x) for n, x in losses.items()} | setup.final_scores()
 
 
@@ -147,7 +147,7 @@ def log_scores(loggers: Sequence[Any], setup: Setup, result: TrainingResult) -> 
     scores = {f"final/{n}": x for n, x in result.scores.items() if isinstance(x, float)}
     aliases = [setup.run.checkpoint.average]
     for logger in run_loggers(loggers):
-        if result.steps == result.first:  # a process killed here before may have logged scores
+        if result.steps == result.first:  # a process killed here earlier may have logged scores
             logger.resume(result.steps)
         logger.log_scores(scores, hyperparameters(setup), result.steps)
         logger.keep(result.bundle, "model", aliases)

@@ -30,7 +30,7 @@ def fit(
         checkpoint: file to resume from, or None.
 
     Raises:
-        UserError: out of memory or a dead data worker, with a setting to change.
+        UserError: if memory runs out or a data worker dies; the message names a setting to change.
     """
     diverged = False
     while True:
@@ -50,7 +50,7 @@ def fit(
             raise UserError(advice) from error
         except Diverged as error:
             checkpoints.files.wait()
-            trainer.strategy.barrier()  # other ranks read what the first has written
+            trainer.strategy.barrier()  # the other ranks read what the first has written
             checkpoint = newest_whole(checkpoints.files.directory, tells=rank() == 0)
             if checkpoint is None or diverged:
                 raise

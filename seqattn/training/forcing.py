@@ -13,7 +13,7 @@ class TeacherForcing:
     """Share of target tokens that a decoder reads in training, by optimizer step.
 
     Scheduled sampling (Bengio et al. 2015, arXiv 1506.03099, section 2.4): for each token, the
-    decoder reads at random the target's or its own most probable one.
+    decoder reads at random either the target token or its own most probable one.
 
     Args:
         schedule: constant (`start`), linear (from `start` down to `floor` in `steps`), or
@@ -24,7 +24,7 @@ class TeacherForcing:
         steps: optimizer steps, see `schedule`, at least 1.
 
     Raises:
-        UserError: the share would rise.
+        UserError: if the share would increase.
     """
 
     schedule: Literal["constant", "linear", "inverse_sigmoid"] = "constant"

@@ -9,7 +9,7 @@ def check_lengths(setup: Setup) -> None:
     """Check before training that the model has positions for all texts.
 
     Raises:
-        UserError: it has not; the message names the keys to change.
+        UserError: if it does not; the message names the keys to change.
     """
     model, longest = setup.model, setup.data.longest
     limits = (model.max_source_length, getattr(model, "max_target_length", model.max_source_length))
@@ -17,7 +17,7 @@ def check_lengths(setup: Setup) -> None:
     def bound(limit: int) -> str:
         key = length_key(model, limit)
         own = key.startswith("attention") and setup.run.encoder_attention is not None
-        return f"encoder_{key}" if own else key  # no decoder's attention has one
+        return f"encoder_{key}" if own else key  # only encoder attentions have a limit
 
     for (what, key), tokens, limit in zip(setup.sides, longest, limits, strict=True):
         if limit is not None and tokens > limit:

@@ -28,7 +28,7 @@ _LONGEST_TAG = 64
 
 
 class CSVFile(RunLogger, Logger):
-    """One CSV file for all of a run, which Lightning's logger would overwrite on resuming.
+    """One CSV file for a whole run, which Lightning's logger would overwrite on resuming.
 
     Each row is written immediately.
 
@@ -134,14 +134,14 @@ class WandbRun(RunLogger, WandbLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """Run of wandb, after `open`."""
+        """The wandb run, available after `open`."""
         return self._run
 
     def open(self, run_dir: Path, tags: Sequence[str], group: str | None) -> None:
         """Start or resume the wandb run, offline if wandb cannot be reached.
 
         Raises:
-            UserError: there is no login for wandb.
+            UserError: if there is no login for wandb.
         """
         import wandb
 
@@ -170,7 +170,7 @@ class WandbRun(RunLogger, WandbLogger):
             )
 
     def _begin(self, options: Mapping[str, Any]) -> None:
-        """Start or resume the run. Args: options: of `wandb.init`, overriding this logger's."""
+        """Start or resume the run. Args: options: for `wandb.init`, overriding this logger's."""
         import wandb
 
         own = {*signature(WandbLogger.__init__).parameters} - {"name", "project", "id"}
@@ -197,9 +197,9 @@ class WandbRun(RunLogger, WandbLogger):
         """Store a file or a directory as an artifact, if it exists and `artifacts` is true.
 
         Args:
-            path: of the file or directory.
+            path: path of the file or directory.
             kind: type of the artifact, such as model; its name is the kind and the run's id.
-            aliases: of this version, beside latest.
+            aliases: aliases of this version, besides latest.
         """
         if not self.artifacts or not path.exists():
             return
@@ -220,7 +220,7 @@ def made_loggers(makers: Mapping[str, Callable[..., Any]]) -> list[Any]:
     """Build Lightning loggers. Args: makers: functions that build one, by any names.
 
     Raises:
-        UserError: one needs a package that is not installed.
+        UserError: if one needs a package that is not installed.
     """
     try:
         return [make() for make in makers.values()]

@@ -1,4 +1,4 @@
-"""Reading of the CSV log of a training."""
+"""Reading the CSV log of a training run."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ def read_figures(run_dir: Path | None) -> list[dict[str, str]]:
 
 
 def training_of(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, float] | None:
-    """Return the seconds of a training and target tokens per second; None if not logged."""
+    """Return a training run's seconds and target tokens per second; None if not logged."""
     rates = [row for row in rows if float(row.get("train/tokens_per_second") or 0) > 0]
     if not rates:
         return None

@@ -18,7 +18,7 @@ class Muon(Optimizer):
     """Two optimizers combined, with a joint state.
 
     If `found_inf` is set, as for PyTorch's fused optimizers, a step changes nothing if it is 1; it
-    stays on the device.
+    is never read on the host.
 
     Args:
         parts: PyTorch's Muon for matrices and its AdamW for the rest, each with one group.
@@ -54,7 +54,7 @@ class Muon(Optimizer):
         for weight, (old, state) in zip(weights, before, strict=True):
             weight.copy_(torch.where(goes, weight, old))
             for name, x in self.state[weight].items():
-                if isinstance(x, Tensor):  # which begins at 0
+                if isinstance(x, Tensor):  # new states begin at 0
                     x.copy_(torch.where(goes, x, state.get(name, 0.0)))
 
 
@@ -77,7 +77,7 @@ def muon(
         model: its parameters are optimized; shared ones once.
         lr: the peak learning rate, which a schedule scales.
         momentum: share of the mean gradient of a matrix kept at each step.
-        betas, eps: of AdamW, as `adamw`.
+        betas, eps: those of AdamW, as in `adamw`.
         weight_decay: share of a matrix subtracted at each step, times the learning rate.
         fused: as `adamw`.
 

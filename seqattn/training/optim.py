@@ -67,7 +67,7 @@ def apply_settings(
 
     Args:
         groups: from `settings_of`.
-        factor: of the schedule at this step; the rates then equal the schedule's exactly.
+        factor: the schedule's factor at this step; the rates then equal the schedule's exactly.
 
     Returns:
         The base rate of each group, which the schedule scales.

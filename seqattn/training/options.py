@@ -61,11 +61,11 @@ class TrainingOptions:
         resume: "auto" resumes the run in `run_dir`, if there is one; False raises an error
             instead; the path of a run resumes it, possibly with other settings.
         init_from: a bundle with initial weights and tokenizer; `model` must match it.
-        trust: packages, beside seqattn, that parts of that bundle may come from.
+        trust: packages, besides seqattn, that parts of that bundle may come from.
         embeddings: a text file of vectors (word2vec, fastText) to initialize its embeddings.
         find_lr: True if the command line runs `Training.find_rate` in place of `run`.
         cache_dir: for vocabularies and tokenized text; None for ~/.cache/seqattn.
-        seed: of weights, batches and dropout.
+        seed: seed of weights, batches and dropout.
         choices: names of the chosen values, for messages.
         overrides: command-line overrides, stored for resuming.
         sweep: folder of the sweep that the run belongs to, by which wandb groups runs.
@@ -167,7 +167,7 @@ class TrainingOptions:
         """Build the user's callbacks.
 
         Raises:
-            UserError: one cannot be built, or is not a callback.
+            UserError: if one cannot be built, or is not a callback.
         """
         callbacks = []
         for name, make in self.callbacks.items():

@@ -41,7 +41,7 @@ class EpochLines(Callback):
             parts.append(f"train loss {float(scores['train/loss']):.3f}")
         logged = [key.removeprefix("val/") for key in scores if key.startswith("val/")]
         names = [name for name in _FIRST if name in logged]
-        if getattr(pl_module, "generates_now", True):  # else other scores are of an earlier epoch
+        if getattr(pl_module, "generates_now", True):  # else other scores are from an earlier epoch
             names += [name for name in logged if name not in _FIRST + _HIDDEN]
         best = self.monitored
         own = best.name.removeprefix("val/") if best and best.best is not None else None

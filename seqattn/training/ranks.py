@@ -35,7 +35,7 @@ def as_started(trainer: TrainerOptions) -> dict[str, Any]:
     Empty if this is the only process.
 
     Raises:
-        UserError: the options conflict with them.
+        UserError: if the options conflict with them.
     """
     if world_size() == 1:
         return {}
@@ -60,8 +60,8 @@ def launch(run: TrainingOptions) -> TrainingResult:
     If one dies, all are restarted from the last checkpoint.
 
     Raises:
-        UserError: a rank raised it, or ranks died more often than `trainer.restarts` allows.
-        Stopped: a signal has ended the training.
+        UserError: if a rank raised it, or ranks died more often than `trainer.restarts` allows.
+        Stopped: if a signal has ended the training.
     """
     for name in logging.root.manager.loggerDict:  # one line here replaces its reports
         if name.startswith("torch.distributed.elastic"):

@@ -40,7 +40,7 @@ class Rendezvous:
         """Call `choose` on the first rank, and return its result on every rank.
 
         Raises:
-            UserError: a rank has failed.
+            UserError: if a rank has failed.
         """
         if world_size() == 1:
             return choose()

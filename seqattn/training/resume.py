@@ -39,7 +39,7 @@ def phase_of(run: TrainingOptions) -> Phase:
     """Return whether the run in its directory is new, resumable or finished.
 
     Raises:
-        UserError: its directory holds a different run, or no run although one was requested.
+        UserError: if its directory holds a different run, or no run although one was requested.
     """
     run_dir = Path(run.run_dir)
     if run.resumes_another:
@@ -56,7 +56,7 @@ def phase_of(run: TrainingOptions) -> Phase:
         )
     before = settings_before(run_dir, f"run_dir={run_dir}")
     settings = dict(run.settings)
-    if before.get("init_from"):  # it has that bundle's tokenizer
+    if before.get("init_from"):  # it uses that bundle's tokenizer
         del settings["tokenizer"]
     theirs, ours = differences(before, settings, {Role.STEP, Role.SHAPE})
     if theirs:
@@ -80,7 +80,7 @@ def settings_before(run_dir: Path, named: str) -> dict[str, Any]:
     """Read the settings of a run. Args: named: the key and value that name it, for messages.
 
     Raises:
-        UserError: they cannot be read, or are of another version.
+        UserError: if they cannot be read, or are from another version.
     """
     file = run_dir / "config.yaml"
     damaged = f"{named}: cannot read {file}; start a new run"

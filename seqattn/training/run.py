@@ -51,7 +51,7 @@ def run_training(options: TrainingOptions) -> TrainingResult:
         The result; incomplete on ranks above the first.
 
     Raises:
-        UserError: the data cannot be read, or the initial weights do not fit.
+        UserError: if the data cannot be read, or the initial weights do not fit.
     """
     keep_freed_memory()
     keep_prepared_products()
@@ -109,7 +109,7 @@ def _setup_in_turn(start: Start) -> Setup:
 
 
 def _announce(setup: Setup, start: Start, loggers: Sequence[Any]) -> None:
-    """Print facts on the data and the run, save its vocabulary, and open its loggers."""
+    """Print facts about the data and the run, save its vocabulary, and open its loggers."""
     run, run_dir = setup.run, Path(setup.run.run_dir)
     mended: list[str] = getattr(run.data, "report", list)()
     lines = run.trainer.opening(run.loader) + mended + setup.data.report()

@@ -42,7 +42,7 @@ def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
         key: its name in messages.
 
     Raises:
-        UserError: another process holds it, or it cannot be written.
+        UserError: if another process holds it, or it cannot be written.
     """
     file = path / ".lock"
     lock = FileLock(file)
@@ -55,12 +55,12 @@ def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
                 f"{key}={path} is in use by {_holder(file)}; wait for it, or choose another"
             ) from error
     try:
-        if not isinstance(lock, SoftFileLock):  # which has written the same
+        if not isinstance(lock, SoftFileLock):  # a soft lock writes the same
             with suppress(OSError):  # only a note; the lock does not need it
                 file.write_text(f"{os.getpid()}\n{platform.node()}\n", encoding="utf-8")
         yield
     finally:
-        file.unlink(missing_ok=True)  # while locked, so that it is this process's
+        file.unlink(missing_ok=True)  # before unlocking, while it is still ours
         lock.release()
         remove_empty(path)
 
@@ -79,7 +79,7 @@ def room_for_files(path: Path) -> Iterator[None]:
     """Create a directory before long work; remove it afterwards if it is empty.
 
     Raises:
-        UserError: it cannot be created or written.
+        UserError: if it cannot be created or written.
     """
     try:
         with file_faults("write", path):

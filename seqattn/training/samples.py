@@ -36,7 +36,7 @@ class SampleTable(Callback):
         samples = self.samples()
         if not samples or trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        step = trainer.global_step  # which loggers count from 0
+        step = trainer.global_step  # loggers count steps from 0
         sources, hypotheses, references = map(list, zip(*samples, strict=True))
         above = [
             ["step", *(str(number) for number in range(1, len(samples) + 1))],
@@ -61,7 +61,7 @@ class SampleTable(Callback):
             if rows[: len(above)] != above:
                 return []
             return [row for row in rows[len(above) :] if int(row[0]) < step]
-        except (ValueError, IndexError, csv.Error):  # damaged: treated as of other sentences
+        except (ValueError, IndexError, csv.Error):  # damaged: treated as if of other sentences
             return []
 
 
@@ -83,7 +83,7 @@ class HeatmapCallback(Callback):
         figure = self.draw() if trainer.state.fn == "fit" else None
         if figure is None:
             return
-        step = trainer.global_step  # which loggers count from 0
+        step = trainer.global_step  # loggers count steps from 0
         figure.suptitle(f"{figure.get_suptitle()}, step {step:,}")
         save(figure, self.directory / f"cross_attention_step_{step:06d}.png")
         for logger in run_loggers(trainer.loggers):

@@ -27,7 +27,7 @@ def leaves(node: Any, place: str) -> Iterator[Leaf]:
     each of its values; a list of plain values is one value.
 
     Args:
-        node: plain value of a key of a training; only classes of shipped choices are imported.
+        node: plain value of a training key; only classes of shipped choices are imported.
         place: the key.
     """
     hint = parameters(TrainingOptions).get(place)
@@ -35,7 +35,7 @@ def leaves(node: Any, place: str) -> Iterator[Leaf]:
 
 
 def role_of(name: str) -> Role:
-    """Return the role of a key of a training, STEP for other names."""
+    """Return the role of a training key, STEP for other names."""
     return role_in(parameters(TrainingOptions).get(name), Role.STEP)
 
 
@@ -54,7 +54,7 @@ def _leaves(node: Any, place: str, role: Role, options: Any) -> Iterator[Leaf]:
 
 
 def _hints(node: Mapping[str, Any], place: str, options: Any) -> Mapping[str, Any]:
-    """Return the types of a node's keys, from its class if that is ours, else from its place."""
+    """Return the types of a node's keys, from its class if known, else from its place."""
     module, _, name = str(node.get(TARGET)).rpartition(".")
     marks = types_at(place.partition("[")[0]).get(name)
     if marks is not None and marks[TARGET].startswith("seqattn."):
@@ -79,13 +79,13 @@ def _options(hint: Any) -> Any:
 def differences(
     theirs: Mapping[str, Any], ours: Mapping[str, Any], roles: Collection[Role]
 ) -> tuple[str, str]:
-    """Return differing settings of a run and of ours, as overrides; empty if there are none.
+    """Return the settings that differ between two runs, as overrides of each; empty if none do.
 
-    If the choices of a group differ, only they are named, else the keys that both have.
+    If the choices of a group differ, only they are named; else the keys that both have.
 
     Args:
         theirs, ours: plain settings, with the names of their `choices`.
-        roles: of the settings that are compared.
+        roles: roles of the settings to compare.
     """
     overrides = []
     for name in ours:
@@ -116,7 +116,7 @@ def _values(node: Any, name: str, roles: Collection[Role]) -> dict[str, Any]:
 
 
 def _written(values: Mapping[str, Any], key: str) -> str | None:
-    """Return a value as in an override, "{...}" for nested keys; None without one."""
+    """Return a value as written in an override, "{...}" for nested keys; None without one."""
     if key not in values:
         return "{...}" if any(other.startswith(f"{key}.") for other in values) else None
     value = values[key]

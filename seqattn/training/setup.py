@@ -38,7 +38,7 @@ class Setup(ABC):
     task_type: ClassVar[Any]
     bundle_type: ClassVar[Any]
     tokens: ClassVar[tuple[str, str]]
-    """Tokens counted for the speed: their name, and the batch's attribute."""
+    """Tokens counted to measure speed: their name, and the batch's attribute."""
     sides: ClassVar[Sequence[tuple[str, str]]]
     """Texts that must fit the model's positions, and the keys that bound them."""
 
@@ -86,7 +86,7 @@ class Setup(ABC):
         return {}
 
     def rebuild(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace a sharded model. Args: weights: complete, by the task's names."""
+        """Replace a sharded model. Args: weights: complete weights, by the task's names."""
         self.model = self.bundle.model = self.task.model = self.run.architecture.build(self.sizes)
         self.task.load_state_dict(weights)
 

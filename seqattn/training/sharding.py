@@ -23,7 +23,7 @@ def check_shards(precision: int | str, compiled: bool) -> None:
     """Check that settings support sharding.
 
     Raises:
-        UserError: they do not; the message names those that do.
+        UserError: if they do not; the message names those that do.
     """
     if precision == "16-mixed":
         raise UserError("trainer=fsdp2 supports trainer.precision=32 or bf16-mixed, got 16-mixed")
@@ -41,7 +41,7 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> None:
     model's `forward` or `loss`.
 
     Args:
-        model: complete, and equal on every rank.
+        model: the complete model, equal on every rank.
     """
     for layer in list(model.modules()):
         if isinstance(layer, DecoderLayer):
@@ -101,10 +101,10 @@ class FullySharded(ModelParallelStrategy):
     def on_validation_end(self) -> None:
         model = self._task.model
         for part in self._parts():
-            stays_gathered = part is model or isinstance(part, Attention)  # as `shard` has it
+            stays_gathered = part is model or isinstance(part, Attention)  # as in `shard`
             part.set_reshard_after_forward(not stays_gathered, recurse=False)
-        # frees gathered weights, and resets the order of calls, by which the next backward pass
-        # would gather: it differs between ranks
+        # frees gathered weights, and resets the recorded order of calls, which differs between
+        # ranks: the next backward pass would gather in that order
         model.reset_iter_state()
 
     def lightning_module_state_dict(self) -> dict[str, Any]:

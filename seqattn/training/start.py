@@ -46,7 +46,7 @@ class Start(NamedTuple):
             tokenizer: its tokenizer.
 
         Raises:
-            UserError: they do not fit; the message says what would.
+            UserError: if they do not fit; the message says what would.
         """
         if self.run.embeddings and not self.run.resume:
             path = user_path(self.run.embeddings)
@@ -79,7 +79,7 @@ def start_of(run: TrainingOptions) -> Start:
     """Read the initial state of a run.
 
     Raises:
-        UserError: it cannot be read, or does not fit the run's settings.
+        UserError: if it cannot be read, or does not fit the run's settings.
     """
     if run.resume is not None:
         before = settings_before(Path(run.run_dir), f"resume={run.resume}")
@@ -119,7 +119,7 @@ def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:
 def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:
     """Raise UserError if model, vocabulary or kind of optimizer differ from the run's."""
     settings = dict(run.settings)
-    if run.init_from:  # it has that bundle's tokenizer
+    if run.init_from:  # it uses that bundle's tokenizer
         del settings["tokenizer"]
     theirs, ours = differences(before, settings, {Role.SHAPE})
     if theirs:
@@ -149,14 +149,14 @@ def fill_embeddings(model: Any, tokenizer: Tokenizer, path: Path) -> list[str]:
 
     Args:
         model: a new model.
-        tokenizer: of the model.
-        path: of the file, see `read_vectors`.
+        tokenizer: tokenizer of the model.
+        path: path of the file; see `read_vectors`.
 
     Returns:
         For each table, a line with the number of matched rows.
 
     Raises:
-        UserError: the file has none of the pieces, or its vectors do not have the model's width.
+        UserError: if the file has none of the pieces, or its vectors do not have the model's width.
     """
     source = getattr(model, "source_embedding", None) or model.embedding
     target = getattr(model, "target_embedding", source)

@@ -149,7 +149,7 @@ class ExtractiveAnswering(TaskOptions):
 
 
 def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:
-    """Return the class of a bundle's task. Args: config: of the bundle."""
+    """Return the class of a bundle's task. Args: config: the bundle's configuration."""
     node = config.get("task")
     task = import_path(node["_target_"], "task") if isinstance(node, dict) else TextGeneration
     if not isinstance(task, type) or not issubclass(task, TaskOptions):

@@ -24,7 +24,7 @@ from seqattn.training.setup import setup_of
 from seqattn.training.start import start_of
 
 _ROWS = 5  # steps between rows of the table of rates
-_HORIZON = 100_000  # a schedule's peak is within so many steps; it is 1 except for Noam's
+_HORIZON = 100_000  # steps within which schedules peak, at 1 except for Noam's
 
 
 class Training(TrainingOptions):
@@ -37,8 +37,8 @@ class Training(TrainingOptions):
             The result; incomplete on ranks above the first.
 
         Raises:
-            UserError: the data or a run directory cannot be used.
-            Stopped: a signal has ended it.
+            UserError: if the data or a run directory cannot be used.
+            Stopped: if a signal has ended it.
         """
         try:
             run = self.resolved()
@@ -95,7 +95,7 @@ class Training(TrainingOptions):
             A peak rate, as `optimizer.lr`.
 
         Raises:
-            UserError: the data cannot be read, or the loss decreases at no rate.
+            UserError: if the data cannot be read, or the loss decreases at no rate.
         """
         run = self.resolved()
         run.check()
@@ -131,11 +131,11 @@ class Training(TrainingOptions):
 
 @contextmanager
 def threads_of(requested: int | None, before: int | None) -> Iterator[None]:
-    """Set the threads of a training on a CPU.
+    """Set the threads of a training run on a CPU.
 
     Args:
         requested: `trainer.threads`; None for all, or for the number that the run began with.
-        before: number of a resumed run, on which its sums depend.
+        before: number of threads of a resumed run, on which its sums depend.
     """
     most = torch.get_num_threads()
     torch.set_num_threads(requested or min(before or most, most))
@@ -149,7 +149,7 @@ def _with_vocabulary(run: Training) -> Training:
     """Return the run with the vocabulary settings of its data, if that is a prepared corpus.
 
     Raises:
-        UserError: the run has other vocabulary settings.
+        UserError: if the run has other vocabulary settings.
     """
     theirs = getattr(run.data, "tokenizer_config", None)
     if theirs is None or theirs == run.tokenizer:

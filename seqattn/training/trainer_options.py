@@ -69,7 +69,7 @@ class TrainerOptions:
         lightning: further arguments of `lightning.Trainer`.
 
     Raises:
-        UserError: for a value out of its range, or a training that would never end.
+        UserError: for a value out of its range, or a run that would never end.
     """
 
     accelerator: Annotated[Accelerator, Role.NOTE] = "auto"
@@ -135,7 +135,7 @@ class TrainerOptions:
         """Check that this machine supports the settings.
 
         Raises:
-            UserError: it does not; the message says what it supports.
+            UserError: if it does not; the message says what it supports.
         """
         if self.precision == "16-mixed" and self.on_cpu:
             raise UserError(

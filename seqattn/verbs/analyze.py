@@ -37,7 +37,7 @@ class Analysis(BundleRun):
         """Draw the figures and print the alignment; return the files.
 
         Raises:
-            UserError: the bundle cannot be used, or there is no input.
+            UserError: if the bundle cannot be used, or there is no input.
         """
         bundle = self.load()
         question, context, text = self.question or "", self.context or "", self.text or ""

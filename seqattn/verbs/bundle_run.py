@@ -25,7 +25,7 @@ class BundleRun:
     Args:
         bundle: path of the bundle.
         device: device of the model.
-        trust: packages, beside seqattn, that parts of the bundle may come from.
+        trust: packages, besides seqattn, that parts of the bundle may come from.
         ensemble: paths of other bundles to average with, as in `seqattn.load`.
         settings: the plain settings that it was built from.
     """
@@ -45,7 +45,7 @@ class BundleRun:
         """Load the bundle, and check that a search fits it.
 
         Raises:
-            UserError: it cannot be used, or not with that search.
+            UserError: if it cannot be used, or not with that search.
         """
         keep_freed_memory()
         bundle = load_bundle(self.bundle, self.device, self.trust, self.ensemble)
@@ -84,7 +84,7 @@ class ScoredRun(BundleRun):
         """Read the split for the bundle's task.
 
         Raises:
-            UserError: it cannot be read, or has no references.
+            UserError: if it cannot be read, or has no references.
         """
         return bundle.rows(self._table(bundle), self.split)
 

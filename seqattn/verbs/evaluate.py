@@ -81,7 +81,7 @@ class Evaluation(ScoredRun):
             silent: True to print nothing.
 
         Raises:
-            UserError: the bundle or the data cannot be used, or outputs cannot be written.
+            UserError: if the bundle or the data cannot be used, or outputs cannot be written.
         """
         with room_for_files(self.directory):
             return self._run(silent)
@@ -101,7 +101,7 @@ class Evaluation(ScoredRun):
         origin = getattr(self.data, "origin", lambda _: named)(self.split)
         files: Any = getattr(self.data, "files", lambda _: [])
         results = {
-            "bundle": str(user_path(self.bundle).absolute()),  # read from any folder
+            "bundle": str(user_path(self.bundle).absolute()),  # valid in any folder
             "ensemble": list(self.ensemble),
             "split": self.split,
             "data": origin,

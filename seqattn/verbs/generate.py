@@ -37,7 +37,7 @@ class Generation(BundleRun):
         input: a file of lines, or of JSON lines with texts or questions; None for standard input.
         output: a file; None for standard output.
         n_best: maximum number of distinct outputs for each text; None for one.
-        format: of output lines: text, the output only; tsv, number of the input line, rank, score
+        format: output format: text, the output only; tsv, number of the input line, rank, score
             and output; jsonl, the same by name. None for tsv if n_best is above 1, for jsonl with
             questions, and else for text.
         rerank: settings of reranking by another model.
@@ -70,7 +70,7 @@ class Generation(BundleRun):
         """Read, generate and write.
 
         Raises:
-            UserError: a file or the bundle cannot be used.
+            UserError: if a file or the bundle cannot be used.
         """
         source = None if self.input is None else user_path(self.input)
         if source is not None and (source.is_dir() or not source.exists()):
@@ -182,7 +182,7 @@ class Generation(BundleRun):
 def _different(
     bundle: TextBundle, hypotheses: Sequence[Hypothesis]
 ) -> list[tuple[str, Hypothesis]]:
-    """Return hypotheses with distinct texts, and their texts; of equal texts, the best."""
+    """Return the best hypothesis for each distinct text, and the texts."""
     outputs = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
     best: dict[str, Hypothesis] = {}
     for output, hypothesis in zip(outputs, hypotheses, strict=True):

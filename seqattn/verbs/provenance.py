@@ -14,7 +14,7 @@ from seqattn.storage import digest_of, file_faults, is_file, user_path, write_js
 
 RECORD = "made_from.json"
 """File of the record in an output."""
-_SHOWN = 4  # differences in a message
+_SHOWN = 4  # maximum number of differences in a message
 _BESIDE = ("README.md", "scores.json", RECORD)
 """Files of a bundle that do not affect its outputs."""
 
@@ -38,7 +38,7 @@ class Provenance(BaseModel):
         """Read the record of an output.
 
         Raises:
-            UserError: it cannot be read.
+            UserError: if it cannot be read.
         """
         file = directory / RECORD
         try:
@@ -54,7 +54,7 @@ class Provenance(BaseModel):
             last: name of the file that is written last.
 
         Raises:
-            UserError: another command made it, or it holds other files.
+            UserError: if another command made it, or it holds other files.
         """
         with file_faults("read", directory):
             if directory.exists() and not directory.is_dir():
@@ -140,10 +140,10 @@ def _of_bundle(path: Path) -> Iterator[str]:
 
 
 def data_contents(source: Any, splits: Sequence[str]) -> dict[str, list[str]]:
-    """Return digests of the files of a source's splits, as far as known and existing.
+    """Return digests of the files of a source's splits, if they are known and exist.
 
     Args:
-        source: a `Source`; one of the hub has no files, and is identified by its settings.
+        source: a `Source`; one on the hub has no files, and is identified by its settings.
         splits: names of the splits.
     """
     files: Callable[[str], list[Path]] = getattr(source, "files", lambda split: [])

@@ -32,7 +32,7 @@ class Reranking:
     Args:
         bundle: path of the other model, whose vocabulary may differ; None for no reranking.
         ensemble: paths of bundles to average it with, as in `seqattn.load`.
-        weight: of the other model's mean log-probability per token.
+        weight: weight of the other model's mean log-probability per token.
         direction: reverse, from target to source; or forward, with log p(y | x) / |y|.
 
     Raises:
@@ -53,7 +53,7 @@ class Reranking:
         """Return a search with all of its hypotheses.
 
         Raises:
-            UserError: it has only one.
+            UserError: if it has only one.
         """
         if self.bundle is None:
             return search
@@ -67,10 +67,10 @@ class Reranking:
     def over(
         self, tokenizer: Tokenizer, device: str = "cpu", trust: Sequence[str] = ()
     ) -> "Reranker | None":
-        """Return the reranker of hypotheses of a tokenizer; None without a bundle.
+        """Return the reranker for a tokenizer's hypotheses; None without a bundle.
 
         Raises:
-            UserError: the bundle cannot be used, or does not generate text.
+            UserError: if the bundle cannot be used, or does not generate text.
         """
         if self.bundle is None:
             return None
@@ -80,7 +80,7 @@ class Reranking:
 
 @dataclass(frozen=True)
 class Reranker:
-    """Rerank hypotheses, see `Reranking`; scores are cached.
+    """Rerank hypotheses, caching the scores; see `Reranking`.
 
     Args:
         bundle: the other model.

@@ -17,7 +17,7 @@ TABLES = "tables"
 class TableDocument(TypedDict):
     """A table; a cell is a text, a number or None.
 
-    A table with the columns "attention", "head" and "role" gives roles of heads.
+    A table with the columns "attention", "head" and "role" gives the roles of heads.
     """
 
     title: str
@@ -39,7 +39,7 @@ def run_tables(run: Path) -> list[TableDocument]:
     """Return the tables of a run, sorted by file name.
 
     Raises:
-        UserError: a file is not a table, or a row does not match the columns.
+        UserError: if a file is not a table, or a row does not match the columns.
     """
     tables: list[TableDocument] = []
     for path in sorted((run / TABLES).glob("*.json")):
@@ -59,7 +59,7 @@ def write_table(run: Path, name: str, table: TableDocument) -> None:
     """Write a table for `run_tables`, replacing one of the same name.
 
     Raises:
-        UserError: the run's directory cannot be written.
+        UserError: if the run's directory cannot be written.
     """
     content = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False)
     with file_faults("write", run / TABLES):

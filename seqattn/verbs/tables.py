@@ -1,4 +1,4 @@
-"""Printing of result tables, and storing them for the report."""
+"""Printing result tables, and storing them for the report."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ def keep_tables(bundle: str, tables: Mapping[str, TableDocument]) -> None:
         tables: by file name.
 
     Raises:
-        UserError: the directory cannot be written.
+        UserError: if the directory cannot be written.
     """
     run = user_path(bundle).parent
     if (run / CONFIG).is_file():

@@ -29,7 +29,7 @@ def grid_of(tune: Mapping[str, Any], place: str = "tune") -> dict[str, list[floa
     """Return the values to try for each key, nested keys with dots.
 
     Raises:
-        UserError: a value is not a list of numbers.
+        UserError: if a value is not a list of numbers.
     """
     grid: dict[str, list[float]] = {}
     for key, values in tune.items():

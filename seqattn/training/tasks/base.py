@@ -27,7 +27,7 @@ class SummedTask(HalvingTask):
 
     For any batches of an optimizer step (accumulated, uneven, on several ranks), the gradient is
     that of one big batch: sums are accumulated, and divided once by all units. Auxiliary losses of
-    attentions are added per unit; each is of one batch.
+    attentions are added per unit; each is computed on a single batch.
 
     Args:
         loss_metric: a torchmetric updated with `validation_sums`.
@@ -178,7 +178,7 @@ class SummedTask(HalvingTask):
         self._draw(batch_idx)
 
     def _draw(self, batch_idx: int) -> None:
-        """Seed the random numbers of a batch by its place only."""
+        """Seed the random numbers of a batch by its position only."""
         trainer = self.trainer
         step, turn = divmod(batch_idx, trainer.accumulate_grad_batches)
         number = turn * trainer.world_size + trainer.global_rank
@@ -187,8 +187,8 @@ class SummedTask(HalvingTask):
     def _order_sums(self, batch: Any) -> None:
         """Fix DDP's order of summing gradients, which it determines in a first pass.
 
-        Without it the first step after a stop would sum in another order than in an uninterrupted
-        run; for two ranks the order does not matter.
+        Otherwise, the first step after a stop would sum in a different order than in an
+        uninterrupted run; for two ranks the order does not matter.
         """
         self._sums_ordered = True
         trained = self.trainer.model

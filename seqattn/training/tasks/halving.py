@@ -1,4 +1,4 @@
-"""Splitting of batches that do not fit into memory."""
+"""Splitting batches that do not fit into memory."""
 
 import sys
 from abc import abstractmethod
@@ -55,8 +55,8 @@ def by_halves(loss: Loss, batch: Any, weights: Sequence[nn.Parameter]) -> BatchL
     Gradients are computed here, and returned by the backward pass of the total.
 
     Args:
-        batch: two rows or more.
-        weights: those with gradients.
+        batch: a batch of two or more rows.
+        weights: weights with gradients.
 
     Raises:
         RuntimeError: from PyTorch, if a single row does not fit.
@@ -152,8 +152,8 @@ class HalvingTask(LightningModule):
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Run Lightning's backward pass, in halves if gradients do not fit into memory.
 
-        Not if there are gradients of other batches, which it may have changed, or other ranks,
-        which may have received some.
+        It does not halve if there are gradients of other batches, which the failed pass may have
+        changed, or other ranks, which may have received some.
         """
         untouched = self.trainer.world_size == 1
         untouched = untouched and all(part.grad is None for part in self.model.parameters())

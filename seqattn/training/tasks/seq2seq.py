@@ -24,9 +24,9 @@ class TextValidation(Validation):
     """Generated texts and their scores.
 
     Args:
-        scorer: how texts are compared; its scores are logged as `val/NAME`.
-        decode: ids of hypotheses to texts.
-        references: of the validation split, one or more texts per row.
+        scorer: compares texts; its scores are logged as `val/NAME`.
+        decode: converts ids of hypotheses to texts.
+        references: references of the validation split, one or more texts per row.
     """
 
     generator: Generator
@@ -35,7 +35,7 @@ class TextValidation(Validation):
     references: Callable[[], Sequence[Sequence[str]]]
 
     def samples(self, batch: Batch) -> list[Sample]:
-        rows = batch.index.tolist()  # repeated for each window of a source
+        rows = batch.index.tolist()  # a row repeats for each window of its source
         chosen = set(self.chosen(rows))
         read = [pair for pair in zip(rows, batch.source.tolist(), strict=True) if pair[0] in chosen]
         sources = [[token for token in ids if token != PAD] for _, ids in read]
@@ -55,7 +55,7 @@ class Seq2SeqTask(SummedTask):
         validation: generation and scoring of outputs; None for the loss only.
 
     Raises:
-        UserError: teacher forcing below 1 with a model that cannot read its own outputs.
+        UserError: for teacher forcing below 1 with a model that cannot read its own outputs.
     """
 
     model: Seq2SeqModel
@@ -77,7 +77,7 @@ class Seq2SeqTask(SummedTask):
     def loss(
         self, batch: Batch, teacher_forcing: float = 1.0, terms: LossTerms | None = None
     ) -> TokenLoss:
-        """Return sums over a batch's real target tokens. Args: terms: None for one pass's."""
+        """Return sums over a batch's real target tokens. Args: terms: None for one-pass terms."""
         return self.model.loss(
             batch.source, batch.target_input, batch.target_output, terms or self._one_pass,
             teacher_forcing, batch.target_tokens,

@@ -22,7 +22,7 @@ class Optimization(LossTerms):
         optimizer: builds the optimizer from (model, fused).
         schedule: factor on the learning rate, by optimizer step.
         teacher_forcing: share of target tokens that the decoder reads, by optimizer step.
-        seed: of random numbers in training, such as dropout: those of a batch depend only on the
+        seed: seed of random numbers, such as dropout: those of a training batch depend only on the
             seed, the epoch, its step and its number in the step.
         label_smoothing, r_drop: as `LossTerms`.
     """

@@ -21,8 +21,8 @@ from seqattn.training.tasks.span_task import SpanTask, SpanValidation
 class SpanSetup(Setup):
     """Setup of training for extractive question answering.
 
-    Its bundle gets the best threshold of no answer if the validation split has questions without an
-    answer.
+    Its bundle gets the best threshold for no answer if the validation split has questions without
+    an answer.
     """
 
     data_type, task_type, bundle_type = SpanData, SpanTask, SpanBundle

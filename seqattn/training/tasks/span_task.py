@@ -31,7 +31,7 @@ class SpanValidation(Validation):
     questions: Callable[[], Questions]
 
     def samples(self, batch: SpanBatch) -> list[Sample]:
-        """Answer the questions whose first window is in the batch, so each once."""
+        """Answer each question whose first window is in the batch, so that it is answered once."""
         rows = self.chosen(batch.index[batch.offset == 0].tolist())
         split = self.questions()
         outputs = self.answerer.answer(
@@ -77,7 +77,7 @@ class SpanTask(SummedTask):
     def loss(self, batch: SpanBatch) -> tuple[Tensor, Tensor]:
         """Return the sum of both cross-entropies over windows, and the number of correct windows.
 
-        Windows with unknown answers count 0 in both.
+        Windows with unknown answers count as 0 in both.
         """
         return self._sums(batch, self.model(batch))
 

@@ -21,7 +21,7 @@ from seqattn.training.tasks.seq2seq import Seq2SeqTask, TextValidation
 
 _VALIDATED = 256  # sentences per batch of greedy validation
 _SHORT = 300  # characters of a text that gives a readable figure
-_DRAWN = 60  # tokens of a side in the figure
+_DRAWN = 60  # tokens per side in the figure
 
 
 class TextSetup(Setup):
