@@ -52,7 +52,7 @@ def model_card(
 
 
 def _figures(scores: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a table of scores, with a note on those of the validation split."""
+    """Yield a table of scores, with a note about those of the validation split."""
     rows = {name: value for name, value in scores.items() if not name.endswith(_SIGNATURE)}
     if rows:
         yield "`val/` scores are on the validation split, which also selected the weights.\n"

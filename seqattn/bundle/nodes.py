@@ -94,7 +94,7 @@ class _Factory(partial[Any]):
 def _call(
     target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], where: str
 ) -> Any:
-    """Call a target; errors on its arguments name the user's keys."""
+    """Call a target; errors about its arguments name the user's keys."""
     for parameter in list(inspect.signature(target).parameters.values())[len(args) :]:
         variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if parameter.default is parameter.empty and not variable and parameter.name not in kwargs:
