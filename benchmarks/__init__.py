@@ -1,1 +1,1 @@
-"""Programs that measure and check; not installed."""
+"""Programs that measure and check; not installed with the package."""

@@ -16,7 +16,7 @@ def forward_work(
 ) -> float:
     """Count multiplications and additions of a forward pass over pairs, without padding.
 
-    Includes projections, attention and output; a training step takes three times as many.
+    Includes projections, attention and the output layer; a training step takes three times as many.
 
     Args:
         shape: shape of the model.
@@ -36,7 +36,7 @@ def forward_work(
 
 
 def at_full_rate(work: float, precision: str, units: int) -> Sample:
-    """Time `work` multiplications and additions in a large matrix product, now.
+    """Time `work` multiplications and additions in a large matrix product.
 
     Args:
         work: number of operations.

@@ -20,7 +20,7 @@ from seqattn.positions.base import Position
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionStepsSuite(AttentionChoices):
-    """Cached decoding, one token at a time, by each attention that supports it.
+    """Cached decoding, one token at a time, with each attention that supports it.
 
     Args:
         tokens: number of tokens to decode.

@@ -19,7 +19,7 @@ from seqattn.attention.masks import Mask
 from seqattn.positions.base import Position, Stack
 
 _PIECE = 512  # tokens added at once to fill a cache
-_CPU_FLOPS = {  # PyTorch knows those of a GPU; shapes are (B, H, T or S, Dh)
+_CPU_FLOPS = {  # PyTorch knows those for GPUs; shapes are (B, H, T or S, Dh)
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
         lambda query, key, *_, **__: 4 * query.numel() * key[2]
     ),
@@ -131,7 +131,7 @@ def decode(
 def attention_work(
     attention: Attention, position: Position, inputs: Inputs, causal: bool, projections: bool
 ) -> Work | None:
-    """Build self-attention, or its kernel only if it has one; None if it does not support that."""
+    """Build self-attention, or only its kernel if it has one; None if the case is not supported."""
     if not attention.abilities.fits("decoder" if causal else "encoder"):
         return None
     x = inputs.x
@@ -173,7 +173,7 @@ def sdpa_work(inputs: Inputs, causal: bool, projections: bool) -> Work:
 
 
 def peak_bytes(work: Callable[[], object], device: str) -> int:
-    """Return the peak of bytes allocated while `work` ran, above those before.
+    """Return the peak of bytes allocated while `work` ran, beyond those allocated before.
 
     From the allocator on a GPU, from all events of the profiler on a CPU.
     """

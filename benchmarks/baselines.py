@@ -128,6 +128,6 @@ def nearest_summaries(
 ) -> list[str]:
     """Return for each document the summary of the most similar known document.
 
-    A document similar to none gets the first summary. This is the score of pure memorisation.
+    A document similar to none gets the first summary. This is the score of pure memorization.
     """
     return [summaries[place] for [(place, _)] in TfidfIndex(known).nearest(documents)]

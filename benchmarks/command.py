@@ -20,7 +20,7 @@ _NAMED = {"attentions": "attention", "positions": "position"}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a suite and return the exit code. Args: arguments: of the command line."""
+    """Run a suite and return the exit code. Args: arguments: command-line arguments."""
     return run_verb("benchmark", arguments, run_suite, CONF)
 
 
@@ -30,7 +30,7 @@ def run_suite(config: DictConfig) -> None:
     output = settings["output"] and user_path(settings["output"])
     if output and not output.parent.is_dir():
         raise UserError(f"the directory of output={output} does not exist; create it first")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler logs every start
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise torch's profiler logs every start
     suite = dict(settings["suite"])
     for key in _NAMED.keys() & suite.keys():
         group, names = _NAMED[key], suite[key]

@@ -69,7 +69,7 @@ LIMIT = "limit"
 def entries(
     work: str, names: Sequence[str], precisions: Sequence[str], allocators: Sequence[str]
 ) -> list[Entry]:
-    """Return all entries of `work`, training or decoding; our own keep memory, as our runs do."""
+    """Return entries of `work`, training or decoding; ours keep freed memory, as our runs do."""
     return [
         Entry(name, precision, allocator)
         for name in names
@@ -87,7 +87,7 @@ class Setting:
     Args:
         shape: shape of their models.
         threads: threads of each worker.
-        workers: workers that divide the sentences to decode.
+        workers: workers that share the sentences to decode.
         seed: seed of the weights.
         peer_python: Python with the other toolkits; None for this one.
     """

@@ -48,7 +48,7 @@ class DecodingSuite(Suite):
         precisions: precisions, for contestants that support them.
         allocators: allocators of the others' processes: default, or keeps to keep freed memory.
         workers: workers of `threads` each that divide the sentences, for contestants with workers.
-        sentences: number of sentences, the first of the test split; 0 for all.
+        sentences: use the first N sentences of the test split; 0 for all.
         beams: beam sizes; 1 is greedy search.
         length: tokens of every output.
         batch_size: sentences in a batch.

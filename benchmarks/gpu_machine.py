@@ -48,7 +48,7 @@ class Machine:
             torch.cuda.synchronize()
 
     def seconds(self, call: Callable[[], object], times: int, warm: int) -> float:
-        """Return seconds of a call, the mean of `times` calls after `warm` others."""
+        """Return the mean seconds of `times` calls, after `warm` calls to warm up."""
         for _ in range(warm):
             call()
         self.wait()

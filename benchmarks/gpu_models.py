@@ -39,8 +39,8 @@ from seqattn.positions import (
 )
 
 SIZE = 64
-SMOOTH = LossTerms(label_smoothing=0.1)
 """Vocabulary size and width of models that are compared and not timed."""
+SMOOTH = LossTerms(label_smoothing=0.1)
 Make = Callable[[], Seq2SeqModel]
 
 
@@ -124,7 +124,7 @@ MODELS: dict[str, Make] = {
     **{f"recurrent {cell}": partial(recurrent, cell) for cell in ("lstm", "gru")},
 }
 CHOOSING = ("encoder lsh", "encoder moa", "decoder moa")
-"""Models with discrete choices that rounding may change, and so the loss in half precision."""
+"""Models with discrete choices that rounding may change, and with them the half-precision loss."""
 
 
 def batch(rows: int, longest: int, size: int = SIZE, seed: int = 0, even: bool = False) -> Batch:

@@ -79,7 +79,7 @@ def compiled(machine: Machine) -> None:
 
 
 def new_shapes(machine: Machine) -> None:
-    """Check that batches of new shapes take no longer than known ones; cuDNN's attention, too."""
+    """Check that batches of new shapes take no longer than known ones; also time cuDNN."""
     size, dim, count = (64, 64, 3) if machine.tiny else (32_000, 512, 30)
     model = transformer(size, dim, dropout=0.1).train().to(machine.device)
     seconds: dict[str, float] = {}
@@ -101,7 +101,7 @@ def new_shapes(machine: Machine) -> None:
 
 
 class _Plain(nn.Module):
-    """`torch.nn.Transformer` with one table, for comparison."""
+    """`torch.nn.Transformer` with one embedding table, for comparison."""
 
     def __init__(self, size: int, dim: int, layers: int) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class _Plain(nn.Module):
 
 
 def training_speed(machine: Machine) -> None:
-    """Time a base model's step under Lightning, in a plain loop, and of `torch.nn.Transformer`."""
+    """Time a base model's step under Lightning and in a plain loop, and PyTorch's Transformer."""
     layers, dim, size = (2, 64, 64) if machine.tiny else (6, 512, 32_000)
     rows, longest, steps = (4, 9, 4) if machine.tiny else (500, 50, 40)
     pairs = batch(rows, longest, size, even=True)

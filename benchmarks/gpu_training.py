@@ -118,7 +118,7 @@ def fitted(
     averages: bool = False,
     **options: Any,
 ) -> Fitted:
-    """Train by Lightning's loop and our task. Args: options: further ones of `TrainerOptions`."""
+    """Train our task with Lightning's loop. Args: options: further ones of `TrainerOptions`."""
     task = Seq2SeqTask(model, Optimization(OPTIMIZERS[optimizer], inverse_sqrt(100)))
     clock = _Clock(machine, steps, watches)
     trainer = TrainerOptions(

@@ -27,7 +27,7 @@ _JOEY_SCORES = {"luong_concat": "bahdanau", "luong_general": "luong"}
 
 @dataclass(frozen=True)
 class RecurrentShape:
-    """LSTMs of one layer, the encoder in two directions, one table for both sides and the output.
+    """One-layer LSTMs, with a bidirectional encoder and one table for both sides and the output.
 
     Args:
         vocabulary: V, of both sides.
@@ -146,7 +146,7 @@ class JoeyRecurrent(nn.Module):
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Return logits (B, T, V) of complete targets (B, T), begin first, given sources (B, S)."""
         lengths = (source != PAD).sum(dim=1)
-        order = lengths.argsort(descending=True)  # its packing requires them so
+        order = lengths.argsort(descending=True)  # its packing requires this order
         source, lengths, words = source[order], lengths[order], self.embedding(target[order])
         mask = (source != PAD)[:, None]
         outputs, last = self.encoder(self.embedding(source), lengths, mask)

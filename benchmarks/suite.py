@@ -105,7 +105,7 @@ def timed(work: Callable[[], int]) -> Sample:
 def take_turns(
     contestants: Mapping[Name, Callable[[Piece], Sample]], pieces: Sequence[Piece]
 ) -> dict[Name, list[Sample]]:
-    """Run the same pieces of work by every contestant, reversing the order every other round."""
+    """Run the same pieces of work with every contestant, reversing the order every other round."""
     samples: dict[Name, list[Sample]] = {name: [] for name in contestants}
     for number, piece in enumerate(pieces):
         for name in list(contestants)[:: 1 if number % 2 else -1]:
@@ -135,7 +135,7 @@ def ratios(samples: Sequence[Sample], others: Sequence[Sample], cpu: bool = Fals
 
 
 def profiled(title: str, work: Callable[[], object], piece: str, pieces: int) -> Figures:
-    """Profile operators over pieces of work, slowest first: shares of CPU time, calls."""
+    """Profile operators over pieces of work, slowest first, with shares of CPU time and calls."""
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         work()
     events = sorted(recorded.key_averages(), key=lambda event: -event.self_cpu_time_total)
@@ -159,7 +159,7 @@ def _print(figures: Figures) -> None:
     for row in figures.rows[: figures.shown]:
         table.add_row(*map(_text, row.values()))
     screen = Console(markup=False, emoji=False)  # names may have [brackets] and :colons:
-    if not screen.is_terminal:  # else lines would be cut
+    if not screen.is_terminal:  # otherwise lines would be cut
         screen.width = 200
     screen.print(table)
 

@@ -16,7 +16,7 @@ from seqattn.positions.base import Stack
 from seqattn.tokens import PAD
 
 LONGEST = 512
-"""Number of positions of contestants with a table of them."""
+"""Number of positions in contestants that have a table of them."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def parameters_of(model: nn.Module) -> int:
 
 
 class TiedEmbedding(nn.Embedding):
-    """One table (V, D) for source, target and output, as contestants have it."""
+    """One table (V, D) for source, target and output, as in all contestants."""
 
     def __init__(self, vocabulary: int, dim: int) -> None:
         super().__init__(vocabulary, dim)

@@ -1,4 +1,4 @@
-"""CTranslate2, the C++ engine, running a Transformer of random weights."""
+"""CTranslate2, the C++ engine, running a Transformer with random weights."""
 
 import tempfile
 from typing import Any
@@ -42,7 +42,7 @@ class Contestant:
 
 
 def _model(shape: dict[str, Any]) -> Any:
-    """Build a pre-norm model with one table for source, target and output, as all contestants."""
+    """Build a pre-norm model with one table for source, target and output, as in all others."""
     dim = shape["dim"]
     spec = TransformerSpec.from_config(shape["layers"], shape["heads"])
     table = _random(shape["vocabulary"], dim)

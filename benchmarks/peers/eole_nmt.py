@@ -16,7 +16,7 @@ _MARKS = {"pad_token": "<blank>", "unk_token": "<unk>", "bos_token": "<s>", "eos
 
 
 class Contestant:
-    """Transformer of random weights. Args: as `Worker.make`."""
+    """Transformer with random weights. Args: as `Worker.make`."""
 
     def __init__(self, shape: dict[str, Any], precision: str, threads: int, workers: int) -> None:
         ordinary = [str(number) for number in range(len(_MARKS), shape["vocabulary"])]

@@ -25,7 +25,7 @@ class _Vocabulary:
 
 
 class Contestant:
-    """Transformer of random weights. Args: as `Worker.make`."""
+    """Transformer with random weights. Args: as `Worker.make`."""
 
     def __init__(self, shape: dict[str, Any], precision: str, threads: int, workers: int) -> None:
         words, dim = _Vocabulary(shape["vocabulary"]), shape["dim"]

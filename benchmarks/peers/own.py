@@ -17,7 +17,7 @@ Rows = Sequence[Sequence[int]]
 
 
 class Trained(ABC):
-    """Transformer of random weights in a training loop. Args: as `Worker.make`."""
+    """Transformer with random weights in a training loop. Args: as `Worker.make`."""
 
     def __init__(self, shape: dict[str, Any], precision: str, threads: int, workers: int) -> None:
         self.training, self.workers = self.loop(Shape(**shape), precision), workers

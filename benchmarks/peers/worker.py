@@ -1,10 +1,11 @@
 """Process of one contestant: builds its model, and runs and times requested work.
 
 `python worker.py FILE` runs in any Python that has the peer, so neither this nor a peer's file
-imports anything from this package. FILE has a class `Contestant`, constructed as in `Worker.make`,
-with its `parameters`; with `decode(rows, beams, length)` of one batch, or `decode_all` of any
-number of sources and the size of their batches; and to train with `train(pairs)`, or with a `model`
-and its `loss(source, target)`. Requests and answers are pickles of plain values over pipes.
+imports anything from this package. FILE defines a class `Contestant`, constructed as in
+`Worker.make`, with its number of `parameters`. To decode it has `decode(rows, beams, length)` for
+one batch, or `decode_all`, which also takes a batch size, for any number of sources; to train,
+`train(pairs)`, or a `model` and its `loss(source, target)`. Requests and answers are pickles of
+plain values over pipes.
 """
 
 import importlib.util
@@ -29,7 +30,7 @@ def main(file: str) -> None:
     The response to an unsupported request is `(None, why)`.
     """
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # output of a peer is no response
+    os.dup2(2, 1)  # output printed by a peer is not a response
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
     worker = Worker(file)
@@ -48,7 +49,7 @@ def main(file: str) -> None:
 
 
 class Worker:
-    """Contestant at work. Args: file: file of its class."""
+    """Contestant at work. Args: file: file that defines its class."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -65,7 +66,7 @@ class Worker:
             shape: the fields of a `Shape`.
             precision: fp32, bf16 or int8.
             threads: threads of each worker.
-            workers: workers that divide the sentences to decode.
+            workers: workers that share the sentences to decode.
             seed: seed of the weights.
         """
         spec: Any = importlib.util.spec_from_file_location("contestant", self.file)

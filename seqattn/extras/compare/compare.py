@@ -57,9 +57,9 @@ class Comparison:
         output: directory for tables, plots, a page and all figures; None to print only.
         evaluate: evaluate runs that have no evaluation of the split or were trained since.
         unfinished: what to do with unfinished or damaged runs: error or skip.
-        rounds: times that all systems decode the same sentences in turn; 0 measures no speed.
+        rounds: times that all systems decode the same sentences in turn; 0 does not measure speed.
         pool: assume equal variance over seeds in all systems: more power with few seeds, but the
-            level holds only if the assumption does.
+            significance level holds only if the assumption does.
         device: the device that runs the models.
         trust: packages besides this one that parts of a run may come from.
 
@@ -182,7 +182,7 @@ class Comparison:
 
 
 def _notes(systems: Systems, pool: bool) -> list[str]:
-    """Return notes on the systems that a reader must know."""
+    """Return notes on the systems that a reader should know about."""
     numbers = {name: len(runs) for name, runs in systems.runs.items()}
     first = next(iter(systems.runs.values()))[0]  # all have the same references
     notes = [*systems.notes, *first.doubts]

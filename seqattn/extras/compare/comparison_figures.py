@@ -104,7 +104,7 @@ def _quality(score: SystemScore) -> Point:
 
 
 def _by_length(systems: Runs, metric: str) -> tuple[list[str], Curves]:
-    """Return scores of sentences of similar length, with about as many sentences in each bin."""
+    """Return scores of sentences of similar length, with about equally many in each bin."""
     sources = [row.source for row in next(iter(systems.values()))[0].rows]
     words = [len(source.split()) for source in sources]
     shares = np.linspace(0, 1, _MOST_BINS + 1)[1:-1]
@@ -161,7 +161,7 @@ def _learning(systems: Runs, metric: str) -> Curves:
                 for run in runs
             ]
             steps = sorted(set.intersection(*map(set, seeds)))
-            if len(steps) > 1:  # a single point is no curve
+            if len(steps) > 1:  # a single point is not a curve
                 points = [_point(step, [one[step] for one in seeds]) for step in steps]
                 curves.setdefault(title, {})[name] = points
     return curves

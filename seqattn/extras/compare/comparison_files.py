@@ -86,11 +86,11 @@ def as_page(
 
     Args:
         title: title of the page.
-        words: conclusions in sentences.
+        words: conclusions, as sentences.
         methods: description of how the figures were computed.
         tables: tables of figures.
         pictures: PNG files by title.
-        texts: tables of sentences, folded.
+        texts: tables of sentences, initially collapsed.
     """
     images = "".join(
         f'<h2>{escape(name)}</h2><img alt="{escape(name)}" src="data:image/png;base64,'

@@ -27,7 +27,7 @@ def interval_panels(
     """Plot a row for each system: the mean, its interval as a bar, and each seed as a dot.
 
     Args:
-        panels: for each metric, systems by name: the mean (its `x` is unused) and the seeds'.
+        panels: for each metric, systems by name: the mean (its `x` is unused) and each seed.
         title: title of the figure.
     """
     most = max(map(len, panels.values()))
@@ -54,7 +54,7 @@ def band_panels(
     across: str,
     ticks: Sequence[str] = (),
 ) -> Figure:
-    """Plot a line for each system with its intervals as a band, same colors in all panels.
+    """Plot a line for each system with its intervals as a band, in the same color in all panels.
 
     Args:
         panels: for each measurement, points by system.
@@ -150,7 +150,7 @@ def _panels(
     share: bool = True,
     wide: float = 4.6,
 ) -> tuple[Figure, list[Axes]]:
-    """Create axes with titles, two a row, and `beside` inches for one legend (`share`) or each."""
+    """Create titled axes, two per row, and `beside` inches for one legend (`share`) or per axis."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     across = (wide + (0 if share else beside)) * columns + (beside + 0.6 if share else 0)

@@ -117,7 +117,7 @@ class Reading:
             results = _results(path)
             bundle = user_path(results.bundle)
             run = bundle.parent
-            if bundle.name != "model" or not is_file(run / _CONFIG):  # made from another
+            if bundle.name != "model" or not is_file(run / _CONFIG):  # not a run's own model
                 return self._evaluated(path, path, None, {"bundle": results.bundle})
             return self._evaluated(path, path, run, settings_before(run, str(run)))
         if is_file(path / WEIGHTS):
@@ -228,7 +228,7 @@ def trusted(node: Node, place: str, directory: Path, trust: Sequence[str]) -> An
             return {}
         target = str(part[TARGET])
         package, name = target.partition(".")[0], target.rpartition(".")[2]
-        known = types_at(at) or types_at(f"{at}.0")  # the place of what a list holds
+        known = types_at(at) or types_at(f"{at}.0")  # the key of a list's items
         if package == "seqattn" and name in known:
             return known[name]
         if package in trust:

@@ -63,7 +63,7 @@ def difference(
     The variance of the difference is the variance over the seeds of each system, plus that over
     sentences of the mean over seeds, less what both include: seeds and sentences together (two-way
     clustering; Cameron, Gelbach and Miller 2011, eq. 2.11). Its degrees of freedom are those of
-    Welch and Satterthwaite (1946), so that seeds may differ in number and variance.
+    Welch and Satterthwaite (1946), so systems may differ in number of seeds and in variance.
 
     Args:
         first, second: the metric for each seed.

@@ -28,7 +28,7 @@ class SystemScore:
 
 @dataclass(frozen=True)
 class PairFigures:
-    """Score of `first`, the better, less that of `second`; each p is corrected for all pairs
+    """Score of `first`, the better one, less that of `second`; each p is corrected for all pairs
     (Holm 1979)."""
 
     first: str

@@ -12,7 +12,7 @@ BINS = ("0", "1", "2-4", "5-9", "10-99", "100-999", "1,000+")
 def f1_by_frequency(
     outputs: Sequence[str], references: Sequence[Sequence[str]], counts: Mapping[str, int]
 ) -> list[float | None]:
-    """Compute F1 of words in each bin, 0 to 100, as compare-mt (Neubig et al. 2019, 1903.07926).
+    """Compute F1 of words by bin, 0 to 100, as in compare-mt (Neubig et al. 2019, 1903.07926).
 
     Args:
         outputs: N texts, words separated by white space.
@@ -20,7 +20,7 @@ def f1_by_frequency(
         counts: word counts of the training targets.
 
     Returns:
-        F1 for each bin; None if no output and no reference has a word of it.
+        F1 for each bin; None if no output and no reference has a word in it.
     """
     produced = [Counter(output.split()) for output in outputs]
     wanted = [_words(texts) for texts in references]

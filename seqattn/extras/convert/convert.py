@@ -45,18 +45,20 @@ class Conversion(ScoredRun):
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`; further
             training uses the same data.
         output: directory for the new bundle.
-        heads: gqa, or mqa for one key head: the new choice of attention. None keeps the heads,
+        heads: new choice of attention: gqa, or mqa for one key head. None keeps the heads,
             or means gqa if `num_kv_heads` is set.
-        num_kv_heads: key and value heads G after pooling; divides their present number.
+        num_kv_heads: key and value heads G after pooling; divides their current number.
         slots: slots whose heads are pooled, from encoder, decoder and cross.
-        prune: number of heads to remove, the least important of all attentions on the split
-            (Michel et al. 2019, arXiv 1905.10650); each attention retains one.
+        prune: number of heads to remove, the least important ones over all attentions, measured
+            on the split (Michel et al. 2019, arXiv 1905.10650); each attention retains at least
+            one.
         uptrain_steps: optimizer steps of further training after heads are pooled or removed.
-        quantize: int8 to round weight matrices to int8, see `round_weights`; None for none.
+        quantize: int8 rounds weight matrices to int8, see `round_weights`; None keeps them.
         scores: score the model before and after, if the data can be read.
 
     Raises:
-        UserError: if no conversion or two of heads are requested, or a setting has no effect.
+        UserError: if no conversion is requested, or heads are both pooled and removed, or a
+            setting has no effect.
     """
 
     output: str

@@ -17,16 +17,16 @@ from seqattn.models.transformer import Transformer
 
 
 def pooled(bundle: Bundle, name: str, num_kv_heads: int, slots: Sequence[str]) -> TextBundle:
-    """Return a bundle whose key and value heads are means of the present ones
+    """Return a bundle whose key and value heads are means of the current ones
     (Ainslie et al. 2023, arXiv 2305.13245), on the same device.
 
     Args:
         name: new choice of softmax attention, gqa or mqa.
-        num_kv_heads: new number G of key and value heads; divides the present number.
+        num_kv_heads: new number G of key and value heads; divides the current number.
         slots: slots whose heads are pooled, from encoder, decoder and cross.
 
     Raises:
-        UserError: if the attentions cannot have so many key heads.
+        UserError: if the attentions cannot have that many key heads.
     """
     bundle = bundle.texts("pooling")
     if not isinstance(bundle.model, Transformer):
@@ -62,7 +62,7 @@ def _grouped(config: dict[str, Any], name: str, count: int, slots: Sequence[str]
 
 
 def _fewer(node: Any, num_kv_heads: int, where: str) -> Any:
-    """Return a node with `num_kv_heads` key heads, which must divide the present number."""
+    """Return a node with `num_kv_heads` key heads, which must divide the current number."""
     if isinstance(node, list):
         return [_fewer(layer, num_kv_heads, where) for layer in node]
     kind = import_path(node["_target_"])

@@ -1,4 +1,4 @@
-"""Back-translated corpora: texts of the target language with sources written by a model."""
+"""Back-translated corpora: texts in the target language, with sources written by a model."""
 
 import random
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ class BackTranslation(SyntheticCorpus):
         bundle, device, trust, ensemble, data, generation, output, originals, sentences, cache_dir:
             as `SyntheticCorpus`; a model from the target language to the source language. The
             pairs of `data`, in the direction of its training, are reversed.
-        input: file of texts of the target language, one per line.
-        tag: prefix of every synthetic source, as "<BT> " (Caswell et al. 2019, arXiv 1906.06442);
-            None for none.
-        noise: share of words dropped from a synthetic source, and the share blanked of those that
-            remain; all move by fewer than four places (Edunov et al. 2018, arXiv 1808.09381,
-            use 0.1). 0 for none.
+        input: file of texts in the target language, one per line.
+        tag: prefix of every synthetic source, such as BT for "<BT> " (Caswell et al. 2019, arXiv
+            1906.06442); None for none.
+        noise: share of words dropped from a synthetic source, and of the others blanked; all words
+            then move by fewer than four places (Edunov et al. 2018, arXiv 1808.09381, use 0.1).
+            0 for none.
         seed: seed of the noise.
     """
 

@@ -39,8 +39,8 @@ class Retrieval:
     Args:
         data: source of the pairs.
         output: directory of the new corpus.
-        input: file of texts to generate from, as `generate` reads it, augmented likewise; None
-            for none.
+        input: file of texts to generate from, as `generate` reads it, to augment in the same way;
+            None for none.
         neighbors: maximum number of targets for each source, all different.
         least: minimum cosine of a neighbor.
         cache_dir: cache directory of the data; None for the default.

@@ -34,7 +34,7 @@ _PART = 5_000
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticCorpus(BundleRun):
-    """Training corpus of which a bundle wrote one side.
+    """Training corpus with one side written by a bundle.
 
     Args:
         bundle, device, trust, ensemble: as `BundleRun`; the writing model.
@@ -42,7 +42,7 @@ class SyntheticCorpus(BundleRun):
         generation: search of the outputs.
         output: directory of the new corpus; repeat the command to resume.
         originals: copies of the training pairs of `data` to add to the synthetic pairs.
-        sentences: number of sources to read, the first ones; None for all.
+        sentences: read the first N sources; None for all.
         cache_dir: cache directory of the data; None for the default.
     """
 
@@ -111,7 +111,7 @@ class SyntheticCorpus(BundleRun):
         return summary
 
     def deciding(self) -> dict[str, Any]:
-        """Return all settings that decide what the model writes."""
+        """Return all settings that determine what the model writes."""
         search = self.settings["generation"]
         generation = {key: value for key, value in search.items() if key != "workers"}
         return {"verb": self.verb, "generation": generation, "sentences": self.sentences}

@@ -1,4 +1,4 @@
-"""Conversion of a Transformer to the specification of CTranslate2, a C++ engine for CPU and GPU."""
+"""Conversion of a Transformer to a specification for CTranslate2, a C++ engine for CPU and GPU."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -42,8 +42,8 @@ def ctranslate_spec(
     """Build the specification that `ctranslate2` saves, in float32 and checked for gaps.
 
     Args:
-        model: a `Transformer` of softmax attention (mha, gqa, mqa) and one of the positions none,
-            sinusoidal, learned, rope, shaw and t5, which does not copy.
+        model: a `Transformer` with softmax attention (mha, gqa, mqa), one of the positions none,
+            sinusoidal, learned, rope, shaw and t5, and no copying.
         source_pieces, target_pieces: the pieces of all ids.
 
     Raises:

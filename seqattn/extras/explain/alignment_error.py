@@ -15,7 +15,7 @@ class AlignmentErrorRate(Metric):
     AER = 1 - (|A & S| + |A & P|) / (|A| + |S|)
 
     for predicted links A, sure links S and possible links P, a superset of S. It is 0 for an
-    alignment with all sure links and only possible ones.
+    alignment with all sure links and no link outside the possible ones.
     """
 
     full_state_update = False

@@ -37,12 +37,12 @@ class Explaining:
 
     Args:
         bundle: path of the model.
-        bundles: several paths instead, for the same sentences.
+        bundles: paths of several models instead, for the same sentences.
         data, generation, scorer, split, cache_dir, device, trust: as `ScoredRun`.
         output: directory for tables and curves; None for explanations/SPLIT next to the first
             bundle.
         methods: names of `METHODS`; None for all that apply and are not slow.
-        sentences: the first rows of the split; 0 for all.
+        sentences: use the first N rows of the split; 0 for all.
         targets: targets to explain. Alignment error is computed for references only.
         replaced: replacements of attention weights, to test whether the weights matter.
         text: sentence to explain instead of a split.
@@ -187,7 +187,7 @@ class Explaining:
 
 
 def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
-    """Return curves of probability by method, for each bundle without and with the top tokens."""
+    """Return curves of probability by method and bundle, without and with only the top tokens."""
     panels = {}
     for label, results in each.items():
         begin = f"{label}: " if len(each) > 1 else ""

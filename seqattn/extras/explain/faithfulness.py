@@ -1,4 +1,4 @@
-"""Faithfulness of contributions: change of a model's outputs without the top tokens."""
+"""Faithfulness of contributions: change in a model's outputs without the top tokens."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class Faithfulness(NamedTuple):
     """Faithfulness of contributions, averaged over all target tokens."""
 
     comprehensiveness: float
-    """Drop of the target token's probability without the top tokens, averaged over `PERCENTS`;
+    """Drop in the target token's probability without the top tokens, averaged over `PERCENTS`;
     higher is better."""
     sufficiency: float
     """Drop with only the top tokens left; lower is better."""
@@ -50,7 +50,7 @@ def judge(
     """Compute comprehensiveness, sufficiency and correlation with leave-one-out of several methods.
 
     Comprehensiveness and sufficiency are those of ERASER (DeYoung et al. 2020, arXiv 1911.03429,
-    eq. 1 and 2), as areas over the perturbation curve, but without its point at 0 %. A removed
+    eq. 1 and 2), as areas over the perturbation curve, without its point at 0 %. A removed
     token is deleted from the source's ids, which works for every model and mechanism, and later
     tokens move up; the end mark always stays and is not ranked. The top p % of n tokens are
     p * n / 100, rounded up. Among equal contributions the first ranks highest.
@@ -60,9 +60,9 @@ def judge(
 
     Args:
         model: in eval mode.
-        pairs: N, each with a source token beside its end.
-        contributions: for each method N times (T, S) of source tokens, the end's included.
-        progress: callback with the number of reduced sources read, and their total.
+        pairs: N pairs, each with at least one source token besides the end mark.
+        contributions: for each method, N times (T, S) over source tokens, the end mark included.
+        progress: callback with the number of reduced sources read so far, and in total.
     """
     tops = {
         name: [_top_sets(one[:, :-1]) for one in several] for name, several in contributions.items()
@@ -115,7 +115,7 @@ def _top_sets(contributions: Tensor) -> list[list[int]]:
 
 
 def _all_of(pair: Pair) -> int:
-    """Return a bit mask of all source tokens but the end."""
+    """Return a bit mask of all source tokens except the end mark."""
     return (1 << (len(pair.source) - 1)) - 1
 
 
@@ -154,7 +154,7 @@ def _read_parts(
 
 
 def _leave_one_out(read: _Read, row: int, pair: Pair) -> Tensor:
-    """Return the drop (T, n) of each target token's probability without each source token."""
+    """Return the drop (T, n) in each target token's probability without each source token."""
     complete, places = _all_of(pair), range(len(pair.source) - 1)
     without = [read[row, complete & ~(1 << place)] for place in places]
     return read[row, complete][:, None] - torch.stack(without, dim=1)

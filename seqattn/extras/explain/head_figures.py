@@ -24,8 +24,8 @@ _BATCH = 32
 class HeadFigures(NamedTuple):
     """Statistics of a head, each averaged over the queries of all sentences.
 
-    None if no query qualifies: a decoder sees no later position, cross-attention has no relative
-    positions, and an expert may get no tokens.
+    A statistic is None if no query qualifies: a decoder sees no later position, cross-attention
+    has no relative positions, and an expert may get no tokens.
     """
 
     entropy: float | None
@@ -60,10 +60,10 @@ class HeadFigures(NamedTuple):
         """First matching role: positional, alignment, end (begin in a decoder), broad; else mixed.
 
         Positional: at least 0.9 of its largest weights are at one relative position (Voita et al.
-        2019, arXiv 1905.09418). Alignment: at least 0.5 of them, of cross-attention, are on the
-        decisive source token. End or begin: at least 0.5 of its mass is on the mark, an inactive
-        head (Clark et al. 2019, arXiv 1906.04341). Broad: at least 0.8 of the entropy of uniform
-        weights.
+        2019, arXiv 1905.09418). Alignment: in cross-attention, at least 0.5 of them are on the
+        decisive source token. End or begin: at least 0.5 of its mass is on the mark, which means
+        an inactive head (Clark et al. 2019, arXiv 1906.04341). Broad: at least 0.8 of the entropy
+        of uniform weights.
         """
         if self.entropy is None:
             return "unused"
@@ -137,7 +137,7 @@ def _figures(sums: Sums, head: int) -> HeadFigures:
 def deciding_tokens(model: Seq2SeqModel, pair: Pair) -> Tensor:
     """Return for each target token the source position whose removal hurts it most: (T,).
 
-    Each source token is left out in turn, but not the end mark. -1 for the target's end mark, or if
+    Each source token except the end mark is left out in turn. -1 for the target's end mark, or if
     the source has only one token.
     """
     source = list(pair.source)

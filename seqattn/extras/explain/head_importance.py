@@ -14,7 +14,7 @@ from seqattn.verbs.bundle_run import ScoredRun
 
 
 def pairs_of(bundle: TextBundle, sources: Sequence[str], targets: Sequence[str]) -> list[Pair]:
-    """Encode texts as ids, the first window of each source, without rows with an empty side."""
+    """Encode texts as ids, using the first window of each source and no rows with an empty side."""
     rows = zip(bundle.encode(sources), bundle.tokenizer.encode_target(targets), strict=True)
     return [Pair(windows[0], target) for windows, target in rows if windows[0] and len(target) > 1]
 

@@ -28,7 +28,7 @@ class AblationCurve(NamedTuple):
 
 
 def head_map(attentions: Mapping[str, AttentionHeads], title: str) -> Figure:
-    """Plot layers down, heads across, a panel per slot: roles as colors, importance as bars."""
+    """Plot a panel per slot, layers by heads, with roles as colors and importance as bars."""
     slots: dict[str, list[AttentionHeads]] = {}
     for name, heads in attentions.items():
         slots.setdefault(heads.slot or name, []).append(heads)

@@ -23,7 +23,7 @@ def heads_table(attentions: Mapping[str, AttentionHeads], split: str, pairs: int
 
     Args:
         attentions: attentions by name.
-        split: split that was analysed.
+        split: split that was analyzed.
         pairs: number of pairs.
     """
     notes = [f"{name}: {reason}" for name, one in attentions.items() for reason in one.reasons]

@@ -45,7 +45,7 @@ class HeadAnalysis(ScoredRun):
     Args:
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
         output: directory for heads.json, heads.png and ablation.png.
-        sentences: number of sentences of the split, the first ones.
+        sentences: use the first N sentences of the split.
         points: number of steps of the curve, from all heads to none; 0 for no curve.
     """
 

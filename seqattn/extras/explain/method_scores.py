@@ -42,7 +42,7 @@ class ExplainedBundle:
 
     Args:
         name: name of the bundle.
-        bundle: of texts.
+        bundle: bundle of a text model.
         search: search of the outputs.
         texts: texts with references.
         links: word alignments of sources and references, if references are explained; None
@@ -117,7 +117,7 @@ class ExplainedBundle:
         }
 
     def _contributions(self, method: str, pairs: Sequence[Pair]) -> tuple[list[Tensor], float]:
-        """Return a method's source contributions for each pair, (T, S), and the seconds."""
+        """Return a method's source contributions for each pair, (T, S), and the seconds it took."""
         contributions = [torch.empty(0)] * len(pairs)
         seconds, done = 0.0, 0
         device = next(self.bundle.model.parameters()).device

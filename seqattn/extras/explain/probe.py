@@ -27,7 +27,7 @@ from seqattn.training.run_directory import room_for_files
 from seqattn.training.task_options import task_class
 from seqattn.verbs.bundle_run import BundleRun, Split
 
-_SHOWN = 4  # positions of a word
+_SHOWN = 4  # maximum occurrences of the word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,10 @@ class Probing(BundleRun):
         data: source of the sentences.
         split: train, val or test.
         cache_dir: cache directory of the data; None for the default.
-        sentences: number of sentences of the split, the first ones.
+        sentences: use the first N sentences of the split.
         labels: file with a line per sentence, with a label for each word.
         word: word to find neighbors of.
-        texts: sentences with the word, besides those of the split; [] to find it in the split.
+        texts: sentences that contain the word; [] to search the split for it.
         neighbors: number of neighbors to show.
         seed: seed of the control labels.
         output: JSON file; None for none.

@@ -14,7 +14,7 @@ from seqattn.analysis.capture import has_weights, makers
 from seqattn.analysis.intervene import intervene, uniform
 from seqattn.models.base import Seq2SeqModel
 
-_PENALTY = 1e-3  # L2 penalty, for standardised states
+_PENALTY = 1e-3  # L2 penalty, for standardized states
 _STEPS = 100
 
 
@@ -80,7 +80,7 @@ def uniform_attention(model: nn.Module) -> AbstractContextManager[None] | None:
 
 
 class Labels(NamedTuple):
-    """Labels of N words, the split into training and held-out words, and control labels."""
+    """Labels of N words, their split into training and held-out words, and control labels."""
 
     classes: list[str]
     own: Tensor
@@ -98,7 +98,7 @@ class Labels(NamedTuple):
         """Build labels of sentences, holding out every fifth sentence.
 
         Control labels are drawn for each word form, with the frequencies of the true ones, so that
-        a probe can only memorise them (Hewitt and Liang 2019, arXiv 1909.03368).
+        a probe can only memorize them (Hewitt and Liang 2019, arXiv 1909.03368).
         """
         flat = [label for sentence in labels for label in sentence]
         forms = [form for sentence in words for form in sentence]

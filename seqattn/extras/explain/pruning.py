@@ -23,14 +23,14 @@ _PLACES = {
 }
 """Stack of each slot, and the attribute of its attention."""
 Heads = Mapping[str, Sequence[int]]
-"""Heads of each attention, by its name; numbers refer to its present heads, from 0."""
+"""Heads of each attention, by its name; numbers refer to its current heads, from 0."""
 
 
 class Units:
     """Heads to remove, grouped into units that can be removed separately.
 
     Query heads that share a key head, unless all do, are removed together, so that each remaining
-    key head serves equally many. Each attention retains one unit.
+    key head serves equally many. Each attention retains at least one unit.
 
     Args:
         count: number of query heads to remove.

@@ -25,7 +25,7 @@ def explain_text(
     Args:
         bundle: the bundle to explain.
         methods: names of `METHODS`.
-        text: raw text; of several windows, the one that gave the output is explained.
+        text: raw text; of several windows, the one that produced the output is explained.
         target: output of the first window; None for the bundle's own output.
         search: search of the output; None for the bundle's own.
     """

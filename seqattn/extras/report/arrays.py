@@ -11,10 +11,10 @@ LEVELS = 65_535
 
 
 def packed(values: Tensor) -> ArrayDocument:
-    """Quantize numbers to 65,536 equal steps from their minimum, at most 0, to their maximum.
+    """Quantize numbers to 65,536 equally spaced levels between their minimum and maximum.
 
-    The error is at most half a step, so below 0.000008 for a weight; 0 stays 0 if no number is
-    negative.
+    The range includes 0. The error is at most half a step, so below 0.000008 for a weight; 0 stays
+    0 if no number is negative.
 
     Args:
         values: finite numbers of any shape.

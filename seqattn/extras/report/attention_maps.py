@@ -16,7 +16,7 @@ def attention_documents(maps: Maps, most: int, row: int = 0) -> Iterator[Attenti
 
     Args:
         maps: captured weights, one call per attention.
-        most: maximum number of tokens per side, the first ones.
+        most: include at most the first N tokens per side.
         row: row of the batch.
     """
     for name, calls in maps.items():

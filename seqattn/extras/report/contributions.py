@@ -10,12 +10,12 @@ from seqattn.models.base import Seq2SeqModel
 USUAL = ("alti", "rollout", "value_norm", "attention", "relevance", "input_x_gradient")
 """Methods shown by default: fast ones, of each family."""
 _SHARING = ("alti", "input_x_gradient")
-"""Methods that distribute an output over source and prefix, the better first; the last one
+"""Methods that distribute an output over source and prefix, the better one first; the last one
 applies to any model."""
 
 
 def source_measure(models: Sequence[Seq2SeqModel]) -> str:
-    """Return the method that measures source use in the same way for all of these models."""
+    """Return the method that measures source use, the same for all of these models."""
     return next(name for name in _SHARING if not any(map(METHODS[name].why_not, models)))
 
 
@@ -35,7 +35,7 @@ def source_use(explanation: Explanation) -> float:
 
 
 def explanation_document(method: Method, explanation: Explanation | str) -> ExplanationDocument:
-    """Return the document of a method's explanation, or of why there is none."""
+    """Return the document of a method's explanation, or of the reason why there is none."""
     document: ExplanationDocument = {
         "method": method.name,
         "cites": method.cites,

@@ -14,7 +14,7 @@ def copied_document(source: Sequence[str], target: Sequence[str]) -> CopyDocumen
     """Find extractive fragments of an output (Grusky et al. 2018, arXiv 1804.11283, section 4).
 
     Args:
-        source, target: pieces of each side, the end included.
+        source, target: pieces of each side, the end mark included.
 
     Returns:
         The document except `pointer`, see `copy_probabilities`.
@@ -32,7 +32,7 @@ def copied_document(source: Sequence[str], target: Sequence[str]) -> CopyDocumen
 
 
 def _fragments(read: Sequence[str], said: Sequence[str]) -> list[int]:
-    """Match the longest common runs of words from left to right; 0 for a word of none."""
+    """Return lengths of the longest common runs of words, left to right; 0 for a new word."""
     lengths, at = [], 0
     while at < len(said):
         longest = 0

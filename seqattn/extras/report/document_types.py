@@ -1,7 +1,7 @@
 """Documents that the page displays: plain dicts for JSON.
 
-A run's document is an overview, a sentence's holds its arrays. The same documents are written to
-a file or returned by a server.
+A run's document is an overview; a sentence's document holds its arrays. The same documents are
+written to a file or returned by a server.
 """
 
 from typing import TypedDict
@@ -164,7 +164,7 @@ class AnswerDocument(TypedDict):
 
 
 class SpanTokens(TypedDict):
-    """Tokens of a context, with probabilities that an answer starts, ends and passes there."""
+    """Context tokens, with probabilities that an answer starts at, ends at and contains each."""
 
     begins: list[int]
     ends: list[int]

@@ -44,7 +44,7 @@ class QuestionLook:
     Args:
         bundle: bundle of a span model.
         search: rules for valid spans.
-        tokens: maximum number of tokens per side in attention maps, the first ones.
+        tokens: attention maps show at most the first N tokens per side.
     """
 
     bundle: SpanBundle
@@ -59,7 +59,7 @@ class QuestionLook:
     def of(
         cls, bundles: Sequence[SpanBundle], search: SpanSearch, methods: Sequence[str], tokens: int
     ) -> list["QuestionLook"]:
-        """Return a look into each bundle. Args: as of the class; methods: only for texts."""
+        """Return a look into each bundle. Args: as for the class; methods: only for texts."""
         return [cls(bundle, search, tokens) for bundle in bundles]
 
     def document(self, text: str, answers: Sequence[str], context: str) -> AnswerLookDocument:
@@ -112,9 +112,9 @@ class QuestionLook:
 
 
 def span_tokens(windows: Sequence[ReadWindow]) -> SpanTokens:
-    """Compute the probability that an answer starts, ends and passes at each token of a context.
+    """Compute the probabilities that an answer starts at, ends at and contains each context token.
 
-    They are sums of span probabilities as in `SpanSearch.choose`, normalized over spans and no
+    They are sums of span probabilities as in `SpanSearch.choose`, normalized over all spans and no
     answer.
     """
     spans, begins, ends = joined(windows)

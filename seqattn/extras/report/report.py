@@ -28,9 +28,9 @@ class Report(ScoredRun):
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
         output: the file, ending in .html.
         bundles: further bundles to show on the same sentences.
-        sentences: number of rows of the split to show, the first ones.
+        sentences: show the first N rows of the split.
         methods: explanation methods; None for the default ones that a bundle supports.
-        tokens: maximum number of tokens per side in attention maps, the first ones.
+        tokens: attention maps show at most the first N tokens per side.
     """
 
     output: str
@@ -40,7 +40,7 @@ class Report(ScoredRun):
     tokens: Count = 100
 
     def run(self) -> Path:
-        """Analyse the sentences, write the page and print its path; return the path.
+        """Analyze the sentences, write the page and print its path; return the path.
 
         Raises:
             UserError: if a bundle or the data cannot be used, or the page cannot be written.

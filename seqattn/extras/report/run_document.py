@@ -87,8 +87,8 @@ def flat(node: Any, key: str = "") -> dict[str, str]:
 
 
 def learning_curves(rows: Sequence[Mapping[str, str]]) -> list[CurveDocument]:
-    """Return the measurements of a training, thinned for long curves, including the last point."""
-    points: dict[str, list[tuple[int, float]]] = {}  # finite ones, which can be plotted
+    """Return a training run's measurements; long curves are thinned, but keep their last point."""
+    points: dict[str, list[tuple[int, float]]] = {}  # finite values, which can be plotted
     for row in rows:
         step = row.get("step")
         for name, value in row.items():

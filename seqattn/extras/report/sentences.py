@@ -27,7 +27,7 @@ def looks_into(
         search: search of that type; for a beam search the tree is shown.
         methods: explanation methods; None for the default ones. The one that measures source use
             is added.
-        tokens: maximum number of tokens per side in attention maps, the first ones.
+        tokens: attention maps show at most the first N tokens per side.
 
     Raises:
         UserError: if a method is unknown.

@@ -45,7 +45,7 @@ class TextLook:
         search: search of the outputs; for a beam search the tree is shown.
         methods: explanation methods, names of `METHODS`.
         measure: the method that measures source use, see `source_measure`.
-        tokens: maximum number of tokens per side in attention maps, the first ones.
+        tokens: attention maps show at most the first N tokens per side.
         passes: context manager that wraps each analysis of an output, such as an `intervene`.
     """
 
@@ -62,7 +62,7 @@ class TextLook:
     def of(
         cls, bundles: Sequence[TextBundle], search: Search, methods: Sequence[str], tokens: int
     ) -> list["TextLook"]:
-        """Return a look for each bundle, with the same measures for all. Args: as of the class."""
+        """Return a look for each bundle, with the same measures for all. Args: as for the class."""
         measure = source_measure([bundle.model for bundle in bundles])
         names = dict.fromkeys([*methods, measure])  # for the shares of source and output
         return [cls(bundle, search, list(names), measure, tokens) for bundle in bundles]

@@ -23,22 +23,22 @@ _NOT_TAKEN = ("resume", "init_from", "embeddings", "find_lr")
 class ModelSearch:
     """Find the attention, heads, window, position, depth and width that suit some data.
 
-    Many models train for a few steps, the better of them for more (asynchronous successive halving,
-    Li et al. 2020, arXiv 1810.05934), all on the same batches. The costs of the last of them are
+    Many models train for a few steps, the better ones for more (asynchronous successive halving,
+    Li et al. 2020, arXiv 1810.05934), all on the same batches. The costs of the finalists are
     measured (after HAT, Wang et al. 2020, arXiv 2005.14187).
 
     Args:
         run_dir: directory of all files; repeat the command to resume.
         settings: settings of `Training`.
-        overrides: command line of that training, used to start runs.
+        overrides: overrides on the command line of that training, used to start runs.
         space: parts of the model to vary.
         budget: limits of time and steps.
-        jobs: training runs at a time, one thread each; None for all cores, or one with a GPU.
+        jobs: concurrent training runs, one thread each; None for one per core, or one on a GPU.
         seed: seed of the order of models and of their first training.
-        options: options of Hydra: --config-dir and hydra.searchpath.
+        options: Hydra options: --config-dir and hydra.searchpath.
 
     Raises:
-        UserError: if a key of training has no use in a search.
+        UserError: if a key of training is of no use in a search.
     """
 
     run_dir: str

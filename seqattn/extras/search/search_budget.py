@@ -22,7 +22,7 @@ class Budget:
         seeds: number of trainings of each finalist.
 
     Raises:
-        UserError: if the steps leave no halving.
+        UserError: if the steps are too few for a halving.
     """
 
     minutes: Annotated[float, Gt(0), Le(10**6)] = 30.0

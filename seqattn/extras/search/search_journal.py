@@ -32,7 +32,7 @@ class _Study(BaseModel):
 
 
 class _Trial(BaseModel):
-    """Fields of a trial that are read, also by Optuna's samplers and pruners."""
+    """Fields of a trial that are read here and by Optuna's samplers and pruners."""
 
     model_config = ConfigDict(from_attributes=True, strict=True)
     params: dict[str, str | float]
@@ -110,7 +110,7 @@ def open_study(
     if not all(_fits(trial, space) for trial in trials):
         raise damaged
     study.set_user_attr("made_from", made_from)
-    study.sampler = TPESampler(seed=seed + len(trials))  # else it would repeat its draws
+    study.sampler = TPESampler(seed=seed + len(trials))  # otherwise it would repeat its draws
     number = storage.get_study_id_from_name(study.study_name)
     running = [one.number for one in trials if one.state is TrialState.RUNNING]
     ids = [storage.get_trial_id_from_study_id_trial_number(number, one) for one in running]

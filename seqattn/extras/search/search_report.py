@@ -30,7 +30,7 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
 
     Args:
         halving: the finished halving.
-        drawn: notes on the space.
+        drawn: notes on the models of the space.
     """
     run_dir, finalists = halving.run_dir, halving.runs_of_finalists()
     reading = Reading("val", True, "cpu", ())

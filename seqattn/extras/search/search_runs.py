@@ -71,7 +71,7 @@ class TrainingRun:
         return self.process.exitcode is not None
 
     def failure(self) -> str:
-        """Why the ended process failed, in one line; "" if it did not."""
+        """Return why the ended process failed, in one line; "" if it did not."""
         code = self.process.exitcode
         if code == 0:
             return "" if math.isfinite(self.loss) else "failed: loss is not finite"
@@ -81,7 +81,7 @@ class TrainingRun:
 
 
 def stop(runs: Sequence[TrainingRun]) -> None:
-    """Terminate processes once they have saved."""
+    """Terminate processes, giving each time to save."""
     for run in runs:
         run.process.terminate()
     for run in runs:
@@ -96,7 +96,7 @@ def train_all(
     """Train runs, `jobs` at a time.
 
     Args:
-        starts: starts the next run; None if it must wait for a running one.
+        starts: starts the next run; yields None if it must wait for a running one.
         done: checks a running process, and returns True once it has ended.
     """
     going: list[TrainingRun] = []

@@ -45,11 +45,11 @@ class SearchSpace:
     """Values of each part of a model to choose from; None keeps the run's own.
 
     A part that a model lacks is not varied: recurrent models have no heads and no positions, and
-    few attentions a window.
+    only a few attentions have a window.
 
     Args:
-        attention: names of choices; None for all that the model takes, an empty list for the run's
-            own model alone. An attention that does not support all slots is used in those it
+        attention: names of choices; None for all that the model supports, an empty list for the
+            run's own model alone. An attention that does not support all slots is used in those it
             supports, with multi-head attention in the others.
         without: names to leave out.
         heads: query heads.
@@ -58,8 +58,8 @@ class SearchSpace:
         position: names of choices.
         depth: layers of encoder and decoder; a pair sets them separately.
         width: width of the model; feed-forward layers keep their ratio to it.
-        ranges: minimum and maximum of keys of the run, such as `optimizer.lr`; a
-            range from above 0 over a factor of 10 or more is sampled on a logarithmic scale.
+        ranges: minimum and maximum of keys of the run, such as `optimizer.lr`; a positive range
+            that spans a factor of 10 or more is sampled on a logarithmic scale.
 
     Raises:
         BadValue: if a name is unknown, or a range is empty.

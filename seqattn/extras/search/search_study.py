@@ -75,7 +75,7 @@ class Halving:
         self.study.set_user_attr("spent", self.spent)
 
     def candidate(self, params: Mapping[str, Any]) -> Candidate:
-        """Return the model of a trial, values of ranges rounded to three digits."""
+        """Return the model of a trial, with values of ranges rounded to three digits."""
         model = self._models[params["model"]]
         shown = [f"{key.rpartition('.')[2]}={params[key]:.3g}" for key in self.ranges]
         words = [f"{key}={params[key]:.2e}" for key in self.ranges]
@@ -179,7 +179,7 @@ class Halving:
         return True
 
     def _finalists(self) -> list[Candidate]:
-        """Return the models trained longest with the lowest loss, one with a small cache.
+        """Return the longest-trained models with the lowest loss, one of them with a small cache.
 
         Raises:
             UserError: if all have failed.
@@ -206,7 +206,7 @@ class Halving:
         return [self.candidate(trials[name].params) for name in chosen]
 
     def train_finalists(self) -> None:
-        """Train finalists to the end with all seeds, as far as the time allows."""
+        """Train finalists to the end with all seeds, as far as time allows."""
         finalists = self._finalists()
         starts = (
             self._start(model, seed)

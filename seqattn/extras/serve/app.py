@@ -57,7 +57,7 @@ _POLICY = (
 _TYPE = re.compile(r"(str|SearchSettings|list\[.*|constrained-.*|function-before.*)$")
 """Names that pydantic gives to the types of a union."""
 _SUBJECT = re.compile(r"^(Input|String|List|Dictionary) | after validation")
-_LINE = 1_000  # characters of an error, which may show what a client sent
+_LINE = 1_000  # maximum characters of an error, which may quote what a client sent
 _EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
 
@@ -71,7 +71,7 @@ def make_app(
 
     Args:
         service: service of the bundle, closed with the application.
-        hosts: host names of the server, besides `localhost` and addresses.
+        hosts: host names of the server, besides `localhost` and IP addresses.
         cors: origins whose pages may send requests, such as `https://example.org`; `*` for all.
         languages: codes of source and target language, for LibreTranslate's clients.
     """
@@ -153,7 +153,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
 
 def worded(errors: Sequence[Any]) -> tuple[int, str]:
-    """Return status and one-line message for pydantic's errors; of a union, the closest match."""
+    """Return status and one-line message for pydantic's errors; for a union, the closest match."""
     deepest = max(len(error["loc"]) for error in errors)
     closest = [error for error in errors if len(error["loc"]) == deepest]
     kind, place = closest[0]["type"], closest[0]["loc"]
@@ -183,7 +183,7 @@ def _add_errors(app: FastAPI) -> None:
     """Return each error as one line of JSON."""
 
     def problem(status: int, line: str, headers: Any = None) -> JSONResponse:
-        line = line.encode(errors="backslashreplace").decode()  # half a surrogate pair
+        line = line.encode(errors="backslashreplace").decode()  # unpaired surrogates
         line = " ".join(line[: _LINE + 1].split())
         content = {"error": line if len(line) <= _LINE else f"{line[:_LINE]}..."}
         return JSONResponse(content, status_code=status, headers=headers)

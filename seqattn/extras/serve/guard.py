@@ -18,8 +18,8 @@ from seqattn.extras.serve.metrics import Metrics
 class Guard:
     """ASGI middleware that rejects foreign hosts and long bodies, and counts requests.
 
-    Under DNS rebinding, a foreign page requests this server by the foreign name: so only requests
-    to addresses, `localhost` and the given names are answered.
+    With DNS rebinding, a page of another site reaches this server under that site's host name, so
+    only requests to IP addresses, `localhost` and the given names are answered.
 
     Args:
         app: the application.
@@ -44,7 +44,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 499  # nginx's status of a closed connection
+        began, status = time.perf_counter(), 499  # nginx's status if the client disconnects
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -90,7 +90,8 @@ class Guard:
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
         """Return the complete body; None if the client has disconnected.
 
-        Too long a body is read to its end and dropped: few clients read a response earlier.
+        A body that is too long is read to its end and discarded, since few clients read a response
+        before they have sent all of it.
         """
         body, content_length = bytearray(), headers.get("content-length", "")
         long = content_length.isdigit() and float(content_length) > self.limits.body_bytes

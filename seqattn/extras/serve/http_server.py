@@ -1,4 +1,4 @@
-"""uvicorn on a socket, closing connections to clients that are slow or speak no HTTP."""
+"""uvicorn on a socket, closing connections to clients that are slow or do not speak HTTP."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ class Connection(H11Protocol):
         self._stop("response")
 
     def send_400_response(self, msg: str) -> None:
-        """Reject what is no HTTP."""
+        """Reject a request that is not HTTP."""
         if self.cycle is not None and self.cycle.response_started != self.cycle.response_complete:
             self.transport.abort()  # a response cannot interrupt another one
         else:
@@ -77,7 +77,7 @@ class Connection(H11Protocol):
         self._start("linger", self.transport.abort, _LINGER)
 
     def _await_head(self) -> None:
-        """Limit the time of a head, from its first byte or from the connection's beginning."""
+        """Limit the time for a head, from its first byte or from the start of the connection."""
         if self.refused or not (self.cycle is None or self.cycle.response_complete):
             self._stop("head")
         elif "head" not in self.timers:
@@ -87,7 +87,7 @@ class Connection(H11Protocol):
         if self.conn.our_state is h11.IDLE:
             seconds = self.limits.read_seconds
             self.refuse(408, f"the request head did not arrive within {seconds:g} seconds")
-        else:  # an answered request whose body does not end
+        else:  # the request was answered, but its body does not end
             self.transport.abort()
 
     def _start(self, name: str, then: Callable[[], None], seconds: float | None = None) -> None:
@@ -127,7 +127,7 @@ def server_of(app: Any, limits: Limits) -> uvicorn.Server:
         http=type("Connection", (Connection,), {"limits": limits}),
         ws="none",
         h11_max_incomplete_event_size=HEAD_BYTES,
-        log_level="error",  # no warning for each request that is no HTTP
+        log_level="error",  # no warning for each request that is not HTTP
         access_log=False,
         timeout_graceful_shutdown=30,
     )
@@ -135,7 +135,7 @@ def server_of(app: Any, limits: Limits) -> uvicorn.Server:
 
 
 def serve(app: Any, on: socket.socket, limits: Limits) -> None:
-    """Serve until SIGINT or SIGTERM; requests then in progress have half a minute to end.
+    """Serve until SIGINT or SIGTERM; then requests in progress have half a minute to finish.
 
     Raises:
         KeyboardInterrupt: after SIGINT.

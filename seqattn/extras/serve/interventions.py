@@ -29,8 +29,8 @@ def intervened(
     Args:
         model: any module that holds attentions.
         request: interventions; None for none.
-        beams: hypotheses of a search, whose targets are read token by token; None for passes over
-            a complete target.
+        beams: number of hypotheses of a search, whose targets are read token by token; None for
+            passes over a complete target.
 
     Raises:
         UserError: if names are unknown, heads or keys cannot be edited, or a search ends before a
@@ -57,7 +57,7 @@ def intervened(
 
 
 def _check_keys(model: nn.Module, request: Intervention, beams: int | None) -> None:
-    """Raise UserError for ambiguous keys: several beams share a row of slots."""
+    """Raise UserError for unknown attentions, and for keys that several beams share."""
     names = [name for name, _ in makers(model)]
     for edit in request.weights:
         if edit.attention not in names:

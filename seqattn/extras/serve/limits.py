@@ -47,7 +47,7 @@ Named = Annotated[list[Name], Field(max_length=NAMES, fail_fast=True)]
 
 
 def _few(value: Any) -> Any:
-    """Reject a mapping by its size before its values are checked: each may give an error."""
+    """Reject a mapping with too many keys before its values are checked: each may be an error."""
     if isinstance(value, dict) and len(value) > NAMES:
         line = "should have at most {most} names, not {count}"
         raise PydanticCustomError("too_long", line, {"most": NAMES, "count": len(value)})
@@ -70,7 +70,7 @@ class Request(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _first_unknown(cls, value: Any) -> Any:
-        """Retain one of many unknown keys: pydantic makes an error for each."""
+        """Retain only one unknown key, since pydantic creates an error for each."""
         if not isinstance(value, dict):
             return value
         fields = cls.model_fields
@@ -80,10 +80,10 @@ class Request(BaseModel):
 
 
 def settings_of(name: str, kinds: Sequence[Any]) -> type[Request]:
-    """Return a request's schema of the fields of dataclasses, all optional.
+    """Return a request schema with the fields of dataclasses, all optional.
 
-    New fields, and new choices of `conf/generation`, need nothing else. Fields of objects other
-    than dataclasses, such as processors, are omitted.
+    New fields, and new choices in `conf/generation`, are included automatically. Fields that hold
+    objects other than dataclasses, such as processors, are omitted.
 
     Args:
         name: name of the schema.
@@ -106,17 +106,17 @@ class TooMuch(UserError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a server's load.
+    """Limits on a server's load.
 
     Args:
         body_bytes: bytes of a request's body.
-        inputs: texts or questions of a request.
-        tokens: source tokens of a request.
-        target_tokens: total limit of target tokens over all hypotheses of a request.
+        inputs: texts or questions per request.
+        tokens: source tokens per request.
+        target_tokens: target tokens per request, over all hypotheses.
         shown_tokens: tokens of a text and its output together, if attention is requested or
             edited: memory grows with their square.
         queue: waiting inputs of all requests.
-        batch_tokens: source tokens per batch; a longer input is searched by itself.
+        batch_tokens: source tokens per batch; a longer input is decoded by itself.
         connections: open connections.
         read_seconds: time limit for the head of a request, for its body, and for reading each
             part of a response.

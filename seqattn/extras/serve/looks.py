@@ -85,7 +85,7 @@ class Looks:
 
         Raises:
             TooMuch: for too many tokens.
-            UserError: for anything else that does not fit.
+            UserError: if the request is otherwise invalid.
         """
         job = self.reader.look(request, source_of(request, self.asks), tell)
 
@@ -121,7 +121,7 @@ class Looks:
 def _explained(
     texts: Texts, request: ExplainRequest, source: str, windows: list[list[int]], left: Left
 ) -> ExplainResponse:
-    """Return the contributions to an output, for the window that gave it."""
+    """Return the contributions to an output, for the window that produced it."""
     bundle, tokenizer, number = texts.bundle, texts.bundle.tokenizer, 0
     if request.output is None:
         best, number = bundle.best(source, watched(search_for(bundle, None, 1), Watch(left)))

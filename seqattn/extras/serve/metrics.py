@@ -11,7 +11,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-disable_created_metrics()  # else each series has a second one with its creation time
+disable_created_metrics()  # otherwise each series gets a second one with its creation time
 
 
 class Metrics:
@@ -51,7 +51,7 @@ class Metrics:
         self._seconds.labels(path).observe(seconds)
 
     def tokens(self, source: int, target: int) -> None:
-        """Count tokens read and written, ends included."""
+        """Count tokens read and written, including end marks."""
         self._source.inc(source)
         self._target.inc(target)
 

@@ -40,7 +40,7 @@ class Alone(Work):
 
 @dataclass(eq=False)
 class Shared(Work):
-    """Input of so many tokens, batched with others of an equal search."""
+    """Input and its number of tokens, batched with other inputs of an equal search."""
 
     search: Any
     item: Any
@@ -61,9 +61,9 @@ class ModelThread:
     """Run jobs in order of arrival, batching waiting jobs with equal searches.
 
     There is one thread, since active interventions and captures change the model itself: concurrent
-    searches would be changed and observed, too. After a batch of several a job waits up to
-    `batch_wait` for others; a single client never waits. If clients with half of a batch's tokens
-    or more disconnect, it ends at its next step and is repeated for the others only.
+    searches would be changed and observed, too. After a batch of several jobs, the next one waits
+    up to `batch_wait` for others; a single client never waits. If clients with at least half of a
+    batch's tokens disconnect, the batch ends at its next step and is repeated for the others only.
 
     Args:
         together: searches a batch.

@@ -27,8 +27,8 @@ class Results:
     Args:
         bundle: the model.
         request: the request.
-        limits: `shown_tokens` is used: all outputs of a request together may have as much
-            attention as one text, since weights grow with the square of its tokens.
+        limits: `shown_tokens` is used: all outputs of a request together may have as many
+            attention weights as a single one with that many tokens.
         metrics: counts tokens.
     """
 
@@ -42,8 +42,8 @@ class Results:
         """Return the result of an input from its hypotheses, best first.
 
         Raises:
-            UserError: if its length limit is below the requested prefix, or attention of too many
-                tokens is requested.
+            UserError: if its length limit is shorter than the requested prefix, or attention is
+                requested for too many tokens.
         """
         best = self._different(hypotheses)
         if best:
@@ -129,7 +129,7 @@ def numbers(values: Tensor) -> list[Any]:
 
 
 def joined(lines: TextLines, results: Sequence[Generated]) -> list[Generated]:
-    """Join the results of lines to a result for each text: scores are summed, breaks kept."""
+    """Join the results of lines into one result for each text: scores are summed, breaks kept."""
     return [_joined(lines, *one) for one in enumerate(lines.groups(results))]
 
 

@@ -47,7 +47,7 @@ def pairs_of(request: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
 
     Raises:
         TooMuch: if there are too many questions.
-        UserError: if the number of contexts and of questions differ.
+        UserError: if the numbers of contexts and questions differ.
     """
     questions = [request.question] if isinstance(request.question, str) else request.question
     contexts = request.context
@@ -72,7 +72,7 @@ class Spans:
 
         Raises:
             TooMuch: if there are too many questions or tokens.
-            UserError: if anything else does not fit.
+            UserError: if the request is otherwise invalid.
         """
         pairs = pairs_of(request, self.limits)
         search = search_for(self.bundle, request.generation, request.n_best)

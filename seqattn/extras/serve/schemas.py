@@ -1,6 +1,6 @@
 """Schemas of requests and responses, published as `/openapi.json`.
 
-Settings of a search are those of the dataclasses of `seqattn.generation`.
+Search settings are the fields of the dataclasses in `seqattn.generation`.
 """
 
 from typing import Annotated, Any, Literal
@@ -105,7 +105,7 @@ class AnswerRequest(Request):
 
 
 class SentenceRequest(Request):
-    """Text, or question with its context, to analyse."""
+    """Text, or question with its context, to analyze."""
 
     text: Filled = Field(examples=[SENTENCE], description="text or question")
     context: Filled | None = None
@@ -142,7 +142,7 @@ class Packed(BaseModel):
 
 
 class Maps(BaseModel):
-    """Weights (H, T, S) by attention; only names for attentions without weights."""
+    """Weights (H, T, S) by attention, and the names of attentions without weights."""
 
     maps: dict[str, Numbers | Packed]
     without: list[str]

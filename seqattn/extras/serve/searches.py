@@ -17,7 +17,7 @@ from seqattn.generation.base import Search, listed
 from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram, Processor
 from seqattn.tokens import UNK
 
-_ROWS = 1_024  # hypotheses that are extended at once, each with scores over the vocabulary
+_ROWS = 1_024  # maximum hypotheses extended at once, each with scores over the vocabulary
 
 
 def search_for(bundle: Bundle, request: str | SearchSettings | None, n_best: int) -> Any:
@@ -47,7 +47,7 @@ def check_target(search: Search, sizes: Sequence[int], longest: int | None, most
     Args:
         search: search with its limit.
         sizes: tokens of each source.
-        longest: maximum output of the model, None if its positions are unlimited.
+        longest: maximum output length of the model, None if its positions are unlimited.
         most: `Limits.target_tokens`.
 
     Raises:
@@ -133,7 +133,7 @@ class Watch(Processor):
     """Processor without constraints that ends the search when its clients have disconnected.
 
     Args:
-        left: called at each step.
+        left: called at each step; returns True if the clients have disconnected.
         tell: callback with the tokens of the best hypothesis.
     """
 
@@ -164,7 +164,7 @@ def input_search(one: Input, left: Left, tell: Tell | None) -> Search:
 
 @contextmanager
 def passes_watched(model: nn.Module, left: Left) -> Iterator[None]:
-    """End passes of the model within the block with `Gone` when its clients have disconnected."""
+    """Raise `Gone` in passes of the model within the block once its clients have disconnected."""
 
     def check(*args: object) -> None:
         if left():

@@ -20,13 +20,13 @@ class Serving(BundleRun):
         bundle, device, trust: as `BundleRun`.
         host: address to listen on.
         port: port to listen on; 0 for any free one.
-        hosts: host names of the server, besides `localhost` and addresses.
+        hosts: host names of the server, besides `localhost` and IP addresses.
         cors: origins whose pages may send requests; `*` for all.
         languages: codes of source and target language, for LibreTranslate's clients.
-        limits: limits of its load.
+        limits: limits on its load.
 
     Raises:
-        UserError: if there are not two languages, or there is an ensemble.
+        UserError: if `languages` has a length other than 0 or 2, or an ensemble is given.
     """
 
     host: str = "127.0.0.1"

@@ -35,7 +35,7 @@ class Service:
 
     Args:
         bundle: the bundle, not modified while the service runs.
-        limits: limits of its load.
+        limits: limits on its load.
     """
 
     def __init__(self, bundle: Bundle, limits: Limits) -> None:
@@ -47,7 +47,7 @@ class Service:
         self.thread = ModelThread(self.reader.search, limits, self.metrics.batches.observe)
 
     def writer(self, asks: bool) -> Texts:
-        """Return the reader of requests for generated outputs, for questions or for texts.
+        """Return the reader of requests to generate outputs. Args: asks: True for questions.
 
         Raises:
             UserError: if the bundle is of the other kind.
@@ -63,7 +63,7 @@ class Service:
         return self.reader if self.asks else self.writer(asks=True)
 
     async def respond(self, read: Callable[..., Task], body: Any, request: Request) -> Any:
-        """Return the response to a request, or its stream; jobs end when its client disconnects.
+        """Return the response to a request, or its stream; jobs end when the client disconnects.
 
         Args:
             read: creates the work from the request and a callback for its steps.
@@ -158,7 +158,7 @@ def _json_line(response: Any) -> str:
 
 
 def _retrieve_error(work: asyncio.Future[Any]) -> None:
-    """Retrieve an ignored error, which asyncio would print otherwise."""
+    """Retrieve an ignored error, which asyncio would otherwise print."""
     if not work.cancelled():
         work.exception()
 

@@ -1,4 +1,4 @@
-"""Requests with texts: encoded within the limits, searched in batches or by themselves."""
+"""Requests with texts: encoded within the limits, and decoded in batches or one at a time."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -135,11 +135,11 @@ class Texts:
         return Alone(look)
 
     def read(self, request: GenerateRequest) -> tuple[list[Input], TextLines]:
-        """Return the inputs of a request, and the texts whose lines they are.
+        """Return the inputs of a request, and the texts that their lines come from.
 
         Raises:
             TooMuch: if there are too many inputs, lines or tokens.
-            UserError: if anything else does not fit.
+            UserError: if the request is otherwise invalid.
         """
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         self.limits.check("inputs", len(texts))
@@ -186,7 +186,7 @@ class Texts:
         return read
 
     def one_line(self, source: str) -> str:
-        """Return the single line of a text to analyse, without blank lines around it.
+        """Return the single line of a text to analyze, without blank lines around it.
 
         Raises:
             UserError: if the model reads line by line and there are several.

@@ -21,14 +21,14 @@ _AT_ONCE = 1 << 24  # hashes sorted together: 128 MB
 
 @dataclass(frozen=True)
 class Cleaning:
-    """Rules for dropping pairs of a corpus, besides those with an empty side or bad encoding.
+    """Rules for dropping pairs, in addition to those with an empty side or bad encoding.
 
     Args:
         min_length: minimum characters of each side.
         max_length: maximum characters of each side; None for no limit.
         max_ratio: maximum ratio of characters, longer side to shorter; None for no limit.
         duplicates: drop repeated pairs, equal on both sides. Pairs are compared by a 64-bit hash;
-            the expected loss is 0.001 pairs for 10^8 different ones.
+            the expected loss is 0.001 pairs in 10^8 different ones.
 
     Raises:
         UserError: if the range of lengths is empty.
@@ -78,7 +78,7 @@ def cleaned(pairs: Iterable[tuple[str, str]], cleaning: Cleaning) -> Cleaned:
         fault = cleaning.fault(source, target)
         try:
             content = f"{len(source)} {source}{target}".encode()
-        except UnicodeEncodeError:  # half a surrogate pair
+        except UnicodeEncodeError:  # an unpaired surrogate
             fault = "bad encoding"
         if fault is not None:
             faults[fault] += 1

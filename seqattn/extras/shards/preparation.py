@@ -96,7 +96,7 @@ def print_prepared(
 
 @contextmanager
 def or_hold_out() -> Iterator[None]:
-    """Suggest hold_out in the error of a missing split within the block."""
+    """Suggest hold_out in the error for a missing split within the block."""
     try:
         yield
     except UserError as error:

@@ -67,21 +67,21 @@ class Preparation:
         tokenizer: settings of the vocabulary to train.
         clean: rules for dropping pairs.
         vocabulary: prepared directory or bundle whose vocabulary is used; None to train one.
-        sample: random pairs to train the vocabulary on.
-        hold_out: pairs to draw from the training split for validation instead; 0 for the
-            validation split of `data`.
+        sample: number of random pairs to train the vocabulary on.
+        hold_out: pairs to draw from the training split for validation; 0 to use the validation
+            split of `data`.
         shard_pairs: approximate pairs per shard.
         workers: processes; None for one per core.
         cache_dir: cache of `datasets` for validation and test texts; None for its default.
         seed: seed of the order.
-        settings: the plain settings that it was built from.
+        settings: the plain settings that this object was built from.
     """
 
     data: Any
     output: Annotated[str, Role.NOTE]
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     clean: Cleaning = field(default_factory=Cleaning)
-    vocabulary: Annotated[str | None, Role.NOTE] = None  # recorded by its contents
+    vocabulary: Annotated[str | None, Role.NOTE] = None  # its contents are recorded instead
     sample: Count = 500_000
     hold_out: CountOrNone = 0
     shard_pairs: Count = 131_072

@@ -1,9 +1,9 @@
 """Shards from a corpus of any size: read and clean once, shuffle, encode.
 
 Texts are written to disk in chunks, each in random order. Shard k takes the k-th part of every
-chunk and shuffles it: so rows are distributed over the shards at random, with at most one shard in
+chunk and shuffles it, so rows are distributed over the shards at random, with at most one shard in
 memory. Each file is written atomically, and its contents depend only on the corpus, the settings
-and the seed: after an interruption existing files stay as they are. Every worker imports this
+and the seed, so existing files are kept after an interruption. Every worker imports this
 module, so it imports neither torch nor `datasets`.
 """
 
@@ -117,7 +117,7 @@ def _clean_chunk(
 def count_chunks(
     output_dir: Path, chunks: int, cleaning: Cleaning
 ) -> tuple[list[int], Counter[str]]:
-    """Write the retained rows of each chunk beside it; return also what was dropped."""
+    """Write the retained rows of each chunk beside it; also return what was dropped."""
     batches = [read_batch(chunk_path(output_dir, number)) for number in range(chunks)]
     counts = Counter[str]()
     for batch in batches:

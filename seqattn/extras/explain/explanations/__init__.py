@@ -36,12 +36,12 @@ def known_methods(names: Sequence[str]) -> list[str]:
 
 
 def explain(model: Seq2SeqModel, source: Tensor, target: Tensor, method: str) -> Explanation:
-    """Return contributions of source tokens and the target prefix to each target token.
+    """Return contributions of source tokens and of the target prefix to each target token.
 
     Args:
         model: in eval mode.
-        source: (B, S) ids, end included, padded with 0 on either side.
-        target: (B, T) ids to predict, end included, padded with 0 on the right.
+        source: (B, S) ids, end mark included, padded with 0 on either side.
+        target: (B, T) ids to predict, end mark included, padded with 0 on the right.
         method: name from `METHODS`.
 
     Raises:

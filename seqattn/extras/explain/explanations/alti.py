@@ -1,4 +1,4 @@
-"""ALTI+: layer-wise contributions by how near each token's part is to a layer's output."""
+"""ALTI+: layer-wise contributions, by how close each token's part is to the layer's output."""
 
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ class ALTI(Rollout):
     The output y of a branch is a sum of one vector per token: the token's term in the attention,
     and for the query's own token the residual connection, both through the norm of post-norm
     layers. A token's contribution is max(0, ||y|| - ||y - its vector||), normalized over tokens.
-    Biases contribute nothing, and feed-forward sublayers mix no tokens.
+    Biases contribute nothing, and feed-forward sublayers do not mix tokens.
     """
 
     name: ClassVar[str] = "alti"

@@ -12,7 +12,7 @@ class Explanation(NamedTuple):
     """Contributions of each token read to each target token.
 
     Row t explains the prediction of target token t. Padding is 0. `source`, `prefix` and `rest` of
-    a row add up to the quantity that the method distributes: 1 for those that follow attention.
+    a row add up to the quantity that the method distributes: 1 for methods that follow attention.
     """
 
     source: Tensor
@@ -46,6 +46,6 @@ class Method(ABC):
 
         Args:
             model: model in eval mode, for which `why_not` is None.
-            source: (B, S) ids, end included, padded with 0 on either side.
-            target: (B, T) ids to predict, end included, padded with 0 on the right.
+            source: (B, S) ids, end mark included, padded with 0 on either side.
+            target: (B, T) ids to predict, end mark included, padded with 0 on the right.
         """

@@ -54,8 +54,8 @@ class ValueNorm(CrossAttention):
     """||a f(x)||: norm of each source token's term in the output of cross-attention.
 
     f is the value and output projections, and heads are summed before taking the norm. Norms are
-    normalized to sum 1 and averaged over decoder layers. In a recurrent model f is the read-out's
-    projection of an annotation.
+    normalized to sum to 1 and averaged over decoder layers. In a recurrent model f is the
+    read-out's projection of an annotation.
     """
 
     name: ClassVar[str] = "value_norm"

@@ -21,7 +21,7 @@ _UNIT = 1 << 30
 class Flow(Rollout):
     """Maximum flow through the layers, with the matrices of rollout as capacities.
 
-    Runs from each target token at the top to each token read at the bottom, normalized to sum 1
+    Runs from each target token at the top to each token read at the bottom, normalized to sum to 1
     (section 3 of the paper), extended to decoder and cross-attention like rollout. scipy solves
     T * (S + T) flow problems per sentence: 0.1 seconds for 15 tokens per side, 2 seconds for 40.
     """
@@ -86,7 +86,7 @@ def flows_of(mixing: Mixing) -> Tensor:
         blocks[above][below] = coo_array((capacity * _UNIT).round().int().numpy())
 
     for group, size in ((0, length), (read, length), (last, tokens)):
-        link(group, group, torch.zeros(size, size))  # sets the block's size, linked or not
+        link(group, group, torch.zeros(size, size))  # sets the block's size, even without links
     for n, (own, cross, residual) in enumerate(reversed(mixing.decoder)):
         link(2 * n, 2 * n + 1, residual.diag())
         link(2 * n + 1, 2 * n + 2, own)
@@ -94,7 +94,7 @@ def flows_of(mixing: Mixing) -> Tensor:
     for n, matrix in enumerate(reversed(mixing.encoder), read + 1):
         link(n, n + 1, matrix)
     network = block_array(blocks, format="csr")
-    source, prefix = network.shape[0] - tokens, read * length  # their first nodes
+    source, prefix = network.shape[0] - tokens, read * length  # first node of each group
     flows = mixing.decoder[0].cross.new_zeros(length, tokens + length)
     for t in range(length):
         ends = [*range(source, source + tokens), *range(prefix, prefix + t + 1)]

@@ -1,4 +1,4 @@
-"""Explanation methods by gradients at the embeddings."""
+"""Explanation methods based on gradients at the embeddings."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from seqattn.tokens import PAD, UNK
 class InputXGradient(Method):
     """Embedding of each token times its gradient: sum over d of x_d dF/dx_d.
 
-    F is log p / (1 - p), the log-odds of a target token, x the embedding before positions are
+    F is log(p / (1 - p)), the log-odds of a target token, and x the embedding before positions are
     added. The log-probability has the same gradient up to a factor, which vanishes if the model is
     certain. `rest` is the residual of the linear approximation, so a row adds up to F. Takes one
     backward pass for each target token.
@@ -122,7 +122,7 @@ def moved_embeddings(
             unknown = embedding.forward(ids.masked_fill(ids != PAD, UNK), *positions)
             share = shares.to(output)[:, None, None]
             point = unknown + share * (output - unknown)
-            own = embedding.table(ids) * embedding.scale  # without positions, which are added
+            own = embedding.table(ids) * embedding.scale  # before positions are added
             places.append(_Place(point, output - unknown if from_unknown else own))
         return point.requires_grad_(torch.is_grad_enabled())
 

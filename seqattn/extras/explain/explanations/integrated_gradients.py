@@ -24,25 +24,25 @@ from seqattn.tokens import PAD
 _POINTS = 8
 """Points of the quadrature on a piece of a line."""
 _NATS, _SHARE = 0.05, 0.01
-"""Tolerance of a row's sum against its log-probability: the larger of both."""
+"""Tolerance of a row's sum against its log-probability: the larger of the two."""
 
 
 class IntegratedGradients(Method):
     """Integrated gradients along the line from unknown words to the sentence.
 
     sum over d of (x_d - u_d) times the mean of dF/dx_d on the line, for F the log-probability of a
-    target token in nats and u the embedding of the unknown word, at every token, the begin and the
-    ends included. `rest` is F if every token is unknown; so a row adds up to F within the error of
-    the quadrature, which the method thereby checks itself.
+    target token in nats and u the embedding of the unknown word, at every token, begin and end
+    marks included. `rest` is F with every token unknown, so a row adds up to F within the error of
+    the quadrature, which lets the method check itself.
 
     F is nearly discontinuous on the line, most so in recurrent models. So the line is cut into
     pieces, each with a Gauss-Legendre quadrature of 8 points. The error of a piece is known: the
-    difference between a row's sum and the change of F. Until each row of a sentence adds up to F
+    difference between a row's sum and the change in F. Until each row of a sentence adds up to F
     within 0.05 nats or 1 %, the pieces with more than their share of a row's error are halved.
 
     The line begins at unknown words and not at zero vectors: a pre-norm model without added
-    positions is discontinuous at zero, where a norm divides by nearly 0, so that no practical
-    number of points suffices. The tokens that a copying head may copy stay the same.
+    positions is discontinuous at zero, where a norm divides by nearly 0, so no practical number of
+    points suffices. The tokens that a copying head may copy stay the same.
 
     Takes a backward pass at each point for each target token.
 

@@ -1,4 +1,4 @@
-"""Occlusion: drop of a target token's log-probability with one input token made unknown."""
+"""Occlusion: drop in a target token's log-probability with one input token made unknown."""
 
 from typing import ClassVar
 
@@ -19,11 +19,11 @@ from seqattn.tokens import PAD, UNK
 class Occlusion(Method):
     """Log p(target token) less its value with one input token made unknown, in nats.
 
-    Words are erased one at a time (Li et al. 2016; of pixels Zeiler and Fergus 2014, arXiv
+    Words are erased one at a time (Li et al. 2016; for pixels, Zeiler and Fergus 2014, arXiv
     1311.2901). The unknown word takes the token's place, so that no other token moves, and a
     copying head cannot copy it; a zero vector would not be small to a model that begins with a
-    norm. `rest` is the log-probability less all drops: redundant tokens count for nothing, tokens
-    needed together count twice.
+    norm. `rest` is the log-probability less all drops: redundant tokens count for nothing, and
+    tokens needed together count twice.
 
     Takes one pass for each input token, for `ROWS` sentences at a time.
     """

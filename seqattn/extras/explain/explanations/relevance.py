@@ -26,7 +26,7 @@ class Relevance(Method):
     For each target token, the weights of every layer are multiplied by the gradient of its logit,
     clamped at 0 and averaged over heads (eq. 5). Relevances start as the identity; self-attention
     adds to them by eq. 6 and 7, cross-attention by eq. 8 to 10. The identity is subtracted at the
-    end, and rows are normalized to sum 1.
+    end, and rows are normalized to sum to 1.
 
     In a recurrent model the relevance of a source token is the sum of that product over all steps
     up to the token; mixing by its states is ignored.
@@ -59,7 +59,7 @@ class Relevance(Method):
 
 
 def _differentiable(weights: Tensor, visible: Tensor | None) -> Tensor:
-    """Return the same weights with gradients, used for the context (an edit)."""
+    """Return the same weights, requiring gradients, as an edit, so that the context uses them."""
     return weights if weights.requires_grad else weights.requires_grad_()
 
 
@@ -75,7 +75,7 @@ def _maps(logits: Tensor, target: Tensor, weights: list[Tensor]) -> list[list[Te
 
 
 def relevances(encoder: list[Tensor], decoder: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return relevances of source (B, T, S) and target tokens (B, T, T) from maps of one output.
+    """Return relevances of source (B, T, S) and target tokens (B, T, T) from one output's maps.
 
     Args:
         encoder: (B, S, S) for each layer.

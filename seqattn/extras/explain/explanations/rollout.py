@@ -49,7 +49,7 @@ class Mixing(NamedTuple):
 
 
 class Rollout(Method):
-    """Product of the layers' weights, residual connections counted as the identity (eq. 1).
+    """Product of the layers' weights, with residual connections as the identity (eq. 1).
 
     Extended to the decoder: a layer's self-attention mixes the target tokens read, then its
     cross-attention mixes in the encoder's product.

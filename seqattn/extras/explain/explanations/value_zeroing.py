@@ -1,4 +1,4 @@
-"""Value zeroing: change of outputs with one token's value zeroed, propagated through the layers."""
+"""Value zeroing: change in outputs with one token's value zeroed, propagated through the layers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,17 +27,17 @@ Run = Callable[[int], Tensor]
 class ValueZeroing(Method):
     """Cosine distance of a layer's outputs with one token's value zeroed for all queries.
 
-    Mohebbi et al. 2023, eq. 5 and 6: rows of distances are normalized to sum 1, and layers are
-    multiplied as in rollout, with nothing added for the residual, as in the authors' code. So an
-    encoder's product says little about the token at a position: see docs/explanations.md.
+    Mohebbi et al. 2023, eq. 5 and 6: rows of distances are normalized to sum to 1, and layers
+    are multiplied as in rollout, with nothing added for the residual, as in the authors' code. So
+    an encoder's product says little about the token at a position: see docs/explanations.md.
     In a decoder's layer (Mohebbi et al. 2023b, arXiv 2310.09925) the values of its own attention
-    and of cross-attention are zeroed in turn, and share one row of sum 1, as ALTI+ joins them
+    and of cross-attention are zeroed in turn, and share one row that sums to 1, as in ALTI+
     (Ferrando et al. 2022, arXiv 2205.11631); the shares of the encoder's outputs are propagated to
     source tokens by the encoder's rows.
 
-    It needs values and no weights. A recurrent decoder counts as one layer, whose outputs are the
-    features, and an annotation as its token: so `prefix` is 0. `rest` is 0, or 1 in a row of a
-    recurrent decoder that no value changes. Takes a pass for each token and attention, for `ROWS`
+    It needs values but no weights. A recurrent decoder counts as one layer whose outputs are the
+    features, and an annotation counts as its token, so `prefix` is 0. `rest` is 0, or 1 in a row of
+    a recurrent decoder that no value changes. Takes a pass for each token and attention, for `ROWS`
     sentences at a time.
     """
 
@@ -104,7 +104,7 @@ def _decoding(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Run:
 
 
 def _outlets(stack: LayerStack) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """Yield each layer and the module of its outputs: itself, or for the last the final norm."""
+    """Yield each layer and the module with its outputs: itself, or the final norm for the last."""
     layers = list(stack.layers)
     return zip(layers, [*layers[:-1], stack.norm], strict=False)
 
@@ -153,7 +153,7 @@ def _zeroed(attention: nn.Module, retained: Tensor) -> Iterator[None]:
 
 
 def _shares(own: Tensor, *cross: Tensor) -> list[Tensor]:
-    """Normalize rows over all inputs of a layer; rows that no value changes keep their token."""
+    """Normalize rows over all inputs of a layer; a row that no value changes keeps its token."""
     total = torch.cat((own, *cross), dim=2).sum(dim=2, keepdim=True)
     unmoved = total == 0
     own = own.where(~unmoved, torch.eye(own.shape[1]).to(own))

@@ -1,4 +1,4 @@
-/** Buttons for changes of the model: heads off, weights uniform or permuted, one weight set. */
+/** Buttons for changes to the model: heads off, weights uniform or permuted, one weight set. */
 
 import { inForce, put, remove } from "./changes.js";
 import { element, rounded } from "./dom.js";

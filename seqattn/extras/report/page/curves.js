@@ -24,7 +24,7 @@ export function curveCharts(bundles) {
   return element("div", { class: "charts" }, sorted.map(([name, lines]) => chart(name, lines)));
 }
 
-/** Return the chart of a measurement; those of an attention share one with other layers of its slot. */
+/** Return the chart of a measurement; for attention, all layers of a slot share one. */
 function placeOf(measurement) {
   const [split, ...rest] = measurement.split("/");
   const name = rest.join("/") || split;

@@ -28,7 +28,7 @@ function filled(node, attributes, children) {
   return node;
 }
 
-/** Redraw the contents of `place`; its focused button, by its `data-focus`, retains the focus. */
+/** Redraw the contents of `place`; its focused button, identified by `data-focus`, keeps the focus. */
 export function keepingFocus(place, draw) {
   const own = place.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
   draw();

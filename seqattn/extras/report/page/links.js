@@ -10,7 +10,7 @@ const MANY = 80; // words of both sides: beyond that only the strongest link of 
 
 /**
  * Draw a view. Return its node, and `point(side, places)`, which shows the links of some
- * positions of a side ("read" or "said"), or all strong ones for none.
+ * positions of a side ("read" or "said"), or all strong links if there are none.
  */
 export function linksOf(view, told) {
   const most = largest(view.values) || 1;

@@ -51,7 +51,7 @@ export class LiveForm {
     ];
   }
 
-  /** Show the number setting of the chosen search. */
+  /** Show the numeric setting of the chosen search. */
   settle() {
     const [, title, min, max] = SIZES[this.search.value] ?? [];
     this.sizeField.hidden = !title;

@@ -23,7 +23,7 @@ export function wordNumbers(pieces) {
   });
 }
 
-/** Find the longest common subsequence: for each item of the first list whether the second has it. */
+/** Return for each item of the first list whether it is in the longest common subsequence of both. */
 export function shared(first, second) {
   const lengths = Array.from({ length: first.length + 1 }, () => new Uint16Array(second.length + 1));
   for (let i = first.length - 1; i >= 0; i -= 1) {

@@ -11,7 +11,7 @@ let ends = [];
 
 /**
  * Draw a sentence's document, of this run or a new one, into `place`.
- * `tools` change the model, for each look, see `Panel`; none on a static page.
+ * `tools`, one per look, change the model, see `Panel`; there are none on a static page.
  */
 export function showSentence(run, sentence, place, tools = []) {
   ends.forEach((end) => end());

@@ -20,7 +20,7 @@ export function sharesOf(look, explanation) {
   return element("div", { class: "shares" }, element("p", { class: "legend" }, `by ${explanation.method}: `, key), rows);
 }
 
-/** Return shares of source, prefix and rest for each row, from absolute values so that they add up to 1. */
+/** Return shares of source, prefix and rest for each row, from absolute values, so that they add up to 1. */
 export function shares({ source, prefix, rest }) {
   const sums = [source, prefix].map((part) => rowSums(matrix(part)));
   const left = Array.from(decoded(rest), Math.abs);
