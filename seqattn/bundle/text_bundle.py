@@ -1,7 +1,7 @@
 """A bundle that generates text."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, overload
@@ -36,10 +36,12 @@ class TextBundle(Bundle):
         model: the network, a `torch.nn.Module` in eval mode.
         tokenizer, config, scores, path: its vocabularies, settings, scores and directory.
         ensemble: other bundles' models, whose probabilities are averaged with this one's.
+        searched_by: returns a search bound to the model of an engine; None for PyTorch.
     """
 
     model: Seq2SeqModel
     ensemble: Sequence[Seq2SeqModel] = ()
+    searched_by: Callable[[Search], Generator] | None = None
     batches: ClassVar[str] = "pairs"
     output: ClassVar[str] = "text"
     unit: ClassVar[str] = "texts"
@@ -141,7 +143,7 @@ class TextBundle(Bundle):
     def generator(self, generation: Choice = None, **settings: Any) -> Generator:
         """Return the search bound to the model. Args: as `search`."""
         search: Search = self.search(generation, **settings)
-        return search.over(self.answering)
+        return self.searched_by(search) if self.searched_by else search.over(self.answering)
 
     @property
     def answering(self) -> Seq2SeqModel | Ensemble:

@@ -14,6 +14,9 @@ from seqattn.tokens import EOS
 class Processor(ABC):
     """Constraint that forbids some next tokens; others keep the model's probability."""
 
+    constrains: bool = True
+    """False if it only observes a search."""
+
     @abstractmethod
     def __call__(self, scores: Tensor, said: Tensor) -> None:
         """Set forbidden tokens to -inf in place.

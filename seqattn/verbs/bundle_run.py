@@ -12,6 +12,7 @@ from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.base import Rows, Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch
+from seqattn.generation.engine import Engine, PyTorch
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.training.task_options import task_class
 
@@ -27,6 +28,7 @@ class BundleRun:
         device: device of the model.
         trust: packages, besides seqattn, that parts of the bundle may come from.
         ensemble: paths of other bundles to average with, as in `seqattn.load`.
+        engine: runs the searches of the bundle.
         settings: the plain settings that it was built from.
     """
 
@@ -34,6 +36,7 @@ class BundleRun:
     device: str = "cpu"
     trust: Sequence[str] = ()
     ensemble: Sequence[str] = ()
+    engine: Engine = field(default_factory=PyTorch)
     settings: Mapping[str, Node] = field(default_factory=dict, repr=False)
 
     @property
@@ -52,7 +55,7 @@ class BundleRun:
         if search is not None and search.output != bundle.output:
             supported = "|".join(bundle.searches)
             raise UserError(f"this bundle outputs {bundle.output}; use generation={supported}")
-        return bundle
+        return self.engine.attach(bundle)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,29 @@ _OLDEST = 4, 7  # the first whose encoders support grouped key heads
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
 
 
+def ctranslate2() -> Any:
+    """Import the package.
+
+    Raises:
+        UserError: it is not installed, or too old.
+    """
+    try:
+        import ctranslate2 as package
+    except ImportError as error:
+        raise UserError(f"export and engine=ctranslate2 need CTranslate2 ({error}); {_INSTALL}") from error
+    version: str = package.__version__
+    if tuple(map(int, version.split(".")[:2])) < _OLDEST:
+        raise UserError(f"CTranslate2 {version} is too old; {_INSTALL}")
+    return package
+
+
+def longest(model: Transformer) -> int | None:
+    """Return the maximum tokens of a source or an output in CTranslate2; None without a limit."""
+    positions = model.encoder.position, model.decoder.position
+    limits = [one.max_length or LONGEST for one in positions if type(one) in _TABLES]
+    return min(limits, default=None)
+
+
 def ctranslate_spec(
     model: nn.Module, source_pieces: Sequence[str], target_pieces: Sequence[str]
 ) -> "TransformerSpec":
@@ -49,22 +72,15 @@ def ctranslate_spec(
     Raises:
         UserError: if the model is of another kind, or `ctranslate2` is not installed.
     """
-    try:
-        from ctranslate2 import __version__ as version
-        from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec
-        from ctranslate2.specs import TransformerSpec as Spec
-    except ImportError as error:
-        raise UserError(f"export needs CTranslate2 ({error}); {_INSTALL}") from error
-    if tuple(map(int, version.split(".")[:2])) < _OLDEST:
-        raise UserError(f"CTranslate2 {version} is too old; {_INSTALL}")
+    specs = ctranslate2().specs
     _check(model)
     model = cast(Transformer, model)
-    encoder = _stack(TransformerEncoderSpec, model.encoder, model.config)
-    decoder = _stack(TransformerDecoderSpec, model.decoder, model.config)
+    encoder = _stack(specs.TransformerEncoderSpec, model.encoder, model.config)
+    decoder = _stack(specs.TransformerDecoderSpec, model.decoder, model.config)
     encoder.embeddings[0].weight = _array(model.source_embedding.table.weight)
     decoder.embeddings.weight = _array(model.target_embedding.table.weight)
     decoder.projection.weight = _array(model.head.linear.weight)
-    spec = Spec(encoder, decoder)
+    spec = specs.TransformerSpec(encoder, decoder)
     spec.config.layer_norm_epsilon = model.decoder.layers[0].feed.norm.eps
     spec.config.add_source_eos = True
     spec.register_source_vocabulary([*source_pieces])

@@ -22,6 +22,8 @@ from seqattn.training.run_directory import room_for_files
 from seqattn.verbs.bundle_run import BundleRun
 from seqattn.verbs.provenance import Provenance, bundle_contents
 
+MODEL = "model.bin"
+"""File of CTranslate2 with the weights."""
 _PAIRS, _LONGEST = 8, 24
 """Random pairs scored by both engines, and their maximum number of tokens."""
 _ROUNDING = 0.01
@@ -52,29 +54,17 @@ class Export(BundleRun):
         if self.ensemble:
             raise UserError("export takes one bundle; remove ensemble")
         read_config(user_path(self.bundle), self.trust)  # raises an error if it is not a bundle
-        settings = {"verb": "export", "quantize": self.quantize}
-        contents = {"bundle": bundle_contents(self.bundle)}
-        provenance = Provenance(settings=settings, contents=contents)
-        if provenance.is_finished(output, "model.bin"):
+        provenance = export_record(self.bundle, self.quantize)
+        if provenance.is_finished(output, MODEL):
             return output
         bundle = self.load().texts("export")
-        if bundle.config.get("quantize"):
-            raise UserError(f"{self.bundle} is already quantized; export the original bundle")
-        with (
-            room_for_files(output.parent),
-            file_faults("write", output),
-            TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as hidden,
-        ):
-            new = Path(hidden) / "new"
-            error = self._write(bundle, new)
-            provenance.write(new)
-            new.rename(output)
+        error = export(bundle, output, provenance, self.quantize)
         size, before = (
-            path.stat().st_size for path in (output / "model.bin", user_path(self.bundle) / WEIGHTS)
+            path.stat().st_size for path in (output / MODEL, user_path(self.bundle) / WEIGHTS)
         )
         kind = self.quantize or "float32"
         rows = {
-            "model.bin": f"{size:,} bytes in {kind} ({before:,} in {WEIGHTS})",
+            MODEL: f"{size:,} bytes in {kind} ({before:,} in {WEIGHTS})",
             "checked": f"{_PAIRS} random pairs: no token's log-probability differs by more than "
             f"{error:.1g} nats in float32",
         }
@@ -82,24 +72,63 @@ class Export(BundleRun):
         print_table(f"{self.bundle} for CTranslate2", rows, notes=notes)
         return output
 
-    def _write(self, bundle: TextBundle, new: Path) -> float:
-        """Write all files and return the largest score difference in float32."""
-        pieces = bundle.tokenizer.source_vocabulary(), bundle.tokenizer.target_vocabulary()
-        for kind in (None, self.quantize) if self.quantize else (None,):
-            spec = ctranslate_spec(bundle.model, *pieces)
-            spec.optimize(quantization=kind)
-            new.mkdir(exist_ok=True)
-            spec.save(str(new))
-            if kind is None:
-                error = _difference(bundle, new, *pieces)
-        if not error < _ROUNDING:
-            raise UserError(
-                f"CTranslate2's log-probabilities differ from the bundle's by {error:.2g} nats; "
-                "run pip install --upgrade ctranslate2"
-            )
-        bundle.tokenizer.save(new)
-        (new / CARD).write_text(_card(bundle), encoding="utf-8")
-        return error
+
+def export_record(bundle: str | Path, quantize: str | None = None) -> Provenance:
+    """Return the record of an export. Args: as `Export`."""
+    settings = {"verb": "export", "quantize": quantize}
+    return Provenance(settings=settings, contents={"bundle": bundle_contents(bundle)})
+
+
+def export(
+    bundle: TextBundle, output: Path, record: Provenance, quantize: str | None = None
+) -> float:
+    """Export a bundle into a new directory, once CTranslate2 reproduces its scores.
+
+    Args:
+        bundle, quantize: as `Export`.
+        output: the directory; one that exists is replaced.
+        record: written with it.
+
+    Returns:
+        The largest difference of a token's log-probability, in nats, in float32.
+
+    Raises:
+        UserError: CTranslate2 lacks a part of the bundle, or its scores differ.
+    """
+    if bundle.config.get("quantize"):
+        raise UserError(f"{bundle.path} is already quantized; export the original bundle")
+    with (
+        room_for_files(output.parent),
+        file_faults("write", output),
+        TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as hidden,
+    ):
+        new = Path(hidden) / "new"
+        error = _write(bundle, new, quantize)
+        record.write(new)
+        if output.exists():
+            output.rename(Path(hidden) / "old")
+        new.rename(output)
+    return error
+
+
+def _write(bundle: TextBundle, new: Path, quantize: str | None) -> float:
+    """Write all files and return the largest score difference in float32."""
+    pieces = bundle.tokenizer.source_vocabulary(), bundle.tokenizer.target_vocabulary()
+    for kind in (None, quantize) if quantize else (None,):
+        spec = ctranslate_spec(bundle.model, *pieces)
+        spec.optimize(quantization=kind)
+        new.mkdir(exist_ok=True)
+        spec.save(str(new))
+        if kind is None:
+            error = _difference(bundle, new, *pieces)
+    if not error < _ROUNDING:
+        raise UserError(
+            f"CTranslate2's log-probabilities differ from the bundle's by {error:.2g} nats; "
+            "run pip install --upgrade ctranslate2"
+        )
+    bundle.tokenizer.save(new)
+    (new / CARD).write_text(_card(bundle), encoding="utf-8")
+    return error
 
 
 def _difference(

@@ -139,6 +139,7 @@ class Watch(Processor):
 
     def __init__(self, left: Left, tell: Callable[[list[int]], object] | None = None) -> None:
         self.left, self.tell = left, tell
+        self.constrains = tell is not None  # an engine must call it at each step
 
     def __call__(self, scores: Tensor, said: Tensor) -> None:
         if self.left():

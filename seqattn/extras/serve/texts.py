@@ -208,7 +208,7 @@ class Texts:
         self, search: Search, items: Sequence[tuple[Input, Results]], left: Left
     ) -> list[list[Generated]]:
         """Search several inputs together and return a list with the result of each."""
-        generator = watched(search, Watch(left)).over(self.bundle.model)
+        generator = self.bundle.generator(watched(search, Watch(left)))
         windows, places = [one.windows for one, _ in items], [one.place for one, _ in items]
         hypotheses = search_windows(generator, windows, places)
         each = zip(items, hypotheses, strict=True)
@@ -218,7 +218,7 @@ class Texts:
         """Search an input by itself, with the request's interventions in the model."""
         search = input_search(one, left, tell)
         with intervened(self.bundle.model, results.request.intervene, search.beams):
-            generator = search.over(self.bundle.model)
+            generator = self.bundle.generator(search)
             hypotheses = search_windows(generator, [one.windows], [one.place])[0]
         return results.result(one, hypotheses)
 

@@ -1,0 +1,129 @@
+"""`engine=ctranslate2` and `auto`: the same hypotheses, or a line that says why not."""
+
+import re
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import seqattn
+from seqattn.analysis.intervene import intervene, uniform
+from seqattn.errors import UserError
+from seqattn.extras.exchange.engine import CTranslate2
+from seqattn.tokens import PAD
+from tests.cli.small import pairs, refusal, run, succeed
+
+pytest.importorskip("ctranslate2")
+SENTENCES = [source for source, _ in pairs()]
+TEXTS = [" ".join(SENTENCES[n : n + 1 + n % 4]) for n in range(0, 60, 3)]
+NGRAM = "seqattn.generation.processors.NoRepeatNgram"
+BEAM = {"generation": "beam", "beam_size": 4, "n_best": 3}
+SEARCHES = {
+    "greedy": {"generation": "greedy"},
+    "greedy, short": {"generation": "greedy", "limit": {"ratio": 0.3, "extra": 1}},
+    "greedy, long": {"generation": "greedy", "limit": {"minimum": 9}},
+    "beam": BEAM,
+    "beam, short": {**BEAM, "limit": {"ratio": 0.3, "extra": 1}},
+    "beam, length penalty": {**BEAM, "length_penalty": 0.4},
+}
+REFUSED = {
+    "Sampling": {"generation": "sampling"},
+    "NoRepeatNgram": {"processors": {"bigrams": {"_target_": NGRAM, "size": 2}}},
+    "generation.early_stopping=false": {"early_stopping": False},
+    "generation.coverage_penalty": {"coverage_penalty": 0.1},
+    "generation.limit.minimum with a beam": {"limit": {"minimum": 3}},
+}
+
+
+@pytest.fixture
+def bundle(trained, tmp_path):
+    """A copy of the trained bundle, which learnt no more than to leave padding out."""
+    shutil.copytree(trained / "model", tmp_path / "model")
+    file = tmp_path / "model" / "model.safetensors"
+    weights = load_file(file)
+    bias = torch.linspace(-1, 1, len(weights["decoder.norm.bias"]))
+    weights["decoder.norm.bias"] += bias
+    weights["source_embedding.table.weight"][PAD] = -20 * bias
+    save_file(weights, file)
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("settings", SEARCHES.values(), ids=SEARCHES)
+def test_hypotheses_equal_those_of_pytorch(bundle, settings):
+    plain = seqattn.load(bundle)
+    attached = CTranslate2().attach(plain)
+    results = zip(*(one.hypotheses(TEXTS, **settings) for one in (attached, plain)), strict=True)
+    for outputs, expected in results:
+        assert [one.ids for one in outputs] == [one.ids for one in expected]
+        for one, other in zip(outputs, expected, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-3)
+
+
+def test_greedy_search_never_generates_padding(trained, tmp_path):
+    """The bundle of a few steps gives padding some probability."""
+    shutil.copytree(trained / "model", tmp_path / "model")
+    plain = seqattn.load(tmp_path / "model")
+    both = [one.hypotheses(TEXTS, "greedy") for one in (CTranslate2().attach(plain), plain)]
+    outputs, expected = ([best for (best,) in several] for several in both)
+    assert [one.ids for one in outputs] == [one.ids for one in expected]
+    scores = [one.score for one in expected]
+    assert [one.score for one in outputs] == pytest.approx(scores, abs=1e-4)
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_other_searches_are_refused_or_left_to_pytorch(bundle, reason, capsys):
+    plain, settings = seqattn.load(bundle), {"generation": "beam", **REFUSED[reason]}
+    with pytest.raises(UserError, match=f"does not support {reason}; use engine=auto"):
+        CTranslate2().attach(plain).hypotheses(TEXTS[:3], **settings)
+    attached = CTranslate2(required=False).attach(plain)
+    assert attached.hypotheses(TEXTS[:3], **settings) == plain.hypotheses(TEXTS[:3], **settings)
+    assert capsys.readouterr().err == f"engine: PyTorch (CTranslate2 does not support {reason})\n"
+
+
+def test_interventions_are_left_to_pytorch(bundle, capsys):
+    attached = CTranslate2(required=False).attach(seqattn.load(bundle))
+    with intervene(attached.model, weights=[("decoder*cross*", uniform)]):
+        attached.generate(TEXTS[:2], "greedy")
+    assert (
+        capsys.readouterr().err == "engine: PyTorch (CTranslate2 does not support interventions)\n"
+    )
+
+
+def test_a_bundle_is_exported_once_and_again_after_a_change(bundle, capfd):
+    words = ("generate", f"bundle={bundle}", f"text={TEXTS[1]}")
+    expected = succeed(capfd, *words)
+    told = []
+    for _ in range(2):
+        code, out, err = run(capfd, *words, "engine=ctranslate2")
+        assert (code, out) == (0, expected)
+        told.append(err)
+    assert told[0] == told[1]
+    assert re.fullmatch(r"engine: CTranslate2 [\d.]+ \(float32\)\n", told[0])
+    export = bundle.with_name("model.ctranslate2")
+    written = (export / "model.bin").stat().st_mtime_ns
+    file = bundle / "model.safetensors"
+    weights = load_file(file)
+    weights["decoder.norm.bias"] += 1
+    save_file(weights, file)
+    assert run(capfd, *words, "engine=ctranslate2")[1] == succeed(capfd, *words)
+    assert (export / "model.bin").stat().st_mtime_ns != written
+    assert sorted(one.name for one in bundle.parent.iterdir()) == ["model", "model.ctranslate2"]
+
+
+def test_evaluation_gives_the_same_outputs(bundle, corpus, capfd, tmp_path):
+    for name in ("torch", "auto"):
+        words = (f"bundle={bundle}", f"output={tmp_path / name}", f"engine={name}")
+        succeed(capfd, "evaluate", *words, f"data.root={corpus}")
+    texts = [(tmp_path / name / "hypotheses.txt").read_text() for name in ("torch", "auto")]
+    assert texts[0] == texts[1]
+
+
+def test_bundles_without_an_export_are_refused_or_left_to_pytorch(bundle, answering, capfd):
+    words = ("generate", f"bundle={bundle}", f"text={TEXTS[0]}", f"ensemble=[{bundle}]")
+    assert refusal(capfd, *words, "engine=ctranslate2") == "CTranslate2 does not support ensembles"
+    assert run(capfd, *words, "engine=auto")[1] == succeed(capfd, *words)
+    words = ("generate", f"bundle={answering}/model", "question=Who?", "context=A dog runs.")
+    assert "gives spans" in refusal(capfd, *words, "engine=ctranslate2")
+    assert run(capfd, *words, "engine=auto")[1] == succeed(capfd, *words)
