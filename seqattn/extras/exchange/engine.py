@@ -270,8 +270,7 @@ def _unsupported(bundle: TextBundle, search: Search) -> str:
     for part in bundle.model.modules():
         if getattr(part, "is_observed", False) or getattr(part, "gates", None) is not None:
             return "interventions"
-    constraints = [type(one).__name__ for one in listed(search.processors) if one.constrains]
-    return " and ".join(constraints)
+    return " and ".join(str(one) for one in listed(search.processors) if one.constrains)
 
 
 def _note(line: str) -> None:

@@ -17,7 +17,7 @@ from seqattn.extras.exchange.ctranslate_spec import ctranslate_spec
 from seqattn.generation.base import inference
 from seqattn.screen import print_table
 from seqattn.storage import file_faults, user_path
-from seqattn.tokens import BOS, EOS, RESERVED
+from seqattn.tokens import BOS, EOS, PAD, RESERVED
 from seqattn.training.run_directory import room_for_files
 from seqattn.verbs.bundle_run import BundleRun
 from seqattn.verbs.provenance import Provenance, bundle_contents
@@ -168,6 +168,8 @@ def _card(bundle: TextBundle) -> str:
     options = f"beam_size={getattr(search, 'beam_size', 1)}"
     if hasattr(search, "length_penalty"):
         options += f", length_penalty={search.length_penalty:g}"
+    options += f", min_decoding_length={search.limit.minimum}"
+    options += f", suppress_sequences=[[{bundle.tokenizer.target_vocabulary()[PAD]!r}]]"
     limit = f"max(1, int({search.limit.ratio:g} * (len(pieces) + 1)) + {search.limit.extra})"
     return f"""# {bundle.config.get("name", "model")} for CTranslate2
 
@@ -183,11 +185,14 @@ target = SentencePieceProcessor(model_file="DIR/{names[1]}.model")
 
 pieces = source.encode("TEXT", out_type=str)
 max_length = {limit}
-results = translator.translate_batch([pieces], {options}, max_decoding_length=max_length)
-print(target.decode(results[0].hypotheses[0]))
+options = dict(
+    {options}
+)
+result = translator.translate_batch([pieces], **options, max_decoding_length=max_length)[0]
+print(target.decode(result.hypotheses[0]))
 ```
 
-Beam size, length penalty and maximum output length are those of the bundle's search. Set its other
+Beam size, length penalty and the limits of the output are those of the bundle's search. Set its other
 options yourself, such as processors, sampling or a coverage penalty. CTranslate2 adds the end token
 to each source. seqattn preprocesses line breaks and the characters U+2581 and U+2585 before
 sentencepiece, and restores capital letters in outputs of a lower-cased vocabulary:

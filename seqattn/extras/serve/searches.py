@@ -135,11 +135,17 @@ class Watch(Processor):
     Args:
         left: called at each step; returns True if the clients have disconnected.
         tell: callback with the tokens of the best hypothesis.
+        needs: what a request needs from its search besides outputs, such as "streams".
     """
 
-    def __init__(self, left: Left, tell: Callable[[list[int]], object] | None = None) -> None:
-        self.left, self.tell = left, tell
-        self.constrains = tell is not None  # an engine must call it at each step
+    def __init__(
+        self, left: Left, tell: Callable[[list[int]], object] | None = None, needs: str = ""
+    ) -> None:
+        self.left, self.tell, self.needs = left, tell, needs
+        self.constrains = bool(needs)  # then no other engine can run the search
+
+    def __str__(self) -> str:
+        return self.needs
 
     def __call__(self, scores: Tensor, said: Tensor) -> None:
         if self.left():
@@ -153,14 +159,20 @@ def watched(search: Search, watch: Watch) -> Search:
     return replace(search, processors=[*listed(search.processors), watch])
 
 
-def input_search(one: Input, left: Left, tell: Tell | None) -> Search:
-    """Return an input's search with a `Watch`, reporting steps if it has a single window."""
+def input_search(one: Input, left: Left, tell: Tell | None, looks: bool = False) -> Search:
+    """Return an input's search with a `Watch`, reporting steps if it has a single window.
+
+    Args:
+        one: the input.
+        left, tell: as `Watch`; None for no reports.
+        looks: the request also asks for attention weights.
+    """
+    needs = "streams" if tell is not None else "attention weights" if looks else ""
     if tell is None or len(one.windows) > 1:
-        return watched(one.search, Watch(left))
+        return watched(one.search, Watch(left, needs=needs))
     best = hasattr(one.search, "beam_size")
-    return watched(
-        one.search, Watch(left, lambda ids: tell(Event(one.place, array("i", ids), best)))
-    )
+    watch = Watch(left, lambda ids: tell(Event(one.place, array("i", ids), best)), needs)
+    return watched(one.search, watch)
 
 
 @contextmanager

@@ -216,7 +216,7 @@ class Texts:
 
     def _alone(self, one: Input, results: Results, left: Left, tell: Tell | None) -> Generated:
         """Search an input by itself, with the request's interventions in the model."""
-        search = input_search(one, left, tell)
+        search = input_search(one, left, tell, results.request.looks)
         with intervened(self.bundle.model, results.request.intervene, search.beams):
             generator = self.bundle.generator(search)
             hypotheses = search_windows(generator, [one.windows], [one.place])[0]

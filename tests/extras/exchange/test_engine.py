@@ -6,11 +6,15 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from starlette.testclient import TestClient
 
 import seqattn
 from seqattn.analysis.intervene import intervene, uniform
 from seqattn.errors import UserError
 from seqattn.extras.exchange.engine import CTranslate2
+from seqattn.extras.serve.app import make_app
+from seqattn.extras.serve.limits import Limits
+from seqattn.extras.serve.service import Service
 from seqattn.tokens import PAD
 from tests.cli.small import pairs, refusal, run, succeed
 
@@ -29,7 +33,7 @@ SEARCHES = {
 }
 REFUSED = {
     "Sampling": {"generation": "sampling"},
-    "NoRepeatNgram": {"processors": {"bigrams": {"_target_": NGRAM, "size": 2}}},
+    "NoRepeatNgram(size=2)": {"processors": {"bigrams": {"_target_": NGRAM, "size": 2}}},
     "generation.early_stopping=false": {"early_stopping": False},
     "generation.coverage_penalty": {"coverage_penalty": 0.1},
     "generation.limit.minimum with a beam": {"limit": {"minimum": 3}},
@@ -75,7 +79,7 @@ def test_greedy_search_never_generates_padding(trained, tmp_path):
 @pytest.mark.parametrize("reason", REFUSED)
 def test_other_searches_are_refused_or_left_to_pytorch(bundle, reason, capsys):
     plain, settings = seqattn.load(bundle), {"generation": "beam", **REFUSED[reason]}
-    with pytest.raises(UserError, match=f"does not support {reason}; use engine=auto"):
+    with pytest.raises(UserError, match=re.escape(f"does not support {reason}; use engine=auto")):
         CTranslate2().attach(plain).hypotheses(TEXTS[:3], **settings)
     attached = CTranslate2(required=False).attach(plain)
     assert attached.hypotheses(TEXTS[:3], **settings) == plain.hypotheses(TEXTS[:3], **settings)
@@ -127,3 +131,27 @@ def test_bundles_without_an_export_are_refused_or_left_to_pytorch(bundle, answer
     words = ("generate", f"bundle={answering}/model", "question=Who?", "context=A dog runs.")
     assert "gives spans" in refusal(capfd, *words, "engine=ctranslate2")
     assert run(capfd, *words, "engine=auto")[1] == succeed(capfd, *words)
+
+
+def test_a_server_answers_by_the_engine_and_refuses_what_needs_pytorch(bundle, capsys):
+    plain = seqattn.load(bundle)
+    clients = {
+        name: TestClient(make_app(Service(one, Limits())), base_url="http://localhost")
+        for name, one in (
+            ("torch", plain),
+            ("ctranslate2", CTranslate2().attach(plain)),
+            ("auto", CTranslate2(required=False).attach(plain)),
+        )
+    }
+    texts = {"inputs": TEXTS[:4]}
+    expected, *others = (one.post("/v1/generate", json=texts).json() for one in clients.values())
+    for other in others:
+        for result, best in zip(other["results"], expected["results"], strict=True):
+            assert result["outputs"][0]["text"] == best["outputs"][0]["text"]
+            assert result["outputs"][0]["score"] == pytest.approx(best["outputs"][0]["score"])
+    needing = {"attention weights": {"return": ["attention"]}, "streams": {"stream": True}}
+    for needs, body in needing.items():
+        body = {"inputs": TEXTS[0], **body}
+        assert clients["auto"].post("/v1/generate", json=body).status_code == 200
+        answer = clients["ctranslate2"].post("/v1/generate", json=body).text
+        assert f"engine=ctranslate2 does not support {needs}; use engine=auto" in answer
