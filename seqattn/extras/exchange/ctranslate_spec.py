@@ -45,7 +45,9 @@ def ctranslate2() -> Any:
     try:
         import ctranslate2 as package
     except ImportError as error:
-        raise UserError(f"export and engine=ctranslate2 need CTranslate2 ({error}); {_INSTALL}") from error
+        raise UserError(
+            f"export and engine=ctranslate2 need CTranslate2 ({error}); {_INSTALL}"
+        ) from error
     version: str = package.__version__
     if tuple(map(int, version.split(".")[:2])) < _OLDEST:
         raise UserError(f"CTranslate2 {version} is too old; {_INSTALL}")

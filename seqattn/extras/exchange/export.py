@@ -192,7 +192,7 @@ result = translator.translate_batch([pieces], **options, max_decoding_length=max
 print(target.decode(result.hypotheses[0]))
 ```
 
-Beam size, length penalty and the limits of the output are those of the bundle's search. Set its other
+Beam size, length penalty and output lengths are those of the bundle's search. Set its other
 options yourself, such as processors, sampling or a coverage penalty. CTranslate2 adds the end token
 to each source. seqattn preprocesses line breaks and the characters U+2581 and U+2585 before
 sentencepiece, and restores capital letters in outputs of a lower-cased vocabulary:
