@@ -1,6 +1,7 @@
 """Caches of keys and values for decoding."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -61,6 +62,79 @@ class Cache(Protocol):
         """Bytes in use, without spare capacity."""
 
 
+class BeamTable:
+    """Slots of a sentence's beams, in one table for the caches of all layers.
+
+    Each of these caches appends the same tokens in the same steps, the first of them to the table.
+
+    Args:
+        beams: K, hypotheses per sentence.
+    """
+
+    def __init__(self, beams: int) -> None:
+        self.beams = beams
+        self.length = 0
+        self.slots: BeamSlots | None = None
+        self.retained: Tensor | None = None
+        """(B, M) the slots that the last `forget` retained."""
+        self.forgotten = 0
+        """Number of times that slots were dropped."""
+
+    def append(self, sentences: int, steps: int, device: torch.device) -> None:
+        """Add the slots of T new tokens of each beam."""
+        own = torch.eye(self.beams, dtype=torch.bool, device=device).repeat(1, steps)
+        own = own.expand(sentences, -1, -1)
+        tokens = torch.arange(self.length, self.length + steps, device=device)
+        tokens = tokens.repeat_interleave(self.beams)
+        self.length += steps
+        if self.slots is None:
+            self.slots = BeamSlots(own, tokens)
+            return
+        ancestry, known = self.slots
+        tokens = tokens.expand(*known.shape[:-1], -1)
+        self.slots = BeamSlots(torch.cat((ancestry, own), dim=2), torch.cat((known, tokens), -1))
+
+    def forget(self) -> None:
+        """Reduce the slots to the most that any sentence needs, if that drops a quarter or more."""
+        assert self.slots is not None
+        ancestry, tokens = self.slots
+        needed = ancestry.any(dim=1)  # (B, N)
+        most = int(needed.sum(dim=1).max())
+        if 4 * most > 3 * needed.shape[1]:
+            return
+        # (B, M), needed ones first
+        self.retained = (~needed).byte().argsort(dim=1, stable=True)[:, :most]
+        self.forgotten += 1
+        tokens = tokens.expand_as(needed).gather(1, self.retained)
+        self.slots = BeamSlots(ancestry.take_along_dim(self.retained[:, None], dim=2), tokens)
+
+    def reorder(self, index: Tensor) -> None:
+        """Continue beam k of sentence b from beam index[b, k]. Args: index: (B, K)."""
+        if self.slots is not None:
+            ancestry, tokens = self.slots
+            self.slots = BeamSlots(ancestry.take_along_dim(index[..., None], dim=1), tokens)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all but these sentences. Args: sentences: (B',) batch rows."""
+        if self.slots is not None:
+            ancestry, tokens = self.slots
+            tokens = tokens if tokens.dim() == 1 else tokens.index_select(0, sentences)
+            self.slots = BeamSlots(ancestry.index_select(0, sentences), tokens)
+
+    def crop(self, length: int) -> None:
+        """Drop all but the first `length` tokens."""
+        self.length = min(length, self.length)
+        if self.slots is None:
+            return
+        ancestry, tokens = self.slots
+        if tokens.dim() == 1:
+            used = length * self.beams
+            self.slots = BeamSlots(ancestry[:, :, :used], tokens[:used])
+        else:  # slots are in no particular order
+            ancestry = ancestry & (tokens < length)[:, None]
+            self.slots = BeamSlots(ancestry, tokens.clamp(max=max(length - 1, 0)))
+
+
 class GrowingCache:
     """Keys and values of all tokens so far, in a buffer that grows by an eighth when full.
 
@@ -82,7 +156,15 @@ class GrowingCache:
         self.length = 0
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
-        self._slots: BeamSlots | None = None
+        self._used = 0
+        """Number N of slots in use; the capacity may be larger."""
+        self._table = BeamTable(beams)
+        self._leads = True
+        self._forgotten = 0
+
+    def follow(self, other: "GrowingCache") -> None:
+        """Share the table of a cache that always appends before this one. Both are empty."""
+        self._table, self._leads = other._table, False
 
     def append(self, new: KeysValues) -> Past:
         """Append T new tokens and return the complete past, including them.
@@ -92,30 +174,34 @@ class GrowingCache:
         """
         steps = new.keys.shape[2]
         keys, values = self._side_by_side(new.keys), self._side_by_side(new.values)
+        if self.beams > 1:
+            self._append_slots(keys, steps)
         if self._keys is None or self._values is None:
             self._keys, self._values = keys, values
         else:
-            full = self._used + keys.shape[2] > self._keys.shape[2]
-            if full and self.forgets and ops.at_hand(keys):  # would wait for a GPU
-                self._forget()
             self._keys = self._room(self._keys, keys)
             self._values = self._room(self._values, values)
-        if self.beams > 1:
-            self._slots = self._joined(len(keys), steps, keys.device)
+        self._used += keys.shape[2]
         self.length += steps
-        return Past(self._keys[:, :, : self._used], self._values[:, :, : self._used], self._slots)
+        slots = self._table.slots
+        return Past(self._keys[:, :, : self._used], self._values[:, :, : self._used], slots)
 
-    def _joined(self, sentences: int, steps: int, device: torch.device) -> BeamSlots:
-        """Return the slots, extended by T new tokens of each beam."""
-        own = torch.eye(self.beams, dtype=torch.bool, device=device).repeat(1, steps)
-        own = own.expand(sentences, -1, -1)
-        tokens = torch.arange(self.length, self.length + steps, device=device)
-        tokens = tokens.repeat_interleave(self.beams)
-        if self._slots is None:
-            return BeamSlots(own, tokens)
-        ancestry, known = self._slots
-        tokens = tokens.expand(*known.shape[:-1], -1)
-        return BeamSlots(torch.cat((ancestry, own), dim=2), torch.cat((known, tokens), dim=-1))
+    def _append_slots(self, keys: Tensor, steps: int) -> None:
+        """Bring the table up to this step, and the buffers up to the table."""
+        table = self._table
+        if self._leads:
+            full = self._keys is not None and self._used + keys.shape[2] > self._keys.shape[2]
+            if full and self.forgets and ops.at_hand(keys):  # would wait for a GPU
+                table.forget()
+            table.append(len(keys), steps, keys.device)
+        if self._forgotten != table.forgotten:
+            self._forgotten, retained = table.forgotten, table.retained
+            assert self._keys is not None
+            assert self._values is not None
+            assert retained is not None
+            self._keys = _gathered(self._keys, retained)
+            self._values = _gathered(self._values, retained)
+            self._used = retained.shape[1]
 
     def _side_by_side(self, x: Tensor) -> Tensor:
         if self.beams == 1:
@@ -133,57 +219,37 @@ class GrowingCache:
         buffer[:, :, start:end] = new
         return buffer
 
-    def _forget(self) -> None:
-        """Reduce the slots to the most that any sentence needs, if that drops a quarter or more."""
-        if self._slots is None or self._keys is None or self._values is None:
-            return
-        ancestry, tokens = self._slots
-        needed = ancestry.any(dim=1)  # (B, N)
-        most = int(needed.sum(dim=1).max())
-        if 4 * most > 3 * self._used:
-            return
-        # (B, M), needed ones first
-        retained = (~needed).byte().argsort(dim=1, stable=True)[:, :most]
-        tokens = tokens.expand_as(needed).gather(1, retained)
-        self._slots = BeamSlots(ancestry.take_along_dim(retained[:, None], dim=2), tokens)
-        self._keys = _gathered(self._keys, retained)
-        self._values = _gathered(self._values, retained)
-
     def reorder(self, index: Tensor) -> None:
-        if self._slots is not None:
-            ancestry, tokens = self._slots
-            self._slots = BeamSlots(ancestry.take_along_dim(index[..., None], dim=1), tokens)
+        if self._leads:
+            self._table.reorder(index)
 
     def keep(self, sentences: Tensor) -> None:
-        if self._keys is None or self._values is None:
-            return
-        self._keys = self._keys[:, :, : self._used].index_select(0, sentences)
-        self._values = self._values[:, :, : self._used].index_select(0, sentences)
-        if self._slots is not None:
-            ancestry, tokens = self._slots
-            tokens = tokens if tokens.dim() == 1 else tokens.index_select(0, sentences)
-            self._slots = BeamSlots(ancestry.index_select(0, sentences), tokens)
+        if self._leads:
+            self._table.keep(sentences)
+        if self._keys is not None and self._values is not None:
+            self._keys = self._keys[:, :, : self._used].index_select(0, sentences)
+            self._values = self._values[:, :, : self._used].index_select(0, sentences)
 
     def crop(self, length: int) -> None:
         self.length = length = min(length, self.length)
-        if self._slots is None:
-            return
-        ancestry, tokens = self._slots
-        if tokens.dim() == 1:
-            used = length * self.beams
-            self._slots = BeamSlots(ancestry[:, :, :used], tokens[:used])
-        else:  # slots are in no particular order
-            ancestry = ancestry & (tokens < length)[:, None]
-            self._slots = BeamSlots(ancestry, tokens.clamp(max=max(length - 1, 0)))
-
-    @property
-    def _used(self) -> int:
-        """Number N of slots in use; the capacity may be larger."""
-        return self.length if self._slots is None else self._slots.tokens.shape[-1]
+        if self._leads:
+            self._table.crop(length)
+        slots = self._table.slots
+        self._used = length if slots is None else slots.tokens.shape[-1]
 
     @property
     def nbytes(self) -> int:
         return bytes_of(self._keys, self._values, used=self._used)
+
+
+def share_tables(caches: Sequence[Cache]) -> None:
+    """Give the growing caches of a decoder's layers, all empty, one table of beams."""
+    leaders: dict[bool, GrowingCache] = {}
+    for cache in caches:
+        if isinstance(cache, GrowingCache) and cache.beams > 1:
+            leader = leaders.setdefault(cache.forgets, cache)
+            if leader is not cache:
+                cache.follow(leader)
 
 
 class RowCache(ABC):

@@ -145,9 +145,7 @@ class Decoder(LayerStack):
         self, x: Tensor, mask: Mask, state: TransformerState, need_weights: bool = False
     ) -> tuple[Tensor, AttentionOutput | None]:
         """Decode x, (B*K, T, D) -> (B*K, T, D); also return the last cross-attention's output."""
-        source_mask = replace(
-            state.source_mask, query_positions=mask.query_positions, real_queries=mask.real_queries
-        )
+        source_mask = state.source_mask.seen_by(mask)
         caches: Sequence[Cache | None] = state.caches or [None] * len(self.layers)
         positions = state.positions or self.positions()
         attended = None

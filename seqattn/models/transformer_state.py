@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.cache import Cache, KeysValues, share_tables
 from seqattn.attention.masks import Mask, split_group, tokens_begin
 from seqattn.models.base import State
 from seqattn.models.head import SourceTokens
@@ -29,6 +29,9 @@ class TransformerState(State):
     can_crop: bool = False
     positions: Sequence[Position] | None = None
     """The layers' prepared position schemes; None for a single call."""
+
+    def __post_init__(self) -> None:
+        share_tables(self.caches or ())
 
     def reorder(self, index: Tensor) -> None:
         for cache in self.caches or ():

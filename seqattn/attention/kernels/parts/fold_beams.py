@@ -22,11 +22,20 @@ def unfold_beams(x: Tensor, beams: int) -> Tensor:
 def fold_mask(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
     """Return the self-attention mask of folded queries: B rows of K*T queries over N slots.
 
+    The last result for a mask is kept, as all layers of a step share their slots.
+
     Args:
         mask: of B*K rows of T queries; its `real` has B rows over L tokens.
         beams: K.
         slots: slots of the cache.
     """
+    known: tuple[BeamSlots, Mask] | None = vars(mask).get("last_folded")
+    if known is None or known[0] is not slots:
+        known = vars(mask)["last_folded"] = slots, _folded(mask, beams, slots)
+    return known[1]
+
+
+def _folded(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
     assert mask.extra is None, "custom masks are not supported in decoding with beams"
     queries, keys, steps = mask.query_positions, mask.key_positions, mask.queries
     (ancestry, tokens), length = slots, mask.keys
