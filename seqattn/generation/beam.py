@@ -1,9 +1,8 @@
 """Beam search."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from annotated_types import Ge, Le
@@ -12,10 +11,11 @@ from torch import Tensor
 from seqattn.checking import Count, NotNegative
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Search, SearchModel
+from seqattn.generation.beam_batch import BeamBatch, Candidates
 from seqattn.generation.stepper import Stepper, worth_shrinking
 from seqattn.models.base import Memory
 from seqattn.ops.topk import largest
-from seqattn.tokens import BOS, EOS
+from seqattn.tokens import BOS
 
 
 @dataclass(frozen=True)
@@ -59,48 +59,45 @@ class BeamSearch(Search):
     def beams(self) -> int:
         return self.beam_size
 
-    def begin(self, most: int) -> "BeamSentence":
-        """Return a search for one sentence. Args: most: maximum tokens, end included."""
-        return BeamSentence(self, most)
+    @property
+    def returned(self) -> int:
+        """Maximum number of finished hypotheses returned for each source."""
+        return self.n_best
+
+    def observe(self, length: int, candidates: Candidates, live: Candidates, last: Tensor) -> None:
+        """Receive each step, for subclasses that record a search.
+
+        Args:
+            length: number of the step, from 1.
+            candidates: (B, 2K), best first.
+            live: (B, K) the candidates that continue.
+            last: (B, 1) True for sentences at their maximum length, whose live beams finish.
+        """
 
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        most = self.limit.of(memory.real.sum(dim=1), model.max_target_length).tolist()
-        sentences = [self.begin(length) for length in most]
-        held = list(range(len(sentences)))  # sentences still in the state
-        beams, device = self.beam_size, memory.ids.device
+        most = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
+        batch, beams = BeamBatch(self, most), self.beam_size
         stepper = Stepper(self, model, memory, beams, need_weights=self.coverage_penalty > 0)
-        ids = torch.full((len(held), beams), BOS, device=device)
-        scores = torch.full((len(held), beams), -torch.inf, device=device)
-        scores[:, 0] = 0.0  # all beams are equal at first
-        for step in range(max(most)):
-            proposals = candidates(stepper.step(ids), scores)
+        ids = torch.full((len(most), beams), BOS, device=most.device)
+        for length in range(1, int(most.max()) + 1):
+            proposed = candidates(stepper.step(ids), batch.scores)
             covered = stepper.coverage()
-            extras = (
-                torch.zeros_like(scores) if covered is None else covered * self.coverage_penalty
-            )
-            steps = zip(*(part.tolist() for part in (extras, *proposals)))
-            chosen = [
-                sentences[number].advance(step + 1, *row)
-                for number, row in zip(held, steps, strict=True)
-            ]
-            live = torch.tensor(chosen, dtype=torch.float64)  # (B, K, 3)
-            scores = live[..., 0].float().to(device)
-            parents, ids = live[..., 1:].long().to(device).unbind(dim=2)
-            remaining = [row for row, number in enumerate(held) if not sentences[number].done]
-            if not remaining:
+            extras = None if covered is None else covered * self.coverage_penalty
+            parents, ids = batch.advance(length, proposed, extras)
+            remaining = batch.remaining()  # the only value of a step that the host reads
+            if not len(remaining):
                 break
             stepper.reorder(parents)
-            if worth_shrinking(len(remaining), len(held)):
-                rows = torch.tensor(remaining, device=device)
-                stepper.keep(rows)
-                held = [held[row] for row in remaining]
-                scores, ids = scores[rows], ids[rows]
-        return [sentence.best() for sentence in sentences]
+            if worth_shrinking(len(remaining), len(ids)):
+                stepper.keep(remaining)
+                batch.keep(remaining)
+                ids = ids[remaining]
+        return batch.hypotheses()
 
 
-def candidates(following: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def candidates(following: Tensor, scores: Tensor) -> Candidates:
     """Return the 2K best continuations of each sentence, enough for K live ones if K of them end.
 
     Args:
@@ -108,69 +105,8 @@ def candidates(following: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tenso
         scores: (B, K) log-probability of each beam so far.
 
     Returns:
-        Log-probabilities, beams and tokens, each (B, 2K) or as many as there are, best first.
+        (B, 2K) candidates or as many as there are, best first.
     """
     _, beams, size = following.shape
     best, place = largest(following, scores, min(2 * beams, beams * size))
-    return best, place // size, place % size
-
-
-class BeamSentence:
-    """Search state of one sentence: its live beams and its finished hypotheses."""
-
-    def __init__(self, search: BeamSearch, most: int) -> None:
-        self.search = search
-        self.most = most
-        self.live: list[tuple[int, ...]] = [()] * search.beam_size
-        self.finished: list[Hypothesis] = []
-        self.done = False
-
-    def advance(
-        self, length: int, extras: list[float], *proposals: list[Any]
-    ) -> list[tuple[float, int, int]]:
-        """Select the best candidates of a step; return score, parent and token of K live beams.
-
-        Args:
-            length: tokens of each candidate, end included.
-            extras: additional score of a hypothesis that ends now, by its parent.
-            proposals: the result of `candidates`, best first.
-        """
-        beams = self.search.beam_size
-        live: list[tuple[float, int, int]] = []
-        if not self.done:
-            for rank, candidate in enumerate(zip(*proposals, strict=True)):
-                score, parent, token = candidate
-                if score == -math.inf:
-                    continue
-                if token == EOS:
-                    if rank < beams:
-                        self._finish(self.live[parent], score, length, extras[parent])
-                elif len(live) < beams:
-                    live.append(candidate)
-            if length >= self.most:
-                for score, parent, token in live:
-                    self._finish((*self.live[parent], token), score, length, extras[parent])
-            self.live = [(*self.live[parent], token) for _, parent, token in live]
-            self.done = length >= self.most or not live or self._is_final(live[0][0], length)
-        self.live += [()] * (beams - len(self.live))
-        return live + [(-math.inf, 0, EOS)] * (beams - len(live))
-
-    def _finish(
-        self, ids: tuple[int, ...], log_probability: float, length: int, extra: float
-    ) -> None:
-        score = log_probability / length**self.search.length_penalty + extra
-        self.finished.append(Hypothesis(ids, score, log_probability))
-
-    def _is_final(self, best_live: float, length: int) -> bool:
-        if self.search.early_stopping:
-            return len(self.finished) >= self.search.beam_size
-        if len(self.finished) < self.search.n_best:
-            return False
-        # an upper bound: log-probabilities only fall, lengths are at most this, extras are <= 0
-        reachable = best_live / self.most**self.search.length_penalty
-        return self.best()[-1].score >= reachable
-
-    def best(self) -> list[Hypothesis]:
-        """Return the n_best finished hypotheses, best first."""
-        ranked = sorted(self.finished, key=lambda hypothesis: -hypothesis.score)
-        return ranked[: self.search.n_best]
+    return Candidates(best, place // size, place % size)

@@ -12,7 +12,7 @@ from seqattn.checking import shown
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Progress, Search
-from seqattn.generation.beam import BeamSearch, BeamSentence
+from seqattn.generation.beam import BeamSearch
 from seqattn.generation.windows import generate_from_windows
 from seqattn.metrics.significance import LEVEL, sentence_tests
 from seqattn.metrics.text import Scorer, TextScore, lower_is_better, reference_lists
@@ -158,15 +158,11 @@ class Tuning:
 
 @dataclass(frozen=True)
 class AllFinished(BeamSearch):
-    """Beam search that returns all finished hypotheses in order. Args: as `BeamSearch`."""
+    """Beam search that returns all finished hypotheses. Args: as `BeamSearch`."""
 
-    def begin(self, most: int) -> BeamSentence:
-        return _AllOfSentence(self, most)
-
-
-class _AllOfSentence(BeamSentence):
-    def best(self) -> list[Hypothesis]:
-        return self.finished
+    @property
+    def returned(self) -> int:
+        return 3 * self.beam_size  # early stopping finishes fewer
 
 
 def _ranks_at_last(search: Any) -> bool:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from torch import Tensor
 
 from seqattn.extras.report.document_types import BeamNode
 from seqattn.generation.base import Hypothesis
-from seqattn.generation.beam import BeamSearch, BeamSentence
+from seqattn.generation.beam import BeamSearch
+from seqattn.generation.beam_batch import Candidates
 from seqattn.tokens import EOS
 
 
@@ -21,52 +24,40 @@ class Candidate(NamedTuple):
     fate: str
 
 
-class _Recorded(BeamSentence):
-    """Search of one sentence that records its candidates."""
-
-    def __init__(self, search: BeamSearch, most: int) -> None:
-        super().__init__(search, most)
-        self.nodes: list[Candidate] = []
-        self._live = [-1] * search.beam_size
-
-    def advance(
-        self, length: int, extras: list[float], *columns: list[Any]
-    ) -> list[tuple[float, int, int]]:
-        if self.done:
-            return super().advance(length, extras, *columns)
-        candidates = list(zip(*columns, strict=True))
-        live = super().advance(length, extras, *columns)
-        places: dict[tuple[int, int], int] = {}
-        for rank, (score, parent, token) in enumerate(candidates):
-            if score > float("-inf"):
-                places[parent, token] = len(self.nodes)
-                fate = "finished" if token == EOS and rank < self.search.beam_size else "pruned"
-                self.nodes.append(Candidate(length, self._live[parent], token, score, fate))
-        going = [places.get((parent, token), -1) for _, parent, token in live]
-        for place in going:
-            if place >= 0:
-                fate = "finished" if length >= self.most else "kept"
-                self.nodes[place] = self.nodes[place]._replace(fate=fate)
-        self._live = going
-        return live
-
-
 @dataclass(frozen=True)
 class TracedBeamSearch(BeamSearch):
-    """Beam search that records the tree of each sentence; its outputs are those of `BeamSearch`."""
+    """Beam search that records the tree of one sentence; its outputs are those of `BeamSearch`.
 
-    trees: list[_Recorded] = field(default_factory=list, kw_only=True, repr=False)
+    Args:
+        nodes: nodes of the tree so far.
+        live: node of each live beam.
+    """
+
+    nodes: list[Candidate] = field(default_factory=list, kw_only=True, repr=False)
+    live: list[int] = field(default_factory=list, kw_only=True, repr=False)
 
     @classmethod
     def of(cls, search: BeamSearch) -> "TracedBeamSearch":
-        """Build the same search, returning all finished hypotheses, one sentence per batch."""
+        """Build the same search, returning all beams, one sentence per batch."""
         own = {one.name: getattr(search, one.name) for one in fields(BeamSearch)}
         return cls(**{**own, "n_best": search.beam_size, "batch_size": 1, "workers": 1})
 
-    def begin(self, most: int) -> BeamSentence:
-        recorded = _Recorded(self, most)
-        self.trees.append(recorded)
-        return recorded
+    def observe(self, length: int, candidates: Candidates, live: Candidates, last: Tensor) -> None:
+        parents = self.live or [-1] * self.beam_size
+        places: dict[tuple[int, int], int] = {}
+        for rank, (score, parent, token) in enumerate(zip(*(x[0].tolist() for x in candidates))):
+            if score > float("-inf"):
+                places[parent, token] = len(self.nodes)
+                fate = "finished" if token == EOS and rank < self.beam_size else "pruned"
+                self.nodes.append(Candidate(length, parents[parent], token, score, fate))
+        self.live[:] = [
+            places.get((parent, token), -1) if score > float("-inf") else -1
+            for score, parent, token in zip(*(x[0].tolist() for x in live))
+        ]
+        for place in self.live:
+            if place >= 0:
+                fate = "finished" if bool(last[0]) else "kept"
+                self.nodes[place] = self.nodes[place]._replace(fate=fate)
 
 
 def tree_document(

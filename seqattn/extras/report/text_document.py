@@ -110,12 +110,12 @@ class TextLook:
         return document
 
     def _searched(self, source: list[int], windows: int) -> Searched:
-        search, trees = self.search, []
+        search = self.search
         if isinstance(search, BeamSearch):
-            search = traced = TracedBeamSearch.of(search)
-            trees = traced.trees
+            search = TracedBeamSearch.of(search)
         hypotheses = search.over(self.bundle.model).generate([source])[0]
-        return Searched(source, hypotheses, trees[0].nodes if trees else [], windows)
+        nodes = search.nodes if isinstance(search, TracedBeamSearch) else []
+        return Searched(source, hypotheses, nodes, windows)
 
     def _look(self, document: LookDocument, source: list[int], target: list[int]) -> None:
         model, pair = self.bundle.model, Pair(source, target)

@@ -18,7 +18,7 @@ def searched(request):
     search = BeamSearch(limit, beam_size=BEAMS)
     traced = TracedBeamSearch.of(search)
     found = Generator(model, traced).generate([SOURCE])[0]
-    return model, search, found, traced.trees[0].nodes
+    return model, search, found, traced.nodes
 
 
 def way(nodes, number):
