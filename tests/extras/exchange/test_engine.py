@@ -129,7 +129,7 @@ def test_bundles_without_an_export_are_refused_or_left_to_pytorch(bundle, answer
     assert refusal(capfd, *words, "engine=ctranslate2") == "CTranslate2 does not support ensembles"
     assert run(capfd, *words, "engine=auto")[1] == succeed(capfd, *words)
     words = ("generate", f"bundle={answering}/model", "question=Who?", "context=A dog runs.")
-    assert "gives spans" in refusal(capfd, *words, "engine=ctranslate2")
+    assert "outputs spans" in refusal(capfd, *words, "engine=ctranslate2")
     assert run(capfd, *words, "engine=auto")[1] == succeed(capfd, *words)
 
 
