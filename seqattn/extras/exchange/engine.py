@@ -91,6 +91,7 @@ class _Translators:
         return f"CTranslate2 {self.package.__version__} ({self.compute_type})"
 
     def _translator(self, threads: int) -> Any:
+        torch_threads = torch.get_num_threads()
         try:
             return self.package.Translator(
                 str(self.directory),
@@ -103,6 +104,8 @@ class _Translators:
             )
         except (RuntimeError, ValueError) as error:
             raise UserError(f"CTranslate2 cannot load {self.directory}: {error}") from error
+        finally:
+            torch.set_num_threads(torch_threads)  # both use one setting of OpenMP
 
 
 class _Output(NamedTuple):
