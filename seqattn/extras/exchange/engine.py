@@ -25,6 +25,9 @@ from seqattn.storage import is_file
 from seqattn.tokens import EOS, PAD
 from seqattn.verbs.provenance import Provenance
 
+_TOGETHER = 32
+"""Sources that CTranslate2 searches together on a CPU; larger batches are slower."""
+
 
 @dataclass(frozen=True)
 class CTranslate2:
@@ -165,6 +168,7 @@ class _CTranslateGenerator(Generator):
         jobs: list[Any] = translator.translate_batch(
             self._pieces(sources),
             asynchronous=True,
+            max_batch_size=_TOGETHER if self._device.type == "cpu" else 0,
             beam_size=beams,
             num_hypotheses=beams,
             length_penalty=self._penalty,
