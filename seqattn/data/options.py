@@ -148,11 +148,11 @@ class SpanOptions(BatchLimits):
 
     Args:
         max_tokens, max_rows, max_square, step_batches, num_workers, pin_memory: as `BatchLimits`;
-                a row is a window and its question.
-            window: tokens of a context read together; a longer context is read in windows.
-            stride: tokens from the start of one window to the next; windows overlap by the rest.
-            max_question: tokens of a question, the end mark included; longer ones are left out of
-                training, and truncated elsewhere.
+            a row is a window and its question.
+        window: tokens of a context read together; a longer context is read in windows.
+        stride: tokens from the start of one window to the next; windows overlap by the rest.
+        max_question: tokens of a question, the end mark included; longer ones are left out of
+            training, and truncated elsewhere.
 
     Raises:
         UserError: for a stride longer than the window, or a window or question that fits no batch.

@@ -113,13 +113,13 @@ class Shards(Source):
 
     Args:
         root: a prepared directory, or several with one vocabulary, whose batches are mixed.
-                Validation and test texts are those of the first.
-            weights: relative share of each directory in the batches; None for shares by
-                `temperature`.
-            temperature: T of shares proportional to size ** (1 / T) (Arivazhagan 2019, arXiv
-                1907.05019, section 4.2), with sizes in batches: 1 reads each pair once per epoch,
-                higher values favor small directories.
-            window: number of shards of a directory that are batched together.
+            Validation and test texts are those of the first.
+        weights: relative share of each directory in the batches; None for shares by
+            `temperature`.
+        temperature: T of shares proportional to size ** (1 / T) (Arivazhagan 2019, arXiv
+            1907.05019, section 4.2), with sizes in batches: 1 reads each pair once per epoch,
+            higher values favor small directories.
+        window: number of shards of a directory that are batched together.
 
     Raises:
         UserError: for weights that do not match the directories.
