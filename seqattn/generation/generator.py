@@ -172,7 +172,7 @@ class Generator:
                     return self.search.search(self.model, self.model.encode(ids), batch.places)
                 except RuntimeError as error:
                     if ran_out(error):
-                        raise UserError(_too_large(batch)) from error
+                        raise UserError(too_large(batch)) from error
                     raise
 
             yield search
@@ -193,7 +193,7 @@ class Generator:
             yield batch
 
 
-def _too_large(batch: Batch) -> str:
+def too_large(batch: Batch) -> str:
     """Return advice for a batch that does not fit into memory."""
     count, longest = len(batch.sources), max(map(len, batch.sources))
     if count == 1:

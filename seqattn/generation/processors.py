@@ -17,6 +17,9 @@ class Processor(ABC):
     constrains: bool = True
     """False if it only observes a search."""
 
+    def __str__(self) -> str:
+        return type(self).__name__
+
     @abstractmethod
     def __call__(self, scores: Tensor, said: Tensor) -> None:
         """Set forbidden tokens to -inf in place.

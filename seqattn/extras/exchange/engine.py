@@ -1,7 +1,6 @@
 """Searches by CTranslate2."""
 
 import sys
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from seqattn.extras.exchange.ctranslate_spec import ctranslate2, longest
 from seqattn.extras.exchange.export import MODEL, export, export_record
 from seqattn.generation.base import Hypothesis, Progress, Search, listed
 from seqattn.generation.beam import BeamSearch
-from seqattn.generation.generator import Batch, Generator, Hypotheses
+from seqattn.generation.generator import Batch, Generator, Hypotheses, too_large
 from seqattn.generation.sampling import GreedySearch
 from seqattn.models.transformer import Transformer
 from seqattn.storage import is_file
@@ -49,22 +48,26 @@ class CTranslate2:
             if texts.ensemble:
                 raise UserError("CTranslate2 does not support ensembles")
             if bundle.config.get("quantize"):
-                raise UserError("use engine.compute_type=int8 with the bundle it was made from")
+                raise UserError(
+                    "CTranslate2 does not run int8 bundles; use engine.compute_type=int8 with the "
+                    "original bundle"
+                )
             translators = _Translators(_exported(texts), texts, self.compute_type)
         except UserError as error:
             if self.required:
                 raise
             _note(f"engine: PyTorch ({error})")
             return bundle
+        note = cache(_note)  # a server searches many times
 
         def generator(search: Search) -> Generator:
             reason = _unsupported(texts, search)
             if reason and self.required:
                 raise UserError(f"engine=ctranslate2 does not support {reason}; use engine=auto")
             if reason:
-                _note(f"engine: PyTorch (CTranslate2 does not support {reason})")
+                note(f"engine: PyTorch (CTranslate2 does not support {reason})")
                 return search.over(texts.answering)
-            _note(f"engine: {translators}")
+            note(f"engine: {translators}")
             settings = search.batch_size, search.batch_tokens, search.workers
             return _CTranslateGenerator(texts.model, search, *settings, translators=translators)
 
@@ -149,10 +152,14 @@ class _CTranslateGenerator(Generator):
 
     def _results(self, batches: Sequence[Batch]) -> Iterator[tuple[int, Hypotheses]]:
         translator = self.translators.of_threads(max(1, min(self._count(), len(batches))))
-        waiting = deque((self._submit(translator, one.sources), one) for one in batches)
-        for number in range(len(batches)):
-            jobs, batch = waiting.popleft()
-            yield number, self._hypotheses(translator, batch.sources, jobs)
+        waiting = [self._submit(translator, batch.sources) for batch in batches]
+        for number, (jobs, batch) in enumerate(zip(waiting, batches, strict=True)):
+            try:
+                yield number, self._hypotheses(translator, batch.sources, jobs)
+            except (RuntimeError, MemoryError) as error:
+                if isinstance(error, MemoryError) or "out of memory" in str(error):
+                    raise UserError(too_large(batch)) from error
+                raise
 
     def _submit(
         self, translator: Any, sources: Sequence[Sequence[int]], without_padding: bool = False
@@ -265,6 +272,8 @@ def _exported(bundle: TextBundle) -> Path:
 
 def _unsupported(bundle: TextBundle, search: Search) -> str:
     """Return what CTranslate2 lacks for a search of a bundle, "" if nothing."""
+    if type(search) not in (GreedySearch, BeamSearch):  # subclasses return or record more
+        return type(search).__name__
     if isinstance(search, BeamSearch):
         if search.limit.minimum:  # CTranslate2 ranks by probabilities without the forbidden end
             return "generation.limit.minimum with a beam"
@@ -272,8 +281,6 @@ def _unsupported(bundle: TextBundle, search: Search) -> str:
             return "generation.coverage_penalty"
         if not search.early_stopping:
             return "generation.early_stopping=false"
-    elif not isinstance(search, GreedySearch):
-        return type(search).__name__
     for part in bundle.model.modules():
         if getattr(part, "is_observed", False) or getattr(part, "gates", None) is not None:
             return "interventions"

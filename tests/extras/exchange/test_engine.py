@@ -16,6 +16,7 @@ from seqattn.extras.serve.app import make_app
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.service import Service
 from seqattn.tokens import PAD
+from seqattn.verbs.tuning import AllFinished
 from tests.cli.small import pairs, refusal, run, succeed
 
 pytest.importorskip("ctranslate2")
@@ -33,7 +34,7 @@ SEARCHES = {
 }
 REFUSED = {
     "Sampling": {"generation": "sampling"},
-    "NoRepeatNgram(size=2)": {"processors": {"bigrams": {"_target_": NGRAM, "size": 2}}},
+    "NoRepeatNgram": {"processors": {"bigrams": {"_target_": NGRAM, "size": 2}}},
     "generation.early_stopping=false": {"early_stopping": False},
     "generation.coverage_penalty": {"coverage_penalty": 0.1},
     "generation.limit.minimum with a beam": {"limit": {"minimum": 3}},
@@ -84,6 +85,17 @@ def test_other_searches_are_refused_or_left_to_pytorch(bundle, reason, capsys):
     attached = CTranslate2(required=False).attach(plain)
     assert attached.hypotheses(TEXTS[:3], **settings) == plain.hypotheses(TEXTS[:3], **settings)
     assert capsys.readouterr().err == f"engine: PyTorch (CTranslate2 does not support {reason})\n"
+
+
+def test_a_subclass_of_a_search_is_left_to_pytorch(bundle, capsys):
+    """Tuning and the report read more than the best hypotheses."""
+    plain = seqattn.load(bundle)
+    attached = CTranslate2(required=False).attach(plain)
+    for _ in range(2):
+        outputs = attached.hypotheses(TEXTS[:2], AllFinished(beam_size=3))
+        assert outputs == plain.hypotheses(TEXTS[:2], AllFinished(beam_size=3))
+    line = "engine: PyTorch (CTranslate2 does not support AllFinished)\n"
+    assert capsys.readouterr().err == line  # once
 
 
 def test_interventions_are_left_to_pytorch(bundle, capsys):
