@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.engine import Engine, PyTorch
 from seqattn.bundle.load import load_bundle
 from seqattn.bundle.nodes import Node
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.base import Rows, Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch
-from seqattn.generation.engine import Engine, PyTorch
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.training.task_options import task_class
 

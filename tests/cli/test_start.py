@@ -81,7 +81,7 @@ def test_a_name_does_not_lead_out_of_the_folder_of_runs(capfd):
         ("lr=0.1", "optimizer.lr"),
         ("batch_size=32", "loader.max_tokens"),
         ("dropout=0.1", "attention.dropout or model.dropout"),
-        ("optimizer.lr=0.1", "optimizer"),
+        ("optimiser.lr=0.1", "optimizer"),
     ],
 )
 def test_a_hint_is_about_what_was_meant(capfd, word, meant):

@@ -579,8 +579,9 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
     if verb == "train":
         assert "\nname: ${task.name}  # runs go to runs/NAME/TIME\n" in out
         for group, choices in groups().items():
-            assert f"\n{group}=" in out
-            assert all(choice in out for choice in choices)
+            if group != "engine":  # of generation
+                assert f"\n{group}=" in out
+                assert all(choice in out for choice in choices)
 
 
 def test_help_with_a_choice_shows_its_keys_and_choices_of_ones_own(capfd, tmp_path):

@@ -38,7 +38,7 @@ CHOICES = [
     (group, choice)
     for group, choices in groups().items()
     for choice in choices
-    if group not in ("attention", "experiment", "suite")
+    if group not in ("attention", "engine", "experiment", "suite")
 ]
 SLOTS = ("encoder", "decoder", "cross")
 

@@ -39,7 +39,7 @@ def test_answers_are_whole_words_of_the_context(rows):
 FORMS = {
     r"Where is (\w+)\?": r"{0} \w+ to the (\w+)\.",
     r"Who has the (\w+)\?": r"(\w+) (?:\w+ |picked up )the \w+ {0}\.|gave the {0} to (\w+)\.",
-    r"What color is the (\w+)\?": r"the (\w+) {0}\.",
+    r"What colour is the (\w+)\?": r"the (\w+) {0}\.",
     r"Who gave the (\w+) to \w+\?": r"Later (\w+) gave the {0} to",
     r"What did (\w+) give to (\w+)\?": r"{0} gave the (\w+) to {1}\.",
     r"What is the job of (\w+)\?": r"{0} is a (\w+)\.",

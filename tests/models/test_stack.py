@@ -23,7 +23,7 @@ def mixed(position):
 @pytest.mark.parametrize("position", [ShawPosition, RotaryPosition])
 def test_positions_that_act_on_heads_refuse_layers_with_other_numbers_of_them(position):
     with pytest.raises(
-        UserError, match=r"the same number of heads in all layers, got 2 and 4; use"
+        UserError, match=r"the same number of heads in all layers, got 2 and 4; set"
     ):
         mixed(position)
 

@@ -1,16 +1,15 @@
 """Engines, which run the searches of a bundle."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.bundle import Bundle
 
 
 class Engine(Protocol):
     """Interface of an engine."""
 
-    def attach(self, bundle: "Bundle") -> "Bundle":
+    def attach(self, bundle: Bundle) -> Bundle:
         """Return the bundle with its searches run by this engine.
 
         Raises:
@@ -22,5 +21,5 @@ class Engine(Protocol):
 class PyTorch:
     """PyTorch, for every model and search."""
 
-    def attach(self, bundle: "Bundle") -> "Bundle":
+    def attach(self, bundle: Bundle) -> Bundle:
         return bundle
