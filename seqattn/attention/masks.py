@@ -133,7 +133,7 @@ class Mask:
         return replace(self, extra=extra if self.extra is None else self.extra & extra)
 
     def seen_by(self, other: "Mask") -> "Mask":
-        """Return this mask without causality for the queries of another."""
+        """Return this non-causal mask for the queries of another mask."""
         mask = replace(self, query_positions=other.query_positions, real_queries=other.real_queries)
         if not torch.compiler.is_compiling():
             vars(mask)["cached_visible"] = self.visible  # the same for all queries

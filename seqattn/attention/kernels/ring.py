@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from seqattn.attention.base import Attention
-from seqattn.attention.cache import BeamSlots
+from seqattn.attention.beam_table import BeamSlots
 from seqattn.attention.kernels.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.partial_softmax import Partial, merged, powers_
 from seqattn.attention.kernels.softmax import SoftmaxKernel

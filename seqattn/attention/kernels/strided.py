@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from seqattn import ops
-from seqattn.attention.cache import BeamSlots, Cache, GrowingCache
+from seqattn.attention.beam_table import BeamSlots
+from seqattn.attention.cache import Cache, GrowingCache
 from seqattn.attention.kernels.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Piece, Tokens
 from seqattn.attention.kernels.parts.fold_beams import fold_beams, fold_mask, unfold_beams

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from seqattn import ops
 from seqattn.attention.base import Abilities
-from seqattn.attention.cache import BeamSlots, Cache, GrowingCache, KeysValues
+from seqattn.attention.beam_table import BeamSlots
+from seqattn.attention.cache import Cache, GrowingCache, KeysValues
 from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.kernels.parts.fold_beams import fold_beams, fold_mask, unfold_beams
 from seqattn.attention.kernels.parts.groups import per_group

@@ -1,31 +1,21 @@
-"""Searches by CTranslate2."""
+"""The engine CTranslate2: what it supports, and exports beside bundles."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast
-
-import torch
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
-from seqattn.extras.exchange.ctranslate_spec import ctranslate2, longest
+from seqattn.extras.exchange.ctranslate_generator import CTranslateGenerator, Translators
 from seqattn.extras.exchange.export import MODEL, export, export_record
-from seqattn.generation.base import Hypothesis, Progress, Search, listed
+from seqattn.generation.base import Search, listed
 from seqattn.generation.beam import BeamSearch
-from seqattn.generation.generator import Batch, Generator, Hypotheses, too_large
+from seqattn.generation.generator import Generator
 from seqattn.generation.sampling import GreedySearch
-from seqattn.models.transformer import Transformer
 from seqattn.storage import is_file
-from seqattn.tokens import EOS, PAD
 from seqattn.verbs.provenance import Provenance
-
-_TOGETHER = 32
-"""Sources that CTranslate2 searches together on a CPU; larger batches are slower."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,7 @@ class CTranslate2:
                     "CTranslate2 does not run int8 bundles; use engine.compute_type=int8 with the "
                     "original bundle"
                 )
-            translators = _Translators(_exported(texts), texts, self.compute_type)
+            translators = Translators(_exported(texts), texts, self.compute_type)
         except UserError as error:
             if self.required:
                 raise
@@ -69,196 +59,9 @@ class CTranslate2:
                 return search.over(texts.answering)
             note(f"engine: {translators}")
             settings = search.batch_size, search.batch_tokens, search.workers
-            return _CTranslateGenerator(texts.model, search, *settings, translators=translators)
+            return CTranslateGenerator(texts.model, search, *settings, translators=translators)
 
         return replace(texts, searched_by=generator)
-
-
-class _Translators:
-    """Translators of one export, for any number of threads.
-
-    Args:
-        directory: the export.
-        bundle: its bundle.
-        compute_type: as `CTranslate2`.
-    """
-
-    def __init__(self, directory: Path, bundle: TextBundle, compute_type: str) -> None:
-        self.package = ctranslate2()
-        self.directory, self.compute_type = directory, compute_type
-        self.device = next(bundle.model.parameters()).device
-        self.source_pieces = bundle.tokenizer.source_vocabulary()
-        self.target_pieces = bundle.tokenizer.target_vocabulary()
-        self.target_ids = {piece: number for number, piece in enumerate(self.target_pieces)}
-        self.of_threads = cache(self._translator)
-        self.of_threads(1)  # raises the errors of the export and of the compute type
-
-    def __str__(self) -> str:
-        return f"CTranslate2 {self.package.__version__} ({self.compute_type})"
-
-    def _translator(self, threads: int) -> Any:
-        torch_threads = torch.get_num_threads()
-        try:
-            return self.package.Translator(
-                str(self.directory),
-                device=self.device.type,
-                device_index=self.device.index or 0,
-                compute_type=self.compute_type,
-                inter_threads=threads,
-                intra_threads=1,
-                max_queued_batches=-1,
-            )
-        except (RuntimeError, ValueError) as error:
-            raise UserError(f"CTranslate2 cannot load {self.directory}: {error}") from error
-        finally:
-            torch.set_num_threads(torch_threads)  # both use one setting of OpenMP
-
-
-class _Output(NamedTuple):
-    """An output of CTranslate2."""
-
-    ids: list[int]
-    """With the end, if it was reached."""
-    log_probability: float
-
-
-@dataclass(frozen=True)
-class _CTranslateGenerator(Generator):
-    """A generator that searches its batches by CTranslate2. Args: as `Generator`."""
-
-    translators: _Translators = field(kw_only=True)
-
-    def generate(
-        self,
-        sources: Sequence[Sequence[int]],
-        places: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> Hypotheses:
-        most, sizes = longest(cast(Transformer, self.model)), [len(source) for source in sources]
-        if most is not None and max([*sizes, *self._limits(sources)], default=0) > most:
-            raise UserError(
-                f"CTranslate2 supports sources and outputs of at most {most:,} tokens here; use "
-                "engine=torch, or lower generation.limit"
-            )
-        return super().generate(sources, places, progress)
-
-    @contextmanager
-    def open(self) -> Iterator[Generator]:
-        yield self
-
-    @contextmanager
-    def _searched(self, batches: Sequence[Batch]) -> Iterator[Iterator[tuple[int, Hypotheses]]]:
-        yield self._results(batches)
-
-    def _results(self, batches: Sequence[Batch]) -> Iterator[tuple[int, Hypotheses]]:
-        translator = self.translators.of_threads(max(1, min(self._count(), len(batches))))
-        waiting = [self._submit(translator, batch.sources) for batch in batches]
-        for number, (jobs, batch) in enumerate(zip(waiting, batches, strict=True)):
-            try:
-                yield number, self._hypotheses(translator, batch.sources, jobs)
-            except (RuntimeError, MemoryError) as error:
-                if isinstance(error, MemoryError) or "out of memory" in str(error):
-                    raise UserError(too_large(batch)) from error
-                raise
-
-    def _submit(
-        self, translator: Any, sources: Sequence[Sequence[int]], without_padding: bool = False
-    ) -> list[Any]:
-        """Start a search whose outputs are as long as the longest that any of the sources allows.
-
-        Args:
-            translator: of CTranslate2.
-            sources: ids of each source.
-            without_padding: forbid padding in outputs.
-        """
-        target_pieces, beams = self.translators.target_pieces, self.search.beams
-        jobs: list[Any] = translator.translate_batch(
-            self._pieces(sources),
-            asynchronous=True,
-            max_batch_size=_TOGETHER if self._device.type == "cpu" else 0,
-            beam_size=beams,
-            num_hypotheses=beams,
-            length_penalty=self._penalty,
-            suppress_sequences=[[target_pieces[PAD]]] if without_padding else None,
-            return_end_token=True,
-            max_input_length=0,
-            max_decoding_length=max(self._limits(sources)),
-            min_decoding_length=self.search.limit.minimum,
-            return_scores=True,
-        )
-        return jobs
-
-    def _pieces(self, sources: Sequence[Sequence[int]]) -> list[list[str]]:
-        pieces = self.translators.source_pieces
-        return [[pieces[one] for one in source[:-1]] for source in sources]
-
-    def _limits(self, sources: Sequence[Sequence[int]]) -> list[int]:
-        sizes = torch.tensor([len(source) for source in sources])
-        limits: list[int] = self.search.limit.of(sizes, self.model.max_target_length).tolist()
-        return limits
-
-    @property
-    def _penalty(self) -> float:
-        return getattr(self.search, "length_penalty", 1.0)
-
-    def _hypotheses(
-        self, translator: Any, sources: Sequence[Sequence[int]], jobs: Sequence[Any]
-    ) -> Hypotheses:
-        """Wait for the hypotheses of sources, and repeat the searches that the options did not fit.
-
-        These are outputs beyond the limit of their own source, and outputs with padding, which a
-        trained model does not generate.
-        """
-        outputs, limits = [self._outputs(job) for job in jobs], self._limits(sources)
-        again: dict[tuple[int, bool], list[int]] = {}
-        for row, (several, limit) in enumerate(zip(outputs, limits, strict=True)):
-            padded = any(PAD in one.ids for one in several)
-            beyond = limit < max(limits) and any(len(one.ids) > limit for one in several)
-            if padded or beyond:
-                again.setdefault((limit, padded), []).append(row)
-        for (_, padded), rows in again.items():
-            jobs = self._submit(translator, [sources[row] for row in rows], padded)
-            for row, job in zip(rows, jobs, strict=True):
-                outputs[row] = self._outputs(job)
-                if padded and not self.search.limit.minimum:
-                    outputs[row] = self._rescored(translator, sources[row], outputs[row])
-        if self.search.limit.minimum:
-            outputs = [self._rescored(translator, *row) for row in zip(sources, outputs)]
-        return [self._ranked(several) for several in outputs]
-
-    def _outputs(self, job: Any) -> list[_Output]:
-        result, ids = job.result(), self.translators.target_ids
-        return [
-            _Output([ids[one] for one in pieces], score * len(pieces) ** self._penalty)
-            for pieces, score in zip(result.hypotheses, result.scores, strict=True)
-        ]
-
-    def _rescored(
-        self, translator: Any, source: Sequence[int], outputs: Sequence[_Output]
-    ) -> list[_Output]:
-        """Replace the probabilities of a search with forbidden tokens by those of the model."""
-        pieces = self.translators.target_pieces
-        targets = [[pieces[one] for one in output.ids if one != EOS] for output in outputs]
-        scored = translator.score_batch(
-            self._pieces([source] * len(targets)), targets, max_input_length=0
-        )
-        return [
-            _Output(output.ids, sum(one.log_probs[: len(output.ids)]))
-            for output, one in zip(outputs, scored, strict=True)
-        ]
-
-    def _ranked(self, outputs: Sequence[_Output]) -> list[Hypothesis]:
-        """Return the n_best hypotheses of a source, best first."""
-        hypotheses = [
-            Hypothesis(
-                tuple(one for one in ids if one != EOS),
-                log_probability / len(ids) ** self._penalty,
-                log_probability,
-            )
-            for ids, log_probability in outputs
-        ]
-        hypotheses.sort(key=lambda one: -one.score)
-        return hypotheses[: getattr(self.search, "n_best", 1)]
 
 
 def _exported(bundle: TextBundle) -> Path:

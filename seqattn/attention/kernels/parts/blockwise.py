@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.cache import BeamSlots
+from seqattn.attention.beam_table import BeamSlots
 from seqattn.attention.kernels.base import Attended
 from seqattn.attention.kernels.parts.layouts import Layout
 from seqattn.attention.kernels.softmax import SoftmaxKernel

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from seqattn.attention.cache import BeamSlots
+from seqattn.attention.beam_table import BeamSlots
 from seqattn.attention.masks import Mask
 
 
