@@ -130,6 +130,7 @@ class Search(AnySearch, ABC):
         limit: maximum length of a hypothesis.
         processors: constraints on the next token of a hypothesis.
         batch_size, batch_tokens, workers: for `over`, as in `Generator`.
+        graph: on a GPU, replay decoding steps as CUDA graphs where the model supports it.
     """
 
     limit: LengthLimit = field(default_factory=LengthLimit)
@@ -137,6 +138,7 @@ class Search(AnySearch, ABC):
     batch_size: Annotated[CountOrNone, Role.NOTE] = field(default=128, kw_only=True)
     batch_tokens: Annotated[CountOrNone, Role.NOTE] = field(default=16_384, kw_only=True)
     workers: Annotated[WorkersOrNone, Role.NOTE] = field(default=None, kw_only=True)
+    graph: Annotated[bool, Role.NOTE] = field(default=True, kw_only=True)
 
     output: ClassVar[str] = "text"
 

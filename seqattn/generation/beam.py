@@ -12,7 +12,7 @@ from seqattn.checking import Count, NotNegative
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Search, SearchModel
 from seqattn.generation.beam_batch import BeamBatch, Candidates
-from seqattn.generation.stepper import Stepper, worth_shrinking
+from seqattn.generation.stepper import Stepper
 from seqattn.models.base import Memory
 from seqattn.ops.topk import largest
 from seqattn.tokens import BOS
@@ -90,7 +90,7 @@ class BeamSearch(Search):
             if not len(remaining):
                 break
             stepper.reorder(parents)
-            if worth_shrinking(len(remaining), len(ids)):
+            if stepper.is_worth_shrinking(len(remaining)):
                 stepper.keep(remaining)
                 batch.keep(remaining)
                 ids = ids[remaining]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqattn.checking import CountOrNone, Positive, Seed
 from seqattn.generation.base import Hypothesis, Search, SearchModel
-from seqattn.generation.stepper import Stepper, worth_shrinking
+from seqattn.generation.stepper import Stepper
 from seqattn.models.base import Memory
 from seqattn.ops.gpu import running_sums
 from seqattn.ops.topk import largest
@@ -163,7 +163,7 @@ def extend(stepper: Stepper, most: Tensor, beams: int, choose: Choose) -> list[l
         going = (~done).any(dim=1).nonzero()[:, 0]
         if len(going) == 0:
             break
-        if worth_shrinking(len(going), len(held)):
+        if stepper.is_worth_shrinking(len(going)):
             stepper.keep(going)
             held, ids, done = held[going], ids[going], done[going]
     return [

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from seqattn.errors import UserError
 from seqattn.generation.base import Search, SearchModel, listed
+from seqattn.generation.captured_steps import CapturedSteps, replays
 from seqattn.generation.processors import MinimumLength
 from seqattn.models.base import Memory
 from seqattn.tokens import EOS, PAD
@@ -42,6 +43,10 @@ class Stepper:
             self.processors.insert(0, MinimumLength(minimum))
         self.model, self.steps = model, 0
         self.state = model.start(memory, beams=beams)
+        self.captured: CapturedSteps | None = None
+        """Steps replayed as CUDA graphs, if the search, the model and its device support it."""
+        if search.graph and not need_weights and replays(model, memory.ids.device):
+            self.captured = CapturedSteps.of(model, self.state)
         self.real = memory.real
         rows, length = memory.ids.shape
         self.said: Tensor | None = None
@@ -72,15 +77,21 @@ class Stepper:
             )
             print(line, file=sys.stderr, flush=True)
         tokens = ids.flatten()[:, None]
-        following = self.model.log_probabilities(tokens, self.state, self.looked is not None)
-        if self.looked is not None:
-            assert following.weights is not None
-            self.looked = self.looked + following.weights[:, -1].float().unflatten(0, ids.shape)
-        scores = following.log_probabilities[:, -1].float()
+        scores = self._following(tokens, ids.shape)[:, -1].float()
         scores[:, PAD] = -torch.inf
         if self.processors:
             self._process(scores, ids)
         return scores.unflatten(0, ids.shape)
+
+    def _following(self, tokens: Tensor, beams: torch.Size) -> Tensor:
+        """Return the model's log-probabilities (B*K, 1, V) after tokens (B*K, 1)."""
+        if self.captured is not None:
+            return self.captured(tokens)
+        following = self.model.log_probabilities(tokens, self.state, self.looked is not None)
+        if self.looked is not None:
+            assert following.weights is not None
+            self.looked = self.looked + following.weights[:, -1].float().unflatten(0, beams)
+        return following.log_probabilities
 
     def _process(self, scores: Tensor, ids: Tensor) -> None:
         """Apply the processors; a hypothesis without any allowed token may end."""
@@ -119,16 +130,17 @@ class Stepper:
     def keep(self, sentences: Tensor) -> None:
         """Drop all but these sentences. Args: sentences: (B',) rows, in their new order."""
         self.state.keep(sentences)
+        if self.captured is not None:
+            self.captured.discard()
         for name in ("real", "said", "looked"):
             part = getattr(self, name)
             if part is not None:
                 setattr(self, name, part.index_select(0, sentences))
 
+    def is_worth_shrinking(self, live: int) -> bool:
+        """Return True if enough rows are done for dropping them to pay for copying the others.
 
-def worth_shrinking(live: int, held: int) -> bool:
-    """Return True if enough rows are done for dropping them to pay for the copy.
-
-    At least a tenth of the rows is dropped at a time, so that a batch copies its caches a bounded
-    number of times.
-    """
-    return live <= 0.9 * held
+        At least a tenth is dropped at a time, or half if steps must then be captured again, so that
+        a batch is copied a bounded number of times. Args: live: sentences not done.
+        """
+        return live <= (0.9 if self.captured is None else 0.5) * len(self.real)

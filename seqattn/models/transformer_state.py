@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqattn.attention.cache import Cache, KeysValues, share_tables
+from seqattn.attention.cache import Cache, GrowingCache, KeysValues, share_tables
+from seqattn.attention.fixed_cache import FixedCache
 from seqattn.attention.masks import Mask, split_group, tokens_begin
 from seqattn.models.base import State
 from seqattn.models.head import SourceTokens
@@ -29,6 +30,8 @@ class TransformerState(State):
     can_crop: bool = False
     positions: Sequence[Position] | None = None
     """The layers' prepared position schemes; None for a single call."""
+    place: Tensor | None = None
+    """(1,) the last token's slot in each `FixedCache`; None if the caches grow."""
 
     def __post_init__(self) -> None:
         share_tables(self.caches or ())
@@ -57,6 +60,19 @@ class TransformerState(State):
         self.length = length
         self.real = None if self.real is None else self.real[:, :length]
 
+    def fix(self, size: int) -> bool:
+        caches = self.caches or []
+        if self.place is None:
+            growing = [cache for cache in caches if type(cache) is GrowingCache and cache.forgets]
+            if not caches or len(growing) < len(caches) or self.length:
+                return False  # other kernels need their tokens in order, or fewer of them
+            self.place = torch.full((1,), -1, device=self.source_mask.query_positions.device)
+            self.caches = [FixedCache(self.beams, size, self.place) for _ in caches]
+        for cache in self.caches or ():
+            assert isinstance(cache, FixedCache)
+            cache.grow(size)
+        return True
+
     @property
     def nbytes(self) -> int:
         return sum(cache.nbytes for cache in self.caches or ())
@@ -65,6 +81,8 @@ class TransformerState(State):
         """Add ids (B*K, T) to the past, and return their self-attention mask."""
         assert self.caches is not None or not self.length, "cached=False supports only one decode"
         assert split_group() is None, "a decoder needs unsplit sequences"
+        if self.place is not None:
+            return self._next_slot(self.place)
         steps = ids.shape[1]
         real = asking = None if steps == 1 and self.length else ids != PAD
         end = self.length + steps
@@ -81,6 +99,16 @@ class TransformerState(State):
         queries = keys[..., self.length :]
         self.length = end
         return Mask(queries, keys, self.real, causal=True, real_queries=asking)
+
+    def _next_slot(self, place: Tensor) -> Mask:
+        """Advance by one token, and return the mask of the slots of fixed caches."""
+        assert self.caches is not None
+        cache = self.caches[0]
+        assert isinstance(cache, FixedCache)
+        place += 1
+        slots = torch.arange(cache.size, device=place.device)
+        # a new tensor for each step, as positions keep their tables by tensor
+        return Mask(place.clone(), slots, (slots <= place)[None], causal=True)
 
     def _padded(self, new: Tensor) -> Tensor:
         """Add `new` to `real`, and return positions (B*K, L) that count only real tokens."""

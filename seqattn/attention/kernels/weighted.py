@@ -9,6 +9,7 @@ from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.beam_table import BeamSlots
 from seqattn.attention.cache import Cache, GrowingCache, KeysValues
+from seqattn.attention.fixed_cache import FixedCache
 from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.kernels.parts.fold_beams import fold_beams, fold_mask, unfold_beams
 from seqattn.attention.kernels.parts.groups import per_group
@@ -117,7 +118,7 @@ class WeightedKernel(Kernel):
         self, query: Tensor, new: KeysValues, mask: Mask, position: Position, cache: Cache
     ) -> Tensor:
         """Append `new` to the cache, and return the context over the complete past."""
-        assert isinstance(cache, GrowingCache)
+        assert isinstance(cache, GrowingCache | FixedCache)
         q, keys = self._rotated(query, new.keys, mask, position)
         keys, values, slots = cache.append(KeysValues(keys, new.values))
         return self._attend(q, keys, values, mask, position, slots=slots).context
