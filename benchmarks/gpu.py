@@ -20,7 +20,16 @@ import torch
 
 import seqattn
 from benchmarks.gpu_machine import Machine
-from benchmarks.gpu_models import CHOOSING, DECODERS, MODELS, Make, batch, loss_of, transformer
+from benchmarks.gpu_models import (
+    CHOOSING,
+    DECODERS,
+    LONG,
+    MODELS,
+    Make,
+    batch,
+    loss_of,
+    transformer,
+)
 from benchmarks.gpu_speed import compiled, decoding_speed, new_shapes, training_speed, waits
 from benchmarks.gpu_training import resumed
 from seqattn.generation import GreedySearch, LengthLimit
@@ -36,10 +45,10 @@ _MOST: dict[Kind, float] = {None: 2e-3, torch.bfloat16: 0.25, torch.float16: 0.0
 
 
 def gradient(
-    model: Seq2SeqModel, machine: Machine, kind: Kind, device: torch.device
+    model: Seq2SeqModel, machine: Machine, kind: Kind, device: torch.device, longest: int
 ) -> tuple[float, torch.Tensor]:
     """Return the loss of a batch and the gradients of all weights, on the host in float64."""
-    pairs = batch(3, 20 if machine.tiny else 90).to(device)
+    pairs = batch(3, longest).to(device)
     model = model.to(device).train()
     with torch.autocast(device.type, dtype=kind or torch.bfloat16, enabled=kind is not None):
         loss = loss_of(model, pairs)
@@ -56,12 +65,13 @@ def check_parity(machine: Machine) -> None:
 
 
 def _parity(machine: Machine, name: str, make: Make) -> None:
-    wanted_loss, wanted = gradient(make(), machine, None, torch.device("cpu"))
+    longest = 20 if machine.tiny else 1200 if name == LONG else 90
+    wanted_loss, wanted = gradient(make(), machine, None, torch.device("cpu"), longest)
     good, said = True, []
     for kind, most in _MOST.items():
         if machine.tiny and kind and "recurrent" in name:
             continue  # not on a CPU in half precision
-        loss, gradients = gradient(make(), machine, kind, machine.device)
+        loss, gradients = gradient(make(), machine, kind, machine.device, longest)
         off = float((gradients - wanted).norm() / wanted.norm())
         near = off < most or (kind is not None and name in CHOOSING)
         good &= near and abs(loss - wanted_loss) < (0.05 if kind else 2e-4)

@@ -112,6 +112,8 @@ POSITIONS = {
     "none": Position, "rope": RotaryPosition, "alibi": ALiBiPosition, "t5": T5Position,
     "shaw": ShawPosition, "deberta": DeBERTaPosition,
 }  # fmt: skip
+LONG = "long rows"
+"""Model that is compared on rows of up to 1,200 tokens."""
 MODELS: dict[str, Make] = {
     **{f"encoder {name}": partial(transformer, encoder=one) for name, one in ENCODERS.items()},
     **{
@@ -120,6 +122,7 @@ MODELS: dict[str, Make] = {
     },
     **{f"position {name}": partial(transformer, position=one) for name, one in POSITIONS.items()},
     "copy": partial(transformer, copy=True),
+    LONG: partial(transformer, encoder=heads(SoftmaxKernel, num_kv_heads=2)),
     "heads of 9": partial(transformer, dim=36, num_heads=4),
     **{f"recurrent {cell}": partial(recurrent, cell) for cell in ("lstm", "gru")},
 }

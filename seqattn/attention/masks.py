@@ -12,6 +12,7 @@ from torch import Tensor
 
 from seqattn import ops
 from seqattn.errors import UserError
+from seqattn.ops.gpu import row_bounds
 
 
 def positions_of(real: Tensor) -> Tensor:
@@ -111,6 +112,7 @@ class Mask:
         extra: the user's own mask, bool, broadcastable to (B, H, T, S); or None.
         real_queries: (B, T) bool, True where a query is a token; None if all are. It hides
             nothing, and is used for sums and counts over queries.
+        bounds: from `row_bounds`, if `real` alone hides keys, all after the tokens; else None.
     """
 
     query_positions: Tensor
@@ -119,18 +121,21 @@ class Mask:
     causal: bool = False
     extra: Tensor | None = None
     real_queries: Tensor | None = None
+    bounds: Tensor | None = None
 
     @classmethod
     def full(cls, real: Tensor) -> "Mask":
         """Return the mask in which every token sees every token. Args: real: (B, S) bool."""
         positions = positions_of(real)
-        return cls(positions, positions, real, real_queries=real)
+        bounds = row_bounds(real) if _known.get() else None
+        return cls(positions, positions, real, real_queries=real, bounds=bounds)
 
     def joined(self, extra: Tensor | None) -> "Mask":
         """Return the mask combined with a bool tensor by logical and."""
         if extra is None:
             return self
-        return replace(self, extra=extra if self.extra is None else self.extra & extra)
+        extra = extra if self.extra is None else self.extra & extra
+        return replace(self, extra=extra, bounds=None)
 
     def seen_by(self, other: "Mask") -> "Mask":
         """Return this non-causal mask for the queries of another mask."""

@@ -11,6 +11,9 @@ attention   cpu/short_attention       dropout, any number of keys        1.03 to
                                       31 keys; 256 in bf16 and on L      1.03 to 1.05  1.2 to 1.6 o
             cpu/flash_attention       L: 65 keys or more, as float32     off           1.2 to 1.84 o
             a group's heads as rows   8 queries or fewer, no gradients   1.1 to 1.5 o
+            written out               such queries in float32 on a GPU   1.7 to 3.6 o on an H200
+            gpu.rowwise_attention     512 padded keys or more in half    1.0 to 1.5 on an H200
+                                      precision on a GPU
 product     cpu/onednn                L: float32, 9 rows or more         off           1.84 to 1.9
 linear      cpu/onednn                L: float32, 2^20 multiplications   off           (both)
             layers.packed             searches, 2^20 numbers; on L 2^13  1.00 to 1.08  1.08 to 1.6
@@ -23,6 +26,7 @@ Int8Linear  int8                      CPUs that multiply int8, searches         
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +35,12 @@ from torch import Tensor
 from seqattn.ops.cpu import elementwise, onednn
 from seqattn.ops.cpu.flash_attention import flash_attention
 from seqattn.ops.cpu.short_attention import short_attention
-from seqattn.ops.gpu import for_all_heads, groups_are_fused
+from seqattn.ops.gpu import (
+    for_all_heads,
+    groups_are_fused,
+    reads_rows,
+    rowwise_attention,
+)
 from seqattn.ops.precision import wide
 
 LEAST = 1 << 20
@@ -66,6 +75,7 @@ def attention(
     is_causal: bool,
     dropout: float,
     scale: float,
+    bounds: Tensor | None = None,
 ) -> Tensor:
     """Return softmax(q keys^T scale + bias) values: (B, H, T, Dh).
 
@@ -78,9 +88,12 @@ def attention(
         is_causal: query i attends only to keys 0 to i.
         dropout: share of weights dropped.
         scale: factor on the scores.
+        bounds: `row_bounds` of the keys, if they express the same as `bias`; else None.
     """
+    if bounds is not None and reads_rows(q, dropout):
+        return rowwise_attention(q, keys, values, bounds, scale)
     on_cpu, groups = q.device.type == "cpu", keys.shape[1]
-    is_step = on_cpu and not torch.is_grad_enabled() and q.shape[2] <= onednn.FEW_ROWS
+    is_step = not torch.is_grad_enabled() and q.shape[2] <= onednn.FEW_ROWS
     if at_hand(q) and not is_step:
         plain = bias is None or bias.dtype == torch.bool
         if plain and keys.shape[2] <= longest(q.dtype, dropout):
@@ -93,8 +106,11 @@ def attention(
         with torch.autocast("cpu", enabled=False):
             single = (q.float(), keys.float(), values.float(), bias)
             return attention(*single, is_causal, dropout, scale).to(q.dtype)
-    if is_step and groups != q.shape[1] and not (is_causal or dropout):
-        return _by_groups(q, keys, values, bias, scale)
+    if is_step and not (is_causal or dropout):
+        if on_cpu and groups != q.shape[1]:
+            return _by_groups(q, keys, values, bias, scale, F.scaled_dot_product_attention)
+        if not on_cpu and q.dtype == torch.float32:
+            return _by_groups(q, keys, values, bias, scale, _written_out)
     if on_cpu and groups == 1:  # PyTorch's grouped backward pass is slower
         keys, values = (part.expand(-1, q.shape[1], -1, -1) for part in (keys, values))
     elif groups != q.shape[1] and not groups_are_fused(q, bias):
@@ -112,7 +128,12 @@ def attention(
 
 
 def _by_groups(
-    q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    scale: float,
+    attend: Callable[..., Tensor],
 ) -> Tensor:
     """Compute `attention` of few queries, with those that share a key head as rows of one head."""
     heads, rows = q.shape[1:3]
@@ -120,8 +141,20 @@ def _by_groups(
     if bias is not None:
         bias = bias.expand(*bias.shape[:-3], heads, rows, -1)
         bias = bias.unflatten(-3, (keys.shape[1], -1)).flatten(-3, -2)
-    context = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=scale)
+    context = attend(q, keys, values, attn_mask=bias, scale=scale)
     return context.unflatten(2, (-1, rows)).flatten(1, 2)
+
+
+def _written_out(
+    q: Tensor, keys: Tensor, values: Tensor, attn_mask: Tensor | None, scale: float
+) -> Tensor:
+    """Compute `F.scaled_dot_product_attention` by its definition."""
+    scores = (q * scale) @ keys.mT
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return scores.softmax(dim=-1) @ values
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:

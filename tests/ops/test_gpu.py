@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from seqattn import ops
 from seqattn.generation.base import inference
-from seqattn.ops.gpu import for_all_heads, multiply_all
+from seqattn.ops.gpu import for_all_heads, multiply_all, reads_rows, row_bounds, rowwise_attention
 
 HALF = torch.bfloat16
 
@@ -64,3 +64,21 @@ def test_many_tensors_are_multiplied_by_one_number(monkeypatch, factor, fused):
     multiply_all(tensors, factor)
     multiply_all([], factor)
     assert [one.tolist() for one in tensors] == [[0.5], [0.5] * 3, [0.5] * 2]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("queries", [7, 600])
+def test_rows_laid_end_to_end_give_the_outputs_and_gradients_of_a_mask(groups, queries):
+    real = (torch.arange(600) < torch.tensor([[600], [599], [3]])).cuda()
+    shapes = (3, 4, queries, 16), (3, groups, 600, 16), (3, groups, 600, 16)
+    parts = [torch.randn(*shape, device="cuda", dtype=HALF, requires_grad=True) for shape in shapes]
+    assert reads_rows(parts[0], 0.0)
+
+    def results(context):
+        return [context, *torch.autograd.grad(context.float().square().sum(), parts)]
+
+    found = results(rowwise_attention(*parts, row_bounds(real), 0.3))
+    wanted = results(ops.attention(*parts, real[:, None, None], False, 0.0, 0.3))
+    for own, other in zip(found, wanted):
+        assert (own - other).norm() < 0.02 * other.norm()

@@ -44,13 +44,14 @@ class SoftmaxKernel(WeightedKernel):
         if self.written_out or "value_term" in position.hooks:
             return super()._context(q, keys, values, mask, position)
         bias = self._score_term(q, keys, mask, position)
+        bounds = mask.bounds if bias is None else None
         is_causal = mask.is_plain_causal and bias is None
         visible = None if is_causal else mask.visible
         if visible is not None:
             bias = visible.keys if bias is None else bias.masked_fill(~visible.keys, -torch.inf)
         dropout = self.dropout if self.training else 0.0
         scale = position.score_scale(self.head_dim)
-        context = ops.attention(q, keys, values, bias, is_causal, dropout, scale)
+        context = ops.attention(q, keys, values, bias, is_causal, dropout, scale, bounds)
         if visible is None or visible.empty_rows is None:
             return context
         return context.masked_fill(visible.empty_rows, 0.0)
