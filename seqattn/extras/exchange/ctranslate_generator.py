@@ -69,6 +69,25 @@ class _Output(NamedTuple):
     log_probability: float
 
 
+class _Repeat(NamedTuple):
+    """A search that is repeated for one source of a batch."""
+
+    row: int
+    job: Any
+    without_padding: bool
+
+
+@contextmanager
+def _in_memory(batch: Batch) -> Iterator[None]:
+    """Raise UserError if CTranslate2 runs out of memory on a batch."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, MemoryError) or "out of memory" in str(error):
+            raise UserError(too_large(batch)) from error
+        raise
+
+
 @dataclass(frozen=True)
 class CTranslateGenerator(Generator):
     """A generator that searches its batches by CTranslate2. Args: as `Generator`."""
@@ -100,13 +119,19 @@ class CTranslateGenerator(Generator):
     def _results(self, batches: Sequence[Batch]) -> Iterator[tuple[int, Hypotheses]]:
         translator = self.translators.of_threads(max(1, min(self._count(), len(batches))))
         waiting = [self._submit(translator, batch.sources) for batch in batches]
+        repeated: list[tuple[int, list[list[_Output]], list[_Repeat]]] = []
         for number, (jobs, batch) in enumerate(zip(waiting, batches, strict=True)):
-            try:
-                yield number, self._hypotheses(translator, batch.sources, jobs)
-            except (RuntimeError, MemoryError) as error:
-                if isinstance(error, MemoryError) or "out of memory" in str(error):
-                    raise UserError(too_large(batch)) from error
-                raise
+            with _in_memory(batch):
+                outputs = [self._outputs(job) for job in jobs]
+                repeats = self._repeats(translator, batch.sources, outputs)
+                if not repeats:
+                    yield number, self._hypotheses(translator, batch.sources, outputs, [])
+                    continue
+            repeated.append((number, outputs, repeats))
+        for number, outputs, repeats in repeated:
+            with _in_memory(batches[number]):
+                sources = batches[number].sources
+                yield number, self._hypotheses(translator, sources, outputs, repeats)
 
     def _submit(
         self, translator: Any, sources: Sequence[Sequence[int]], without_padding: bool = False
@@ -148,27 +173,44 @@ class CTranslateGenerator(Generator):
     def _penalty(self) -> float:
         return getattr(self.search, "length_penalty", 1.0)
 
-    def _hypotheses(
-        self, translator: Any, sources: Sequence[Sequence[int]], jobs: Sequence[Any]
-    ) -> Hypotheses:
-        """Wait for the hypotheses of sources, and repeat the searches that the options did not fit.
+    def _repeats(
+        self,
+        translator: Any,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[_Output]],
+    ) -> list[_Repeat]:
+        """Start the searches again that the options did not fit.
 
         These are outputs beyond the limit of their own source, and outputs with padding, which a
         trained model does not generate.
         """
-        outputs, limits = [self._outputs(job) for job in jobs], self._limits(sources)
+        limits = self._limits(sources)
         again: dict[tuple[int, bool], list[int]] = {}
         for row, (several, limit) in enumerate(zip(outputs, limits, strict=True)):
             padded = any(PAD in one.ids for one in several)
             beyond = limit < max(limits) and any(len(one.ids) > limit for one in several)
             if padded or beyond:
                 again.setdefault((limit, padded), []).append(row)
-        for (_, padded), rows in again.items():
-            jobs = self._submit(translator, [sources[row] for row in rows], padded)
-            for row, job in zip(rows, jobs, strict=True):
-                outputs[row] = self._outputs(job)
-                if padded and not self.search.limit.minimum:
-                    outputs[row] = self._rescored(translator, sources[row], outputs[row])
+        return [
+            _Repeat(row, job, padded)
+            for (_, padded), rows in again.items()
+            for row, job in zip(
+                rows, self._submit(translator, [sources[row] for row in rows], padded), strict=True
+            )
+        ]
+
+    def _hypotheses(
+        self,
+        translator: Any,
+        sources: Sequence[Sequence[int]],
+        outputs: list[list[_Output]],
+        repeats: Sequence[_Repeat],
+    ) -> Hypotheses:
+        """Return the hypotheses of sources, once the repeated searches are done."""
+        for row, job, padded in repeats:
+            outputs[row] = self._outputs(job)
+            if padded and not self.search.limit.minimum:
+                outputs[row] = self._rescored(translator, sources[row], outputs[row])
         if self.search.limit.minimum:
             outputs = [self._rescored(translator, *row) for row in zip(sources, outputs)]
         return [self._ranked(several) for several in outputs]
