@@ -38,7 +38,8 @@ def bundle_document(
     }
     if trained := training_of(rows):
         took, rate = trained
-        facts["steps"] = f"{max(curve['steps'][-1] for curve in curves) + 1:,}"
+        steps = (one["steps"][-1] for one in curves if not one["name"].startswith("final/"))
+        facts["steps"] = f"{max(steps) + 1:,}"
         facts["training"] = "" if took is None else f"{duration(took)} excluding validation, "
         facts["training"] += f"{rate:,.0f} target tokens per second"
     if seconds is not None:
@@ -92,12 +93,12 @@ def learning_curves(rows: Sequence[Mapping[str, str]]) -> list[CurveDocument]:
     for row in rows:
         step = row.get("step")
         for name, value in row.items():
-            if name in ("epoch", "step") or name.startswith("final/") or not (value and step):
+            if name in ("epoch", "step") or not (value and step):
                 continue
             if math.isfinite(float(value)):
                 points.setdefault(name, []).append((int(step), float(value)))
     curves: list[CurveDocument] = []
-    for name, pairs in sorted(points.items()):
+    for name, pairs in sorted(points.items(), key=lambda one: (one[0].startswith("final/"), one)):
         every = len(pairs) // _MOST_POINTS + 1
         thinned = pairs[(len(pairs) - 1) % every :: every]
         steps, values = (

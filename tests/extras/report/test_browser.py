@@ -1,15 +1,20 @@
 """The page in a real browser: what is drawn equals the arrays, and nothing else is asked for."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from seqattn.extras.explain.explanations import METHODS
 from seqattn.extras.report import single_file
 from seqattn.extras.report.arrays import packed
 from seqattn.generation.span_search import SpanSearch
 from seqattn.metrics.qa import QaScorer
+from seqattn.metrics.rouge import RougeScorer
+from seqattn.metrics.text import TextScorer
 from tests.browser import browser  # noqa: F401
 from tests.extras.report.samples import NASTY, SOURCES, Asked, report, unpacked
 
@@ -242,11 +247,101 @@ def test_a_chart_has_both_splits_or_all_layers_of_a_slot(opened):
     script = """return Array.from(document.querySelectorAll(".charts figure"), (chart) => [
       chart.querySelector("figcaption").textContent,
       Array.from(chart.querySelectorAll(".curve-key"), (key) => key.textContent.split(", ")[1]),
-      Array.from(chart.querySelectorAll("path"), (path) => path.getAttribute("opacity"))]);"""
-    loss, heads = opened.run(script)
-    assert loss == ["loss", ["train", "val"], ["1", "1"]]
+      Array.from(chart.querySelectorAll("path, circle"), (mark) => mark.tagName)]);"""
+    loss, bleu, heads = opened.run(script)
+    assert loss == ["loss", ["train", "val"], ["path", "path"]]
+    assert bleu == ["bleu", ["final val"], ["circle"]]
     slot = "decoder.cross_attention/uniform_heads"
-    assert heads == [slot, ["layer 1", "layer 2"], ["0.65", "1.00"]]
+    assert heads == [slot, ["layer 1", "layer 2"], ["path", "path"]]
+    zero = opened.run("return document.querySelector('#run-view .charts').nextSibling.textContent")
+    assert zero == "always 0, not drawn: encoder.self_attention/dead_heads"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lines_of_all_layers_and_bundles_contrast_with_the_page(opened, scheme):
+    opened.prefer(scheme)
+    script = """const canvas = document.createElement("canvas");
+    const paint = canvas.getContext("2d", { willReadFrequently: true });
+    const rgb = (color) => {
+      paint.fillStyle = color;
+      paint.fillRect(0, 0, 1, 1);
+      return Array.from(paint.getImageData(0, 0, 1, 1).data.slice(0, 3));
+    };
+    const curve = $dom.drawn("path", { class: "curve" });
+    document.querySelector(".charts svg").append(curve);
+    const colors = [0, 1, 2, 3, 4, 5].flatMap((number) => [15, 60, 100].map((share) => {
+      curve.setAttribute("style", `--color:var(--mark-${number});--share:${share}%`);
+      return rgb(getComputedStyle(curve).stroke);
+    }));
+    curve.remove();
+    return [rgb(getComputedStyle(document.body).backgroundColor), colors];"""
+    paper, colors = opened.run(script)
+    opened.prefer("light")
+    assert len({tuple(color) for color in colors}) == len(colors)
+    bright = [luminance(color) + 0.05 for color in (paper, *colors)]
+    assert min(max(one, bright[0]) / min(one, bright[0]) for one in bright[1:]) >= 3
+
+
+def luminance(color):
+    """Relative luminance by WCAG 2."""
+    share = np.array(color) / 255
+    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_labels_are_large_enough_at_any_width_and_what_scrolls_sideways_says_so(opened):
+    for width in (400, 1000):
+        opened.resize(width)
+        script = """return ["grid-map", "beam", "figures", "note"].map((name) =>
+          parseFloat(getComputedStyle(document.querySelector(`.${name}`)).fontSize));"""
+        assert min(opened.run(script)) >= 11
+    opened.resize(400)
+    hint = "const box = document.querySelector('.scroll:has(.beam)'); return "
+    opened.wait(f"{hint}!box.previousSibling.hidden && box.classList.contains('after')")
+    opened.run(f"{hint}box.scrollLeft = 9999")
+    opened.wait(f"{hint}box.classList.contains('before') && !box.classList.contains('after')")
+    opened.resize(4000)
+    opened.wait(f"{hint}box.previousSibling.hidden && box.className === 'scroll'")
+
+
+def test_a_narrow_page_shows_one_bundle_at_a_time(opened, shown):
+    visible = """return Array.from(document.querySelectorAll("#sentence .panels > .panel"),
+      (panel) => panel.checkVisibility());"""
+    assert opened.run(visible) == [True, True]
+    opened.resize(400)
+    assert opened.run(visible) == [True, False]
+    opened.click(".front-choice button:last-child")
+    assert opened.run(visible) == [False, True]
+    told = opened.run("return document.querySelector('.front-choice').lastChild.textContent")
+    assert told == f"other {shown[1][0]['looks'][1]['output'] or '(empty)'}"
+
+
+def test_signs_methods_and_measurements_are_explained_in_words(opened):
+    text = "return document.querySelector(arguments[0]).textContent"
+    assert "‿ joins the pieces of a word" in opened.run(text, "#sentence > .legend")
+    use = "const use = document.querySelector('.figures .explained'); return "
+    opened.run(f"{use}use.focus()")
+    told = opened.run(f"{use}[use === document.activeElement, use.title, use.ariaLabel]")
+    about = opened.run(text, ".about-use")
+    assert told[0]
+    assert told[1] == about
+    assert told[2].endswith(about)
+    chosen(opened, show="rollout")
+    assert "multiplied through all layers" in opened.run(text, ".panel .note:has(+ div .grid-map)")
+    loss = opened.run("return document.querySelector('figcaption').nextSibling.textContent")
+    assert loss == "what training minimizes, in nats; lower is better"
+
+
+def test_every_method_and_every_logged_value_has_a_sentence(opened):
+    methods, measurements = opened.run(
+        "return [$terms.METHODS, $terms.MEASUREMENTS].map((one) => Object.keys(one))"
+    )
+    assert set(methods) == set(METHODS)
+    page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    table = page.partition("## Logged values")[2].partition("*Attention health*")[0]
+    named = re.findall(r"`(?:train|val|attention)/(?:NAME/)?(\w+)`", table)
+    scores = [name for scorer in (TextScorer, QaScorer, RougeScorer) for name in scorer.logged]
+    assert {*named, *scores} - {"cross"} <= set(measurements)
 
 
 def test_the_best_way_through_the_beam_spells_the_output(opened, shown):

@@ -28,6 +28,7 @@ def test_curves_are_the_columns_of_the_csv_with_numbers_without_gaps_and_final_s
     assert learning_curves(read_figures(tmp_path)) == [
         {"name": "train/loss", "steps": [1, 3], "values": [3.5, 2.5]},
         {"name": "val/loss", "steps": [3], "values": [4.0]},
+        {"name": "final/val/bleu", "steps": [3], "values": [9.0]},
     ]
     assert learning_curves(read_figures(tmp_path / "nowhere")) == []
 

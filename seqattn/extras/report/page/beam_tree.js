@@ -1,13 +1,13 @@
 /** Beam search as a tree: steps from left to right, the likeliest on top. */
 
-import { drawn, element, rounded } from "./dom.js";
+import { drawn, element, rounded, scroller } from "./dom.js";
 import { label } from "./pieces.js";
 
 const [WIDTH, HEIGHT] = [86, 22];
 
-/** Draw the candidates of a search; pruned ones only if `pruned` is true. */
+/** Draw the candidates of a search as a list of nodes; pruned ones only if `pruned` is true. */
 export function beamTree(nodes, pruned = false) {
-  if (!nodes.length) return element("p", { class: "note" }, "this search has no tree; use generation=beam");
+  if (!nodes.length) return [element("p", { class: "note" }, "this search has no tree; use generation=beam")];
   const places = new Map();
   const taken = [];
   nodes.forEach((node, number) => {
@@ -24,7 +24,7 @@ export function beamTree(nodes, pruned = false) {
   const height = HEIGHT * (Math.max(...taken.filter(Boolean)) + 1);
   const said = `beam search: ${taken.length - 1} steps, ${nodes.length} candidates`;
   const svg = drawn("svg", { class: "beam", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said }, edges, drawn("circle", { cx: root[0], cy: root[1], r: 4 }), marks);
-  return element("div", { class: "scroll", tabindex: 0, "aria-label": said, role: "group" }, svg);
+  return scroller({ tabindex: 0, "aria-label": said, role: "group" }, svg);
 }
 
 function edge([fromX, fromY], [toX, toY], node) {

@@ -6,9 +6,6 @@ const LIGHT = ["#ffffff", "#d6e6f4", "#9dcae1", "#4f9bcb", "#1d6cb1", "#08306b"]
 const DARK = ["#0b1524", "#1f3a5f", "#57606b", "#948e77", "#c8b866", "#fee838"].map(parts); // as cividis
 const NEGATIVE = parts("#d55e00");
 
-/** Colors of lines and marks: blue, orange, green, vermilion, purple, sky (Okabe and Ito 2008). */
-export const MARKS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"];
-
 function parts(code) {
   return [1, 3, 5].map((place) => parseInt(code.slice(place, place + 2), 16));
 }

@@ -28,11 +28,33 @@ function filled(node, attributes, children) {
   return node;
 }
 
+/** Create a text with an explanation, on hover and focus and for screen readers. */
+export function explained(text, about) {
+  return element("span", { class: "explained", tabindex: 0, role: "note", title: about, "aria-label": `${text}: ${about}` }, text);
+}
+
+/** Create a box that scrolls sideways; while it does, a line above says so and its edges fade. */
+export function scroller(attributes, ...children) {
+  const box = element("div", { class: "scroll", ...attributes }, children);
+  const settle = () => {
+    const left = box.scrollWidth - box.clientWidth;
+    box.classList.toggle("before", left > 1 && box.scrollLeft > 1);
+    box.classList.toggle("after", left - box.scrollLeft > 1);
+    hint.hidden = left <= 1;
+  };
+  const hint = element("p", { class: "note", hidden: "" }, "scroll sideways for more →");
+  box.addEventListener("scroll", settle, { passive: true });
+  const sizes = new ResizeObserver(settle);
+  [box, ...box.children].forEach((node) => sizes.observe(node));
+  return [hint, box];
+}
+
 /** Redraw the contents of `place`; its focused button, identified by `data-focus`, keeps the focus. */
 export function keepingFocus(place, draw) {
   const own = place.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
   draw();
-  if (own) place.querySelector(`[data-focus="${CSS.escape(own)}"]`)?.focus();
+  const buttons = own ? [...place.querySelectorAll(`[data-focus="${CSS.escape(own)}"]`)] : [];
+  buttons.find((button) => button.checkVisibility())?.focus();
 }
 
 /** Format a number for readers. */

@@ -2,7 +2,7 @@
 
 import { largest } from "./arrays.js";
 import { paint } from "./colors.js";
-import { element, rounded } from "./dom.js";
+import { element, rounded, scroller } from "./dom.js";
 
 /**
  * Draw a view; `pointed(row)` is called with the row under the pointer, or null, and `picked(row,
@@ -53,5 +53,5 @@ export function gridMap(view, pointed, picked = null) {
   const size = `--rows:${view.rows};--columns:${view.columns}`;
   const body = element("div", { class: "cells" }, canvas, cursor);
   const grid = element("div", { class: "grid-map", style: size }, labelled(view.columnLabels, "column-labels"), labelled(view.rowLabels, "row-labels"), body);
-  return element("div", {}, element("div", { class: "scroll" }, grid), readout);
+  return element("div", {}, scroller({}, grid), readout);
 }

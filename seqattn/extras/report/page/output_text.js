@@ -1,19 +1,20 @@
 /** Output text, with marks on copied parts, and on differences from another bundle's output. */
 
 import { element, rounded } from "./dom.js";
-import { label, shared } from "./pieces.js";
+import { labels, shared } from "./pieces.js";
 
 /** Draw the pieces of an output; `other` is another bundle's look, or null. */
 export function outputText(look, other) {
   const pieces = look.target.slice(0, -1);
   const same = other ? shared(pieces, other.target.slice(0, -1)) : pieces.map(() => true);
   const { pieces: copied, pointer } = look.copied;
+  const words = labels(pieces).map((piece) => piece.replace(/^‿|^␣$/, ""));
   const spans = pieces.map((piece, place) => {
     const classes = [copied[place] ? "copied" : "", same[place] ? "" : "differs"].join(" ").trim();
     const chance = pointer ? `copied with probability ${rounded(pointer[place], 2)}` : null;
     const tint = pointer ? `--copy:${Math.round(100 * pointer[place])}%` : null;
     const space = piece.startsWith("▁") && place ? " " : "";
-    return [space, element("span", { class: classes || null, title: chance, style: tint }, label(piece, place).replace(/^·/, ""))];
+    return [space, element("span", { class: classes || null, title: chance, style: tint }, words[place])];
   });
   return element("p", { class: pointer ? "output pointer" : "output" }, spans.length ? spans : "(empty)");
 }

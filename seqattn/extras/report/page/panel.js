@@ -2,14 +2,14 @@
 
 import { answerList, answerText } from "./answer_text.js";
 import { beamTree } from "./beam_tree.js";
-import { element, keepingFocus, rounded } from "./dom.js";
+import { element, explained, keepingFocus, rounded } from "./dom.js";
 import { gridMap } from "./grid_map.js";
 import { linksOf } from "./links.js";
 import { outputLegend, outputText } from "./output_text.js";
 import { wordNumbers } from "./pieces.js";
 import { selection } from "./selection.js";
 import { rolesOf, smallMaps } from "./small_maps.js";
-import { sharesOf } from "./shares.js";
+import { aboutUse, sharesOf } from "./shares.js";
 import { tableOf } from "./tables.js";
 import { viewOf } from "./views.js";
 
@@ -36,9 +36,9 @@ export class Panel {
     const { look, run, bundle } = this;
     const figures = [];
     if (look.score !== null) figures.push(`${run.score} ${rounded(look.score, 1)}`);
-    if (look.source_use !== null) figures.push(`source use ${Math.round(100 * look.source_use)} % (${run.source_use})`);
+    if (look.source_use !== null) figures.push(explained(`source use ${rounded(look.source_use, 2)}`, aboutUse(run.source_use)));
     const said = this.isText ? [outputText(look, this.other), outputLegend(look, this.other)] : [element("p", { class: "output" }, look.output || "(no answer)")];
-    return element("header", {}, element("h3", {}, bundle.name), element("p", { class: "figures" }, figures.join(" · ")), said, look.notes.map((note) => element("p", { class: "note" }, note)));
+    return element("header", {}, element("h3", {}, bundle.name), element("p", { class: "figures" }, figures.map((one, place) => [place ? " · " : "", one])), said, look.notes.map((note) => element("p", { class: "note" }, note)));
   }
 
   /** Draw the parts that depend on the selection. */
@@ -61,7 +61,7 @@ export class Panel {
     const chosen = element("div", {});
     const pick = this.tools && ((row, column) => chosen.replaceChildren(this.tools.weight(view, row, column)));
     const map = gridMap(view, (row) => this.links.point(row === null ? null : "said", row === null ? [] : [row]), pick);
-    this.fill(part("links", this.links.node, told), part("map", element("p", { class: "note" }, view.title), map, this.tools ? chosen : []), this.maps());
+    this.fill(part("links", this.links.node, told), element("div", {}, part("map", element("p", { class: "note" }, view.title), map, this.tools ? chosen : []), this.maps()));
   }
 
   fill(...parts) {
@@ -108,11 +108,11 @@ export class Panel {
     const explanation = look.explanations.find((one) => one.method === this.run.source_use);
     const hypotheses = look.hypotheses.map((one) => [one.text, one.score, one.log_probability]);
     const tree = element("div", {}, beamTree(look.beam));
-    const all = element("label", { class: "legend" }, element("input", { type: "checkbox", change: (event) => tree.replaceChildren(beamTree(look.beam, event.target.checked)) }), " show pruned candidates");
+    const all = element("label", { class: "legend" }, element("input", { type: "checkbox", change: (event) => tree.replaceChildren(...beamTree(look.beam, event.target.checked)) }), " show pruned candidates");
     return element("div", { class: "parts" },
       part("shares of source and output so far", sharesOf(look, explanation)),
-      part("beam", look.beam.length ? all : null, tree),
-      part("n-best", tableOf({ title: "hypotheses, best first", columns: ["output", "score", "log-probability"], rows: hypotheses })));
+      part("n-best", tableOf({ title: "hypotheses, best first", columns: ["output", "score", "log-probability"], rows: hypotheses })),
+      element("div", { class: "wide" }, part("beam", look.beam.length ? all : null, tree)));
   }
 }
 

@@ -14,6 +14,14 @@ export function labels(pieces) {
   return pieces.map(label);
 }
 
+const SIGNS = { "‿": "joins the pieces of a word", "␣": "is a space by itself", "<s>": "begins a text", "</s>": "ends a text" };
+
+/** Explain the signs that occur in labels; "" for none. */
+export function signsOf(shown) {
+  const found = Object.entries(SIGNS).filter(([sign]) => shown.some((one) => (sign === "‿" ? one.startsWith(sign) : one === sign)));
+  return found.map(([sign, about]) => `${sign} ${about}`).join("; ");
+}
+
 /** Return the index of each piece's word. */
 export function wordNumbers(pieces) {
   let word = -1;

@@ -77,7 +77,7 @@ export function sentenceList(run, opened) {
 function itemOf(run, sentence, number, click) {
   const each = (values, digits) => values.map((value) => rounded(value, digits)).join(" / ");
   const figures = [`${run.score} ${each(sentence.scores, 1)}`];
-  if (run.source_use) figures.push(`source ${each(sentence.source_use, 2)}`);
+  if (run.source_use) figures.push(`source use ${each(sentence.source_use, 2)}`);
   return element("li", { role: "option", "aria-selected": "false", "data-number": number, click }, element("span", { class: "text" }, sentence.text), element("span", { class: "figures" }, figures.join(" · ")));
 }
 

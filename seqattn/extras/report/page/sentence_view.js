@@ -5,6 +5,7 @@ import { controlsOf } from "./controls.js";
 import { element } from "./dom.js";
 import { gridMap } from "./grid_map.js";
 import { Panel } from "./panel.js";
+import { labels, signsOf } from "./pieces.js";
 import { onChoice } from "./selection.js";
 
 let ends = [];
@@ -32,8 +33,28 @@ export function showSentence(run, sentence, place, tools = []) {
   ends = [controls.end, onChoice(redraw)];
   const references = sentence.references.map((text) => element("p", {}, element("b", {}, sentence.context === null ? "reference " : "correct answer "), text));
   const head = element("header", { class: "sentence" }, element("h2", { class: sentence.text.length > 160 ? "long" : null }, sentence.text), references);
-  place.replaceChildren(head, controls.node, element("div", { class: "panels" }, panels.map((panel) => panel.node)), apart);
+  const signs = element("p", { class: "legend" }, signsOf(sentence.looks.flatMap(signsIn)));
+  place.replaceChildren(head, controls.node, signs, frontChoice(panels, tools.length ? panels.length - 1 : 0), element("div", { class: "panels" }, panels.map((panel) => panel.node)), apart);
   return redraw;
+}
+
+function signsIn(look) {
+  const sides = "source" in look ? [look.source, look.target, ["<s>"]] : [look.question, look.context];
+  return sides.flatMap(labels);
+}
+
+/** Create buttons with the outputs, one of which shows its panel on a page too narrow for several. */
+function frontChoice(panels, first) {
+  if (panels.length < 2) return "";
+  const buttons = panels.map((panel, number) => element("button", { click: () => open(number) }, element("b", {}, panel.bundle.name), ` ${panel.look.output || "(empty)"}`));
+  function open(number) {
+    panels.forEach((panel, place) => {
+      panel.node.classList.toggle("behind", place !== number);
+      buttons[place].setAttribute("aria-pressed", String(place === number));
+    });
+  }
+  open(first);
+  return element("div", { class: "front-choice", role: "group", "aria-label": "output to show" }, buttons);
 }
 
 /** Draw the difference of two views; nothing if they cannot be compared cell by cell. */

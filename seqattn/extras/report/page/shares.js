@@ -3,6 +3,14 @@
 import { decoded, matrix } from "./arrays.js";
 import { element, rounded } from "./dom.js";
 import { labels } from "./pieces.js";
+import { METHODS } from "./terms.js";
+
+const PARTS = { source: "the source", prefix: "the output so far", rest: "the rest (biases, or what the method cannot attribute)" };
+
+/** Say what source use is. */
+export function aboutUse(method) {
+  return `Source use is the source's mean share over the output, leaving out the rest; a low one is a sign of hallucination. Measured by ${method} (${METHODS[method]}).`;
+}
 
 /** Draw a bar for each token, by one method. */
 export function sharesOf(look, explanation) {
@@ -16,8 +24,8 @@ export function sharesOf(look, explanation) {
       element("span", { class: `share ${name}`, style: `width:${100 * value}%`, "data-share": rounded(value, 6) }));
     return element("div", { class: "share-row", title: told }, element("span", { class: "piece" }, piece), element("span", { class: "bar", role: "img", "aria-label": `${piece}: ${told}` }, bar));
   });
-  const key = ["source", "prefix", "rest"].map((name) => element("span", { class: `key ${name}` }, name));
-  return element("div", { class: "shares" }, element("p", { class: "legend" }, `by ${explanation.method}: `, key), rows);
+  const key = Object.entries(PARTS).map(([name, about]) => element("span", { class: `key ${name}` }, about));
+  return element("div", { class: "shares" }, element("p", { class: "legend" }, "each token comes from: ", key), rows, element("p", { class: "note about-use" }, aboutUse(explanation.method)));
 }
 
 /** Return shares of source, prefix and rest for each row, from absolute values, so that they add up to 1. */

@@ -2,7 +2,7 @@
 
 import { headMatrix } from "./arrays.js";
 import { paint } from "./colors.js";
-import { element } from "./dom.js";
+import { element, scroller } from "./dom.js";
 import { choose, selection } from "./selection.js";
 
 /** Return the roles of heads in a bundle's tables, by attention and head (from 1). */
@@ -20,7 +20,7 @@ export function rolesOf(bundle) {
 export function smallMaps(look, roles, isOff = () => false) {
   const layers = look.attentions.filter((one) => one.slot === selection.slot);
   if (!layers.length) return element("p", { class: "note" }, "no attention in this slot");
-  return element("div", { class: "small-maps scroll" }, layers.map((attention) => layerRow(attention, roles, isOff)));
+  return scroller({ class: "small-maps scroll" }, layers.map((attention) => layerRow(attention, roles, isOff)));
 }
 
 function layerRow(attention, roles, isOff) {

@@ -1,6 +1,6 @@
 /** Tables of the documents, with numbers to three digits. */
 
-import { element, rounded } from "./dom.js";
+import { element, rounded, scroller } from "./dom.js";
 
 /** Draw a table's document. */
 export function tableOf({ title, columns, rows, notes = [] }) {
@@ -8,5 +8,5 @@ export function tableOf({ title, columns, rows, notes = [] }) {
   const body = rows.map((row) => element("tr", {}, row.map((cell) =>
     typeof cell === "number" ? element("td", { class: "number" }, Number(rounded(cell))) : element("td", {}, cell ?? "–"))));
   const table = element("table", {}, element("caption", {}, title), element("thead", {}, head), element("tbody", {}, body));
-  return element("div", {}, element("div", { class: "scroll" }, table), notes.map((note) => element("p", { class: "note" }, note)));
+  return element("div", {}, scroller({}, table), notes.map((note) => element("p", { class: "note" }, note)));
 }

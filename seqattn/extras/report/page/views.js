@@ -2,6 +2,7 @@
 
 import { headMatrix, matrix } from "./arrays.js";
 import { labels } from "./pieces.js";
+import { METHODS } from "./terms.js";
 
 /** Name of each slot. */
 export const SLOTS = {
@@ -50,7 +51,7 @@ function methodView(look, selection) {
   if (!found) return { reason: `no contributions by ${selection.by}` };
   if (!found.source) return { reason: found.reason };
   const slot = selection.side === "prefix" ? "decoder" : "cross";
-  return sided(look, slot, matrix(found[selection.side]), `${found.method} (${found.cites})`);
+  return sided(look, slot, matrix(found[selection.side]), `${found.method} (${found.cites}): ${METHODS[found.method]}`);
 }
 
 function sided(look, slot, found, title) {
