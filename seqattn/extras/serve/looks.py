@@ -11,6 +11,7 @@ from seqattn.extras.explain.importance import gate_sizes
 from seqattn.extras.report.document_types import RunDocument, SentenceDocument
 from seqattn.extras.report.run_document import bundle_document
 from seqattn.extras.report.sentences import looks_into
+from seqattn.extras.serve.examples import ExampleDocument, examples_for, languages_of
 from seqattn.extras.serve.model_thread import Alone, Task
 from seqattn.extras.serve.outputs import numbers
 from seqattn.extras.serve.questions import Spans, source_of
@@ -42,6 +43,13 @@ class PageDocument(TypedDict):
     """Names of all compatible searches."""
     heads: dict[str, int]
     """Number of gates of each attention."""
+    task: str
+    """Names of the choices that it was trained with; "" if unknown."""
+    data: str
+    languages: list[str]
+    """Codes of source and target language; [] if unknown."""
+    examples: list[ExampleDocument]
+    """Inputs to try."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ class Looks:
         usual = [name for name in bundle.searches if type(bundle.search(name)) is type(own)]
         searches = [*bundle.searches] if usual else ["own", *bundle.searches]
         name = bundle.path.resolve().parent.name
+        names: Any = bundle.config.get("choices") or {}
         run: RunDocument = {
             "title": name,
             "split": "",
@@ -78,6 +87,10 @@ class Looks:
             "search": usual[0] if usual else "own",
             "searches": searches,
             "heads": gate_sizes(bundle.model),
+            "task": names.get("task", ""),
+            "data": names.get("data", ""),
+            "languages": languages_of(bundle),
+            "examples": examples_for(bundle),
         }
 
     def sentence(self, request: SentenceRequest, tell: Tell | None = None) -> Task:

@@ -22,8 +22,12 @@ def tokenizer(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory, tokenizer):
-    """A Transformer's bundle. Tests leave it as it is."""
-    return untrained(tmp_path_factory.mktemp("server") / "model", tokenizer, configuration())
+    """A Transformer's bundle, with the samples of its run. Tests leave it as it is."""
+    run = tmp_path_factory.mktemp("server")
+    (run / "samples").mkdir()
+    text = f"step,1,2,3,4\nsource,{TEXT},,{TEXT},{'a ' * 300}\nreference,x,x,x,x\n9,y,y,y,y\n"
+    (run / "samples" / "samples.csv").write_text(text)
+    return untrained(run / "model", tokenizer, configuration())
 
 
 @pytest.fixture(scope="session")

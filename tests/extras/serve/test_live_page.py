@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -75,6 +76,38 @@ def assert_drawn(browser, selector, true):  # noqa: F811
     expected = browser.run(script, (true / true.max()).flatten().tolist())
     seen = pixels(browser, selector)
     assert np.abs(seen - np.array(expected).reshape(seen.shape)).max() <= 1
+
+
+def test_an_empty_page_says_what_the_model_does_and_an_example_is_sent_by_a_click(opened):
+    said = opened.run("return document.querySelector('.welcome').textContent")
+    assert "translates English to German" in said
+    assert "data=demo_translation" in said
+    opened.click(".examples button")
+    wait_for(opened, 1)
+    assert opened.run("return document.querySelector('.sentence h2').textContent") == TEXT
+    assert opened.run("return document.querySelector('.welcome')") is None
+    assert opened.run("return document.activeElement.id") == "sentence"
+    status = "const status = document.getElementById('live-status'); return "
+    assert re.fullmatch(r"done in \d+\.\d s", opened.run(f"{status}status.textContent"))
+    assert opened.run(f"{status}parseFloat(getComputedStyle(status).fontSize)") >= 15
+
+
+def test_a_narrow_page_shows_the_changed_model_first_with_both_outputs_above(opened):
+    opened.resize(400)
+    send(opened)
+    opened.click('[data-change="uniform"]')
+    wait_for(opened, 2)
+    visible = """return Array.from(document.querySelectorAll("#sentence .panels > .panel"),
+      (panel) => panel.checkVisibility());"""
+    assert opened.run(visible) == [False, True]
+    assert opened.run("return document.activeElement.dataset.focus") == "uniform undefined"
+    assert opened.run("return document.activeElement.checkVisibility()")
+    names = (
+        "return Array.from(document.querySelectorAll('.front-choice b'), (one) => one.textContent)"
+    )
+    assert opened.run(names) == ["as trained", "changed"]
+    opened.click(".front-choice button")
+    assert opened.run(visible) == [True, False]
 
 
 def test_tokens_arrive_one_by_one_and_the_view_is_the_api_s(opened, server):

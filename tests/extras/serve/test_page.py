@@ -10,6 +10,7 @@ from seqattn.analysis import capture, intervene
 from seqattn.bundle.choices import choices
 from seqattn.extras.explain.explanations import explain
 from seqattn.extras.report.sentences import looks_into
+from seqattn.extras.serve.examples import examples_for
 from seqattn.tokens import BOS
 from tests.extras.report.samples import unpacked
 from tests.extras.serve.conftest import SMALL, TEXT, ask, client_of, outputs, refusal
@@ -46,9 +47,14 @@ def test_the_page_knows_the_bundle_its_searches_and_its_heads(client, spans, wri
     assert found["asks"] is False
     assert found["run"]["sentences"] == []
     assert found["run"]["bundles"][0]["facts"]["parameters"]
+    assert (found["task"], found["data"]) == ("translation", "demo_translation")
+    assert found["languages"] == ["en", "de"]
+    assert found["examples"] == [{"text": TEXT, "context": None}]  # once, neither empty nor long
     with client_of(spans) as asked:
         found = asked.get("/v1/page").json()
         assert (found["asks"], found["search"], found["searches"]) == (True, "spans", ["spans"])
+        assert (found["task"], found["languages"], len(found["examples"])) == ("qa", [], 3)
+        assert all(one["text"].endswith("?") and one["context"] for one in found["examples"])
     with client_of(writing) as asked:
         assert asked.get("/v1/page").json()["asks"] is True
 
@@ -174,6 +180,15 @@ def small(bundle):
 def test_what_does_not_fit_spans_is_said_in_one_line(spans, keys, line):
     with client_of(spans) as client:
         assert refusal(client, PATH, **keys).startswith(line)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff", b"step,1\n"])
+def test_damaged_samples_are_no_examples(bundle, tmp_path, content):
+    file = tmp_path / "samples" / "samples.csv"
+    if content is not None:
+        file.parent.mkdir()
+        file.write_bytes(content)
+    assert examples_for(replace(bundle, path=tmp_path / "model")) == []
 
 
 def test_a_search_of_its_own_is_the_first_of_the_page(bundle):

@@ -3,7 +3,7 @@
 import { drawn, element, rounded, scroller } from "./dom.js";
 import { label } from "./pieces.js";
 
-const [WIDTH, HEIGHT] = [86, 22];
+const [WIDTH, HEIGHT] = [86, 20];
 
 /** Draw the candidates of a search as a list of nodes; pruned ones only if `pruned` is true. */
 export function beamTree(nodes, pruned = false) {

@@ -9,15 +9,21 @@ import { showSentence } from "./sentence_view.js";
 import { started } from "./started.js";
 import { showTabs } from "./tabs.js";
 import { themeSwitch } from "./theme.js";
+import { welcome } from "./welcome.js";
 
 async function start() {
   const live = await asked("v1/page");
   const arriving = element("p", { class: "output arriving", "aria-live": "off", dir: "auto" });
-  const view = element("div", {});
   const form = new LiveForm(live, { send, stop });
+  const view = element("div", {}, welcome(live, tried));
   let redraw = () => {};
   let running = null;
   let plain = null; // the document of the unchanged model, with its request
+
+  function tried(example) {
+    form.fill(example);
+    at("sentence").focus(); // the example's button will be gone
+  }
 
   async function send() {
     stop();
@@ -25,6 +31,7 @@ async function start() {
     running = own;
     form.busy(true);
     form.tell("sending…");
+    const began = performance.now();
     try {
       const request = form.request();
       const key = JSON.stringify(request);
@@ -37,7 +44,7 @@ async function start() {
       const intervene = asIntervene(live.heads);
       const edited = intervene && (await searched({ ...request, intervene }, own.signal));
       show(edited);
-      form.tell("done");
+      form.tell(`done in ${((performance.now() - began) / 1000).toFixed(1)} s`);
     } catch (error) {
       if (running === own) form.tell(error.name === "AbortError" ? "stopped" : error.message, error.name !== "AbortError");
     } finally {

@@ -59,6 +59,13 @@ export class LiveForm {
     Object.assign(this.size, { min: min ?? "", max: max ?? "", placeholder: "default", value: "" });
   }
 
+  /** Enter an example and send it. */
+  fill({ text, context }) {
+    this.text.value = text;
+    if (this.context) this.context.value = context;
+    this.node.requestSubmit();
+  }
+
   get isGreedy() {
     return this.search.value === "greedy";
   }

@@ -25,7 +25,8 @@ export function outputLegend(look, other) {
   const parts = [];
   if (coverage) parts.push([element("span", { class: "copied" }, "in the source"), `: ${Math.round(100 * coverage)} % of words, density ${rounded(density, 2)}`]);
   if (pointer) parts.push([element("span", { class: "pointer-key" }, "tinted"), ": probability of copying"]);
-  if (other && other.output !== look.output) parts.push([element("span", { class: "differs" }, "not in the other output")]);
+  const pieces = look.target.slice(0, -1);
+  if (other && shared(pieces, other.target.slice(0, -1)).includes(false)) parts.push([element("span", { class: "differs" }, "not in the other output")]);
   if (!parts.length) return null;
   return element("p", { class: "legend" }, parts.map((part, place) => [place ? "; " : "", part]));
 }

@@ -21,9 +21,11 @@ import { viewOf } from "./views.js";
 export class Panel {
   constructor({ run, bundle, look, sentence, other, pointed, tools }) {
     Object.assign(this, { run, bundle, look, sentence, other, pointed, tools });
-    this.changing = element("div", { class: "parts" });
+    this.columns = [element("div", {}), element("div", {})]; // redrawn when the selection changes
     this.links = null;
-    const body = this.isText ? [this.changing, this.lasting()] : [this.lasting(), this.changing];
+    const [left, right] = this.columns;
+    const [first, second, below] = this.lasting();
+    const body = this.isText ? [columns([left, first], [right, second]), below] : [columns(first, second), columns(left, right)];
     this.node = element("article", { class: "panel", "aria-label": bundle.name }, this.head(), body);
     this.draw();
   }
@@ -47,7 +49,7 @@ export class Panel {
     this.links = null;
     this.view = view;
     if (view.reason) {
-      this.fill(part("links and map", element("p", { class: "note reason" }, view.reason)), this.maps());
+      this.fill([part("links and map", element("p", { class: "note reason" }, view.reason))], [this.maps()]);
       return;
     }
     const told = element("output", { class: "readout", "aria-live": "polite" }, "point at a word or use arrow keys");
@@ -61,11 +63,11 @@ export class Panel {
     const chosen = element("div", {});
     const pick = this.tools && ((row, column) => chosen.replaceChildren(this.tools.weight(view, row, column)));
     const map = gridMap(view, (row) => this.links.point(row === null ? null : "said", row === null ? [] : [row]), pick);
-    this.fill(part("links", this.links.node, told), element("div", {}, part("map", element("p", { class: "note" }, view.title), map, this.tools ? chosen : []), this.maps()));
+    this.fill([part("links", this.links.node, told)], [part("map", element("p", { class: "note" }, view.title), map, this.tools ? chosen : []), this.maps()]);
   }
 
-  fill(...parts) {
-    keepingFocus(this.changing, () => this.changing.replaceChildren(...parts));
+  fill(...sides) {
+    keepingFocus(this.node, () => sides.forEach((parts, side) => this.columns[side].replaceChildren(...parts)));
   }
 
   /** Show the links of a word of a side ("read" or "said"); null for all words. */
@@ -101,19 +103,25 @@ export class Panel {
     return part("layers and heads", smallMaps(this.look, rolesOf(this.bundle), this.tools?.isOff), this.tools?.buttons() ?? []);
   }
 
-  /** Draw the parts that do not depend on the selection. */
+  /** Draw the parts that do not depend on the selection: left, right and below. */
   lasting() {
     const { look } = this;
-    if (!this.isText) return element("div", { class: "parts" }, part("context", answerText(look, this.sentence.context)), part("answers", answerList(look)));
+    if (!this.isText) return [part("context", answerText(look, this.sentence.context)), part("answers", answerList(look))];
     const explanation = look.explanations.find((one) => one.method === this.run.source_use);
     const hypotheses = look.hypotheses.map((one) => [one.text, one.score, one.log_probability]);
     const tree = element("div", {}, beamTree(look.beam));
     const all = element("label", { class: "legend" }, element("input", { type: "checkbox", change: (event) => tree.replaceChildren(...beamTree(look.beam, event.target.checked)) }), " show pruned candidates");
-    return element("div", { class: "parts" },
+    const marks = element("p", { class: "legend" }, element("span", { class: "key prefix" }, "the output"), element("span", { class: "key finished" }, "finished"));
+    return [
       part("shares of source and output so far", sharesOf(look, explanation)),
       part("n-best", tableOf({ title: "hypotheses, best first", columns: ["output", "score", "log-probability"], rows: hypotheses })),
-      element("div", { class: "wide" }, part("beam", look.beam.length ? all : null, tree)));
+      part("beam", look.beam.length ? [marks, all] : null, tree),
+    ];
   }
+}
+
+function columns(left, right) {
+  return element("div", { class: "parts" }, element("div", {}, left), element("div", {}, right));
 }
 
 function part(title, ...children) {
