@@ -23,6 +23,7 @@ _FONTS = (
     "Microsoft YaHei", "Arial Unicode MS", "Noto Emoji", "Symbola", "Segoe UI Symbol",
 )  # fmt: skip
 _LONGEST_LABEL = 20
+_BAR = 2.2  # inches, of the color bar
 
 
 def heatmap(
@@ -69,7 +70,9 @@ def heatmap(
         axis.set_xlabel(sides[1])
     for axis in axes[::columns]:
         axis.set_ylabel(sides[0])
-    figure.colorbar(image, ax=axes, label="attention weight", aspect=5 * size[1])
+    length = min(1.0, _BAR / (size[1] - 1.2))
+    bar = figure.colorbar(image, ax=axes, shrink=length, aspect=14, anchor=(0.0, 1.0))
+    bar.set_label("attention weight", fontsize=11)
     figure.suptitle(title)
     return figure
 

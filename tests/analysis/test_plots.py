@@ -66,3 +66,15 @@ def test_a_picture_is_written_with_the_directories_it_needs(tmp_path):
     assert drawn.startswith("<?xml")
     assert ">·Hund</text>" in drawn
     assert save(figure, str(tmp_path / "d.pdf")).read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("rows", [2, 60])
+def test_the_color_bar_is_about_as_long_as_its_label_needs_however_large_the_maps(rows):
+    tokens = ["▁dog"] * rows
+    figure = heatmap({"a": torch.eye(rows), "b": torch.eye(rows)}, tokens, tokens, "title")
+    figure.draw_without_rendering()
+    bar = next(axis for axis in figure.axes if axis not in visible(figure))
+    inches = bar.get_window_extent().height / figure.dpi
+    label = bar.yaxis.label.get_window_extent().height / figure.dpi
+    assert 1 < inches < 2.5
+    assert 0.4 < label / inches < 1
