@@ -292,7 +292,7 @@ def luminance(color):
 def test_labels_are_large_enough_at_any_width_and_what_scrolls_sideways_says_so(opened):
     for width in (400, 1000):
         opened.resize(width)
-        script = """return ["grid-map", "beam", "figures", "note"].map((name) =>
+        script = """return ["grid-map", "beam", "role", "figures", "note"].map((name) =>
           parseFloat(getComputedStyle(document.querySelector(`.${name}`)).fontSize));"""
         assert min(opened.run(script)) >= 11
     opened.resize(400)
