@@ -76,7 +76,7 @@ def _groups(verb: str, conf: Path) -> Iterator[tuple[str, str]]:
     for line in block[1].splitlines() if block else ():
         group, colon, choice = line.strip(" -").partition(": ")
         if colon and not group.startswith("override "):
-            yield group, choice.partition("  #")[0]
+            yield group.removeprefix("optional "), choice.partition("  #")[0]
         elif not colon and group != "_self_":
             yield from _groups(group, conf)
 

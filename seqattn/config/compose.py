@@ -114,12 +114,12 @@ def settings_of_training(config: DictConfig, **own: str) -> Settings:
 
 
 def choices() -> dict[str, str]:
-    """Return the choices of Hydra's current job by group."""
+    """Return the choices of Hydra's current job by group, without the recipe that follows."""
     chosen = HydraConfig.get().runtime.choices
     return {
         str(group): re.sub(OWN, "", str(name))
         for group, name in chosen.items()
-        if name is not None and not str(group).startswith("hydra/")
+        if name is not None and not str(group).startswith("hydra/") and group != "recipe"
     }
 
 
@@ -142,7 +142,7 @@ def _keys_of(verb: str) -> tuple[list[str], list[str]]:
         needed, optional = [*needed, *theirs[0]], [*optional, *theirs[1]]
     for entry in document(verb)["defaults"]:
         for group, choice in entry.items() if isinstance(entry, dict) else ():
-            if not group.startswith("override ") and group not in _FILLING:
+            if not group.startswith(("override ", "optional ")) and group not in _FILLING:
                 keys = needed if isinstance(choice, str) else optional
                 keys.append(group.rpartition("@")[2])
     return needed, optional

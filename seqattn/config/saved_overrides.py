@@ -151,7 +151,10 @@ def _known() -> tuple[set[str], set[str]]:
     text = (shipped("conf") / "train.yaml").read_text(encoding="utf-8")
     document: Mapping[str, Any] = yaml.safe_load(text)
     entries = [
-        group for entry in document["defaults"] if isinstance(entry, dict) for group in entry
+        group.removeprefix("optional ")
+        for entry in document["defaults"]
+        if isinstance(entry, dict)
+        for group in entry
     ]
     groups = {group for group in entries if not group.startswith("override ")}
     slots = {group.rpartition("@")[2] for group in groups}

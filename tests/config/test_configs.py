@@ -38,7 +38,7 @@ CHOICES = [
     (group, choice)
     for group, choices in groups().items()
     for choice in choices
-    if group not in ("attention", "engine", "experiment", "suite")
+    if group not in ("attention", "engine", "experiment", "recipe", "suite")
 ]
 SLOTS = ("encoder", "decoder", "cross")
 
@@ -73,6 +73,39 @@ def test_a_slot_of_its_own_is_taken_whole_and_fills_no_other(attentions):
         settings = composed("train", f"attention@{slot}_attention=gqa", "attention=mha")[0]
         filled = [other for other in SLOTS if settings.get(f"{other}_attention")]
         assert filled == [slot]
+
+
+@pytest.mark.parametrize("choice", groups()["recipe"])
+def test_a_recipe_serves_its_data_and_model_unless_the_user_chooses(choice):
+    data, model = next(
+        (choice[: -len(model) - 1], model)
+        for model in sorted(groups()["model"], key=len, reverse=True)
+        if choice.endswith(f"_{model}")
+    )
+    recipe = yaml.safe_load((CONF / "recipe" / f"{choice}.yaml").read_text(encoding="utf-8"))
+    tasks = {"demo_qa": "qa" if "span" in model else "qa_generative"}
+    task = tasks.get(data, data.removeprefix("demo_"))
+    words = (f"task={task}", f"model={model}")
+    found = composed("train", *words)[0]
+    assert all(_value(found, key) == value for key, value in _leaves(recipe))
+    found = composed("train", *words, "tokenizer.vocab_size=77")[0]
+    assert found["tokenizer"]["vocab_size"] == 77
+    other = composed("train", *words, "data=shards", "data.root=x")[0]
+    assert other["tokenizer"]["vocab_size"] is None
+
+
+def _leaves(node, path=()):
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def _value(settings, path):
+    for key in path:
+        settings = settings[key]
+    return settings
 
 
 @pytest.mark.parametrize("choice", groups()["experiment"])
@@ -240,8 +273,9 @@ def test_a_run_of_another_alphabet_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("words", "tokens", "workers"),
     [
-        (["trainer=auto"], 4096, 0),
-        (["trainer=gpu"], 16384, 4),
+        (["trainer=auto", "data=shards", "data.root=x"], 4096, 0),
+        (["trainer=gpu", "data=shards", "data.root=x"], 16384, 4),
+        (["trainer=gpu"], 768, 4),
         (["trainer=gpu", "task=qa"], 16384, 4),
         (["trainer=gpu", "experiment=demo"], 768, 4),
         (["loader.max_tokens=300", "trainer=gpu", "loader.num_workers=1"], 300, 1),
