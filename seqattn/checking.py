@@ -31,6 +31,8 @@ Positive = Annotated[float, Gt(0), Le(10**9)]
 """A positive number."""
 NotNegative = Annotated[float, Ge(0), Le(10**9)]
 """A number of at least 0."""
+Rate = Annotated[float, Ge(0), Le(1_000)]
+"""A peak learning rate; a schedule such as Noam's scales it down."""
 
 _LONGEST_SHOWN = 80
 _WRITTEN = (type(None), bool, int, float, str, list, tuple)
@@ -46,11 +48,12 @@ class BadValue(UserError):
     Args:
         key: the parameter.
         reason: the requirement and the actual value, such as "must be at least 1, got 0".
+        beside: another parameter of the same place that the reason names.
     """
 
-    def __init__(self, key: str, reason: str) -> None:
+    def __init__(self, key: str, reason: str, beside: str = "") -> None:
         super().__init__(f"{key} {reason}")
-        self.key = key
+        self.key, self.reason, self.beside = key, reason, beside
 
 
 @contextmanager
@@ -59,7 +62,11 @@ def keys_under(place: str) -> Iterator[None]:
     try:
         yield
     except BadValue as error:
-        raise UserError(f"{place}.{error}" if place else str(error)) from None
+        if not place:
+            raise UserError(str(error)) from None
+        beside, reason = error.beside, error.reason
+        reason = reason.replace(beside, f"{place}.{beside}", 1) if beside else reason
+        raise UserError(f"{place}.{error.key} {reason}") from None
 
 
 def check(target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:

@@ -35,7 +35,7 @@ class KernelAttention(Attention):
             raise BadValue("num_heads", f"must divide model.dim ({query_dim}), got {num_heads}")
         if num_heads % num_kv_heads:
             reason = f"must divide num_heads ({num_heads}), got {num_kv_heads}"
-            raise BadValue("num_kv_heads", reason)
+            raise BadValue("num_kv_heads", reason, "num_heads")
         self.unpruned_heads, head_dim = num_heads, query_dim // num_heads
         if kept_heads is not None:
             num_heads, num_kv_heads = _counts(kept_heads, num_heads, num_heads // num_kv_heads)
@@ -120,6 +120,7 @@ class MultiHeadAttention(KernelAttention):
                 "num_kv_heads",
                 f"must equal num_heads ({num_heads}), as {self.name} shares queries and keys, got "
                 f"{num_kv_heads}",
+                "num_heads",
             )
         head_dim = self.kernel.head_dim
         inner, width = head_dim * self.num_heads, head_dim * self.num_kv_heads

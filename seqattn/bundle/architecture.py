@@ -198,7 +198,11 @@ class Architecture:
         self, factory: AttentionFactory, slot: str, name: str, query_dim: int, memory_dim: int
     ) -> Any:
         """Build an attention for `slot`, or raise UserError with the slots that it fits."""
-        attention = factory(query_dim=query_dim, memory_dim=memory_dim)
+        try:
+            attention = factory(query_dim=query_dim, memory_dim=memory_dim)
+        except UserError as error:  # the encoder may have its own width
+            key = "model.dim" if query_dim == self.model.dim else f"model.{slot}_dim"
+            raise UserError(str(error).replace("model.dim", key)) from error
         which = f"attention={name}" if name != "NAME" else "this attention"
         kind = self.model.attention_type
         if not isinstance(attention, kind):

@@ -58,9 +58,12 @@ class BatchLimits:
     def check_holds(self, length: int, what: str, advice: str = "") -> None:
         """Raise UserError if a row of `length` tokens, described by `what`, does not fit."""
         if self.rows(length) < 1:
+            key, least = "max_tokens", length
+            if self.max_tokens >= length:
+                key, least = "max_square", length**2
             raise UserError(
-                f"loader.max_tokens and loader.max_square must be large enough for {what}, "
-                f"got {self.max_tokens} and {self.max_square or 'null'}{advice}"
+                f"loader.{key} must be at least {least:,} for {what}, got "
+                f"{getattr(self, key)}{advice}"
             )
 
 

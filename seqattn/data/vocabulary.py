@@ -192,14 +192,14 @@ def _explained(message: str, kind: str, size: int, side: str) -> Exception:
     if largest := _TOO_LARGE.search(message):
         most = int(largest[1])
         return UserError(
-            f"vocab_size must be at most {most:,} for this {side} corpus ({kind}), got {size:,}; "
-            f"set tokenizer.vocab_size={most} or less, or null"
+            f"tokenizer.vocab_size must be at most {most} for this {side} corpus ({kind}), got "
+            f"{size}; lower it, or set null"
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         least = int(smallest[1])
         return UserError(
-            f"vocab_size must be at least {least:,} to cover every character of this {side} "
-            f"corpus, got {size:,}; set tokenizer.vocab_size={least} or more"
+            f"tokenizer.vocab_size must be at least {least} to cover every character of this "
+            f"{side} corpus, got {size}; raise it"
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
         return UserError(f"the {side} corpus contains no text: every line is empty")

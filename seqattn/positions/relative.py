@@ -198,8 +198,8 @@ class T5Position(HeadwisePosition):
         if num_buckets < 4 or num_buckets % 2:
             raise BadValue("num_buckets", f"must be even and at least 4, got {num_buckets}")
         if max_distance <= num_buckets // 2:
-            half = f"half of num_buckets ({num_buckets // 2})"
-            raise BadValue("max_distance", f"must be above {half}, got {max_distance}")
+            reason = f"must be above half of num_buckets ({num_buckets // 2}), got {max_distance}"
+            raise BadValue("max_distance", reason, "num_buckets")
         self.max_distance = max_distance
         self.table = nn.Embedding(num_buckets, stack.num_heads)
         nn.init.normal_(self.table.weight, std=stack.dim**-0.5)

@@ -8,14 +8,14 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from seqattn.checking import Dropout as Beta
-from seqattn.checking import NotNegative
+from seqattn.checking import NotNegative, Rate
 from seqattn.errors import UserError
 from seqattn.training.optim import matrices_and_others
 
 
 def adamw_8bit(
     model: nn.Module,
-    lr: NotNegative,
+    lr: Rate,
     betas: tuple[Beta, Beta] = (0.9, 0.98),
     eps: NotNegative = 1e-9,
     weight_decay: NotNegative = 0.0,

@@ -162,22 +162,27 @@ class Diverged(UserError):
 
 
 class Finite(Callback):
-    """Report updates that were skipped because their gradients were not finite.
+    """Report updates skipped for non-finite gradients, and, once, a loss that rises.
 
     Raises:
         Diverged: after three in a row, or if a validation loss is not finite.
     """
 
     _MOST = 3
+    _RISEN = 1.5  # times the loss of the first step
 
     _in_a_row = 0
+    _first: Any = None
+    """Training loss of the first step, until a rise is reported."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._in_a_row = 0
+        self._in_a_row, self._first = 0, None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
         if not steps_now(trainer):
             return
+        if self._first is None:
+            self._first = trainer.callback_metrics.get("train/loss", math.inf)
         self._in_a_row = self._in_a_row + 1 if pl_module.agreement.skipped else 0
         if self._in_a_row and trainer.is_global_zero:
             print(
@@ -190,3 +195,13 @@ class Finite(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not math.isfinite(float(trainer.callback_metrics.get("val/loss", 0.0))):
             raise Diverged(trainer.global_step)
+        loss = float(trainer.callback_metrics.get("train/loss", 0.0))
+        if self._first is None or loss <= self._RISEN * float(self._first):
+            return
+        if trainer.is_global_zero:
+            print(
+                f"the training loss has risen from {float(self._first):.3f} to {loss:.3f}; lower "
+                "optimizer.lr, or raise schedule.warmup_steps",
+                file=sys.stderr,
+            )
+        self._first = math.inf

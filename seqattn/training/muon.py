@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 
 from seqattn.checking import Dropout as Beta
-from seqattn.checking import NotNegative
+from seqattn.checking import NotNegative, Rate
 from seqattn.errors import UserError
 from seqattn.training.optim import table_ids
 
@@ -60,7 +60,7 @@ class Muon(Optimizer):
 
 def muon(
     model: nn.Module,
-    lr: NotNegative,
+    lr: Rate,
     momentum: Beta = 0.95,
     betas: tuple[Beta, Beta] = (0.9, 0.98),
     eps: NotNegative = 1e-9,

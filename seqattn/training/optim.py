@@ -7,7 +7,7 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from seqattn.checking import Dropout as Beta
-from seqattn.checking import NotNegative
+from seqattn.checking import NotNegative, Rate
 from seqattn.positions import Position
 
 
@@ -29,7 +29,7 @@ def matrices_and_others(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.P
 
 def adamw(
     model: nn.Module,
-    lr: NotNegative,
+    lr: Rate,
     betas: tuple[Beta, Beta] = (0.9, 0.98),
     eps: NotNegative = 1e-9,
     weight_decay: NotNegative = 0.0,

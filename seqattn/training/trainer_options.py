@@ -99,6 +99,9 @@ class TrainerOptions:
             object.__setattr__(self, "precision", "bf16-mixed" if quick else 32)
         if self.devices == 0:
             raise UserError("trainer.devices must be at least 1, or auto for all, got 0")
+        for name in ("max_steps", "max_epochs"):
+            if getattr(self, name) == 0:
+                raise UserError(f"trainer.{name} must be at least 1, or -1 for no limit, got 0")
         if self.max_steps == -1 and self.max_epochs == -1:
             raise UserError("trainer.max_steps and trainer.max_epochs are both -1; set one of them")
         if self.lightning.get("gradient_clip_algorithm", "norm") not in ("norm", None):

@@ -225,11 +225,12 @@ def test_long_documents_still_change_company():
 
 def test_what_cannot_be_batched_is_refused():
     with pytest.raises(
-        UserError, match=r"must be large enough for the longest row \(40 tokens\), got 39 and null"
+        UserError,
+        match=r"loader.max_tokens must be at least 40 for the longest row \(40 tokens\), got 39",
     ):
         BucketSampler(*lengths(), BatchLimits(39))
     with pytest.raises(
-        UserError, match=r"must be large enough for the longest row \(40 tokens\), got 90 and 1500"
+        UserError, match=r"loader.max_square must be at least 1,600 for the longest row \(40 tok"
     ):
         BucketSampler(*lengths(), BatchLimits(90, max_square=1500))
     with pytest.raises(

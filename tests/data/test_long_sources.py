@@ -181,8 +181,7 @@ def test_the_report_says_what_was_cut(corpus, cache):
         ),
         (
             {"max_tokens": 10, "max_length": 20},
-            "loader.max_tokens and loader.max_square must be large enough for a row of max_length "
-            "(20) tokens, got 10 and null",
+            "loader.max_tokens must be at least 20 for a row of max_length (20) tokens, got 10",
         ),
         (
             {"window_stride": 3},
@@ -190,9 +189,8 @@ def test_the_report_says_what_was_cut(corpus, cache):
         ),
         (
             {"max_source_length": 5000},
-            "loader.max_tokens and loader.max_square must be large enough for a row of "
-            "max_source_length (5000) tokens, "
-            "got 4096 and null",
+            "loader.max_tokens must be at least 5,000 for a row of max_source_length (5000) "
+            "tokens, got 4096",
         ),
     ],
 )

@@ -186,7 +186,7 @@ def test_an_answer_must_stand_where_it_is_said_to(reader, tmp_path):
         ({"max_question": 1}, "max_question must be a whole number from 2 to"),
         (
             {"max_tokens": 100},
-            "must be large enough for a window or question of 384 tokens, got 100 and null",
+            "loader.max_tokens must be at least 384 for a window or question of 384 to",
         ),
     ],
 )

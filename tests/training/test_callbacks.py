@@ -249,6 +249,20 @@ def test_updates_that_are_left_out_are_told_and_three_in_a_row_end_the_training(
         Finite().on_validation_end(watched, module)
 
 
+def test_a_loss_that_rises_is_told_once(capsys):
+    watched, module, finite = trainer(), Module(), Finite()
+    module.agreement = SimpleNamespace(skipped=False)
+    finite.on_train_start(watched, module)
+    for loss in (6.0, 8.9, 9.5, 20.0):
+        watched.callback_metrics = {"train/loss": torch.tensor(loss), "val/loss": 5.0}
+        finite.on_train_batch_end(watched, module)
+        finite.on_validation_end(watched, module)
+    assert capsys.readouterr().err == (
+        "the training loss has risen from 6.000 to 9.500; lower optimizer.lr, or raise "
+        "schedule.warmup_steps\n"
+    )
+
+
 def test_a_score_of_an_earlier_epoch_is_not_told_again(capsys):
     module = Module()
     module.generates_now = False

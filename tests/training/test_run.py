@@ -90,7 +90,12 @@ def test_the_last_step_is_validated_and_may_be_kept(capfd, corpus, tmp_path, wor
 
 
 def test_a_training_that_is_nan_is_refused_and_leaves_no_bundle(capfd, corpus, tmp_path):
-    words = ("optimizer.lr=1e9", "trainer.log_every_n_steps=1", f"run_dir={tmp_path}/run")
+    words = (
+        "optimizer.lr=1000",
+        "optimizer.weight_decay=1e9",
+        "trainer.log_every_n_steps=1",
+        f"run_dir={tmp_path}/run",
+    )
     text = refusal(capfd, "train", *train_arguments(corpus, *words, steps=6))
     assert re.match(
         r"training has diverged: non-finite values at step \d; lower optimizer.lr", text

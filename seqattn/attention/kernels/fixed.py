@@ -41,9 +41,10 @@ class FixedKernel(FactorizedKernel):
         strided_heads: bool = False,
     ) -> None:
         if summary > stride:
-            raise BadValue("summary", f"must be at most stride ({stride}), got {summary}")
+            raise BadValue("summary", f"must be at most stride ({stride}), got {summary}", "stride")
         if split_heads and strided_heads:
-            raise BadValue("split_heads", "and strided_heads are mutually exclusive")
+            reason = "and strided_heads are mutually exclusive"
+            raise BadValue("split_heads", reason, "strided_heads")
         patterns: tuple[tuple[int, ...], ...] = ((0,), (1,)) if split_heads else ((0, 1),)
         patterns = ((0, 1), (2, 3)) if strided_heads else patterns
         super().__init__(shape, stride, patterns)
