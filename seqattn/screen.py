@@ -1,9 +1,12 @@
 """Terminal output of commands: tables, and progress as a bar or as occasional lines."""
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,6 +14,34 @@ from rich.table import Table
 
 EVERY = 30.0
 """Seconds between progress lines when there is no terminal."""
+_LARGEST = 10**6
+"""Bytes of a log, besides the one before it."""
+_LOG = logging.getLogger("seqattn.log")
+_LOG.propagate = False
+_LOG.setLevel(logging.INFO)
+
+
+def log_to(file: Path | None) -> None:
+    """Append lines to a file from now on; to none if None."""
+    for handler in list(_LOG.handlers):
+        _LOG.removeHandler(handler)
+        handler.close()
+    if file is not None:
+        handler = RotatingFileHandler(file, maxBytes=_LARGEST, backupCount=1, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        _LOG.addHandler(handler)
+
+
+def note(*lines: str) -> None:
+    """Write lines to the log, if one is open."""
+    for line in lines:
+        _LOG.info("%s", line)
+
+
+def say(*lines: str) -> None:
+    """Print lines on standard error, and write them to the log, if one is open."""
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
+    note(*lines)
 
 
 def duration(seconds: float) -> str:
@@ -67,7 +98,7 @@ def progress(what: str, unit: str) -> Iterator[Callable[[int, int | None], objec
             if total is not None:
                 left = (now - began) / done * (total - done)
                 line = f"{what} · {done:,} of {total:,} {unit} · {duration(left)} left"
-            print(line, file=sys.stderr, flush=True)
+            say(line)
 
     if sys.stderr is None or not sys.stderr.isatty():
         yield tell

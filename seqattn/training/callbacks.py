@@ -1,7 +1,6 @@
 """Callbacks that measure and report."""
 
 import math
-import sys
 import time
 from collections.abc import Callable
 from operator import attrgetter
@@ -11,6 +10,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch import callbacks
 
 from seqattn.errors import UserError
+from seqattn.screen import say
 from seqattn.training.monitors import logs_now, steps_now
 
 
@@ -144,10 +144,9 @@ class EarlyStopping(callbacks.EarlyStopping):
         if self.wait_count >= self.patience:
             trainer.should_stop = True
             if trainer.is_global_zero:
-                print(
+                say(
                     f"early stopping: {self.monitor} has not improved within "
-                    f"checkpoint.patience={self.patience}; raise it to continue",
-                    file=sys.stderr,
+                    f"checkpoint.patience={self.patience}; raise it to continue"
                 )
 
 
@@ -185,10 +184,7 @@ class Finite(Callback):
             self._first = trainer.callback_metrics.get("train/loss", math.inf)
         self._in_a_row = self._in_a_row + 1 if pl_module.agreement.skipped else 0
         if self._in_a_row and trainer.is_global_zero:
-            print(
-                f"skipped the update of step {trainer.global_step}: non-finite gradients",
-                file=sys.stderr,
-            )
+            say(f"skipped the update of step {trainer.global_step}: non-finite gradients")
         if self._in_a_row == self._MOST:
             raise Diverged(trainer.global_step)
 
@@ -199,9 +195,8 @@ class Finite(Callback):
         if self._first is None or loss <= self._RISEN * float(self._first):
             return
         if trainer.is_global_zero:
-            print(
+            say(
                 f"the training loss has risen from {float(self._first):.3f} to {loss:.3f}; lower "
-                "optimizer.lr, or raise schedule.warmup_steps",
-                file=sys.stderr,
+                "optimizer.lr, or raise schedule.warmup_steps"
             )
         self._first = math.inf

@@ -2,7 +2,6 @@
 
 import hashlib
 import pickle
-import sys
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import BytesIO
@@ -13,6 +12,7 @@ import torch
 from lightning.pytorch.plugins import CheckpointIO
 
 from seqattn.errors import UserError
+from seqattn.screen import say
 from seqattn.storage import digest_of, file_faults, write_whole
 
 KEPT = "kept"
@@ -64,7 +64,7 @@ def newest_whole(directory: Path, tells: bool = True) -> Path | None:
     for path in paths:
         if is_whole(path):
             if tells and path is not paths[0]:
-                print(f"{paths[0]} is damaged; resuming from {path.name}", file=sys.stderr)
+                say(f"{paths[0]} is damaged; resuming from {path.name}")
             return path
     if paths:
         raise UserError(

@@ -1,6 +1,5 @@
 """End of a training run: averaged weights, the bundle, its scores, and reports."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from seqattn.bundle.files import write_bundle
 from seqattn.errors import UserError
 from seqattn.inputs import read_yaml
-from seqattn.screen import duration, print_table, progress
+from seqattn.screen import duration, note, print_table, progress, say
 from seqattn.storage import write_whole
 from seqattn.training.averaging import average_weights
 from seqattn.training.callbacks import Monitored
@@ -94,7 +93,7 @@ def score_bundle(
     try:
         scores = _final_scores(setup)
     except KeyboardInterrupt:
-        print(f"wrote {result.bundle} without scores", file=sys.stderr)
+        say(f"wrote {result.bundle} without scores")
         raise
     write(scores)
     best = scores.get(monitor) if result.monitored is None else result.monitored
@@ -172,3 +171,4 @@ def print_result(
     rows["parameters"] = f"{hyperparameters(setup)['parameters']:,}"
     rows["bundle"] = str(result.bundle)
     print_table("Training", rows)
+    note(*(f"{name}: {text}" for name, text in rows.items()))

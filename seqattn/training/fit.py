@@ -1,6 +1,5 @@
 """Fitting, with one restart from a checkpoint after divergence, and advice on failures."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from lightning import Trainer
 
 from seqattn.errors import UserError
 from seqattn.ops.memory import ran_out
+from seqattn.screen import say
 from seqattn.training.callbacks import Diverged
 from seqattn.training.checkpoint_files import newest_whole
 from seqattn.training.checkpoints import Checkpoints
@@ -56,7 +56,7 @@ def fit(
                 raise
             diverged = True
             if rank() == 0:
-                print(f"{error}; resuming from {checkpoint.name}", file=sys.stderr)
+                say(f"{error}; resuming from {checkpoint.name}")
         finally:
             checkpoints.files.wait()
     if isinstance(trainer.strategy, FullySharded):

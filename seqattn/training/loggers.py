@@ -3,7 +3,6 @@
 import csv
 import io
 import secrets
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from inspect import signature
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from seqattn.errors import UserError
 from seqattn.inputs import csv_rows, read_bytes
+from seqattn.screen import say
 from seqattn.storage import write_whole
 from seqattn.training.run_logger import RunLogger
 
@@ -164,10 +164,7 @@ class WandbRun(RunLogger, WandbLogger):
             wandb.teardown()  # its service still holds the run's id
             self._begin(options | {"mode": "offline"})
             cause = str(error).splitlines()[-1]
-            print(
-                f"cannot reach wandb ({cause}); logging offline, upload later with `wandb sync`",
-                file=sys.stderr,
-            )
+            say(f"cannot reach wandb ({cause}); logging offline, upload later with `wandb sync`")
 
     def _begin(self, options: Mapping[str, Any]) -> None:
         """Start or resume the run. Args: options: for `wandb.init`, overriding this logger's."""
@@ -212,7 +209,7 @@ class WandbRun(RunLogger, WandbLogger):
     def close(self) -> None:
         super().close()
         if self.experiment.settings.mode == "online":
-            print(f"wandb: {self.experiment.url}", file=sys.stderr)
+            say(f"wandb: {self.experiment.url}")
         self.experiment.finish()  # or the next job of a sweep would resume this one
 
 

@@ -1,24 +1,27 @@
 """Progress of training: a bar on a terminal, lines elsewhere."""
 
 import math
-import sys
 import time
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
 
-from seqattn.screen import EVERY, Screen, duration
+from seqattn.screen import EVERY, Screen, duration, say
 from seqattn.training.callbacks import Monitored, Throughput
 from seqattn.training.monitors import logs_now
 
 _REFRESHED = 0.5
 """Seconds between updates of the figures, each of which waits for the device."""
 _FIRST = ("loss", "perplexity", "accuracy")
+_TIMED = 20
+"""Steps after which the length of the training is estimated."""
 _HIDDEN = ("nll", "rouge1", "rouge2", "rougeLsum", "chrF")
 
 
 class EpochLines(Callback):
     """Print a line on standard error after each validation, and at intervals between.
+
+    After a few steps, a line estimates the time of all.
 
     Loggers get the remaining seconds.
 
@@ -33,6 +36,7 @@ class EpochLines(Callback):
         self.total = math.inf
         self._began = self._told = time.monotonic()
         self._first = 0
+        self._estimated = False
 
     def figures(self, trainer: Trainer, pl_module: LightningModule) -> str:
         """Return a text with the training loss, the last validation scores, and the speed."""
@@ -64,6 +68,7 @@ class EpochLines(Callback):
         now, step = time.monotonic(), trainer.global_step
         if step == self._first:
             return
+        self._estimate(trainer, now)
         left = (now - self._began) / (step - self._first) * (self.total - step)
         if logs_now(trainer) and math.isfinite(left):
             pl_module.log("train/seconds_left", left, batch_size=1)
@@ -71,6 +76,21 @@ class EpochLines(Callback):
             return
         ends = [f"{duration(left)} left"] if math.isfinite(left) else []
         self._tell(trainer, pl_module, ends)
+
+    def _estimate(self, trainer: Trainer, now: float) -> None:
+        """Print the time of all steps once, after `_TIMED` of them."""
+        done, steps = trainer.global_step - self._first, self.total - self._first
+        if self._estimated or done < _TIMED or not trainer.is_global_zero:
+            return
+        self._estimated = True
+        if math.isfinite(steps):
+            seconds = math.ceil((now - self._began) / done * steps / 10) * 10
+            what = f"{steps:,} steps"
+            if self._first:
+                what = f"the remaining {what}"
+            elif (trainer.max_epochs or -1) > 0:
+                what = f"{trainer.max_epochs} epochs ({what})"
+            say(f"about {duration(seconds)} for {what}, plus validations")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
@@ -80,7 +100,7 @@ class EpochLines(Callback):
     def _tell(self, trainer: Trainer, pl_module: LightningModule, ends: list[str]) -> None:
         where = [f"epoch {trainer.current_epoch + 1}", f"step {trainer.global_step}"]
         line = " · ".join([*where, self.figures(trainer, pl_module), *ends])
-        print(line, file=sys.stderr, flush=True)
+        say(line)
         self._told = time.monotonic()
 
 

@@ -18,7 +18,7 @@ from seqattn.errors import UserError
 from seqattn.metrics.text import doubts
 from seqattn.models.stack import compile_layers
 from seqattn.ops.memory import keep_freed_memory, keep_prepared_products
-from seqattn.screen import EVERY
+from seqattn.screen import EVERY, log_to, say
 from seqattn.storage import write_whole
 from seqattn.training.callbacks import Finite, LastValidation, Monitored
 from seqattn.training.checkpoint_files import CheckpointFiles, step_of
@@ -42,6 +42,9 @@ from seqattn.training.run_directory import rank, world_size
 from seqattn.training.run_logger import run_loggers
 from seqattn.training.setup import Setup, setup_of
 from seqattn.training.start import Start, start_of
+
+LOG = "train.log"
+"""File of a run with the lines that its training prints."""
 
 
 def run_training(options: TrainingOptions) -> TrainingResult:
@@ -112,9 +115,10 @@ def _announce(setup: Setup, start: Start, loggers: Sequence[Any]) -> None:
     """Print facts about the data and the run, save its vocabulary, and open its loggers."""
     run, run_dir = setup.run, Path(setup.run.run_dir)
     mended: list[str] = getattr(run.data, "report", list)()
-    lines = run.trainer.opening(run.loader) + mended + setup.data.report()
-    for line in [*lines, *doubts(run.task.scorer, setup.rows.references), *brevity(setup)]:
-        print(line, file=sys.stderr)
+    size = sum(parameter.numel() for parameter in setup.model.parameters())
+    lines = run.trainer.opening(run.loader, size) + mended + setup.data.report()
+    log_to(run_dir / LOG)
+    say(*lines, *doubts(run.task.scorer, setup.rows.references), *brevity(setup))
     if start.checkpoint is None:
         setup.bundle.tokenizer.save(run_dir / "tokenizer")
     if not run.trainer.fast_dev_run:

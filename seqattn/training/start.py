@@ -1,6 +1,5 @@
 """Initial state of a run: a bundle's weights, pretrained vectors, or a checkpoint."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vectors import read_vectors
 from seqattn.errors import UserError
 from seqattn.roles import Role
+from seqattn.screen import say
 from seqattn.storage import user_path
 from seqattn.training.checkpoint_files import newest_whole, step_batches
 from seqattn.training.options import TrainingOptions
@@ -72,7 +72,7 @@ class Start(NamedTuple):
 
 def _tell(*lines: str) -> None:
     if rank() == 0:
-        print(*lines, sep="\n", file=sys.stderr)
+        say(*lines)
 
 
 def start_of(run: TrainingOptions) -> Start:

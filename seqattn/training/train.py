@@ -11,14 +11,14 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.screen import print_table, progress
+from seqattn.screen import log_to, note, print_table, progress, say
 from seqattn.training.finish import TrainingResult
 from seqattn.training.options import TrainingOptions
 from seqattn.training.range_test import RangeTest
 from seqattn.training.ranks import as_started, launch
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.resume import phase_of, settings_before
-from seqattn.training.run import run_training
+from seqattn.training.run import LOG, run_training
 from seqattn.training.run_directory import claimed, rank, world_size
 from seqattn.training.setup import setup_of
 from seqattn.training.start import start_of
@@ -44,9 +44,13 @@ class Training(TrainingOptions):
             run = self.resolved()
             run.check()
             return run._run()
-        except UserError as error:
-            rendezvous.refuse(str(error))
+        except Exception as error:
+            note(f"error: {error}")
+            if isinstance(error, UserError):
+                rendezvous.refuse(str(error))
             raise
+        finally:
+            log_to(None)
 
     def resolved(self) -> "Training":
         """Return the training with settings filled in from the machine, its ranks and its data."""
@@ -69,7 +73,8 @@ class Training(TrainingOptions):
                 held.close()  # the first rank holds the directory
                 return launch(self)
             if rank() == 0 and phase == "resumable":
-                print(f"resuming training in {run_dir}", file=sys.stderr)
+                log_to(run_dir / LOG)
+                say(f"resuming training in {run_dir}")
             resuming = phase == "resumable"
             before = settings_before(run_dir, f"resume={self.resume}") if resuming else {}
             with threads_of(self.trainer.threads, before.get("threads")):

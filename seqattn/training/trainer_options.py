@@ -167,13 +167,16 @@ class TrainerOptions:
             "faster here"
         ]
 
-    def opening(self, loader: BatchLimits) -> list[str]:
-        """Return lines on the GPUs, precision and batches of a run, and advice."""
-        if self.on_cpu or not torch.cuda.is_available():
-            return self.advice()
+    def opening(self, loader: BatchLimits, parameters: int) -> list[str]:
+        """Return lines on the size, devices, precision and batches of a run, and advice."""
+        device, own = self.accelerator.upper(), ""
+        if self.on_cpu:
+            device, own = "CPU", f" trainer.threads={torch.get_num_threads()}"
+        elif torch.cuda.is_available():
+            device, own = torch.cuda.get_device_name(), f" trainer.tf32={str(self.tf32).lower()}"
         chosen = (
-            f"training on {self.ranks} x {torch.cuda.get_device_name()}: "
-            f"trainer.precision={self.precision} trainer.tf32={str(self.tf32).lower()} "
+            f"training {parameters:,} parameters on {self.ranks * self.num_nodes} x {device}: "
+            f"trainer.precision={self.precision}{own} "
             f"loader.max_tokens={loader.max_tokens} loader.num_workers={loader.num_workers}"
         )
         return [chosen, *self.advice()]

@@ -201,6 +201,29 @@ def test_without_a_terminal_a_line_comes_every_so_often_with_the_time_left(clock
     assert second.startswith("epoch 3 · step 6 · ")
 
 
+@pytest.mark.parametrize(
+    ("first", "limits", "text"),
+    [
+        (0, {"max_epochs": 4}, "about 40 min 0 s for 4 epochs (240 steps), plus validations"),
+        (0, {}, "about 40 min 0 s for 240 steps, plus validations"),
+        (40, {"max_epochs": 4}, "about 33 min 20 s for the remaining 200 steps, plus validations"),
+        (0, {"estimated_stepping_batches": math.inf}, ""),
+    ],
+)
+def test_after_some_steps_the_time_of_all_is_said_once(clock, capsys, first, limits, text):
+    owner = trainer(global_step=first, **limits)
+    lines, module = EpochLines(Throughput(), every=math.inf), Module()
+    lines.on_train_start(owner, module)
+    for owner.global_step in range(first + 1, first + 20):
+        clock.seconds += 10
+        lines.on_train_batch_end(owner, module)
+    assert capsys.readouterr().err == ""
+    for owner.global_step in (first + 20, first + 21):
+        clock.seconds += 10
+        lines.on_train_batch_end(owner, module)
+    assert capsys.readouterr().err == f"{text}\n" * bool(text)
+
+
 def test_other_work_tells_how_far_it_is(clock, capsys):
     with progress("scoring val", "texts") as tell:
         for done in range(0, 1960, 64):

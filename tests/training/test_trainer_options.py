@@ -49,14 +49,17 @@ def test_a_gpu_trains_in_bfloat16_if_it_has_it_and_a_cpu_in_float32(gpu):
     assert TrainerOptions(accelerator="gpu").precision == 32
 
 
-def test_the_numbers_and_batches_of_a_gpu_are_said(gpu):
+def test_size_devices_precision_and_batches_are_said(gpu):
     options = TrainerOptions(accelerator="gpu", devices="auto")
     loader = LoaderOptions(num_workers=3)
-    assert options.opening(loader) == [
-        "training on 2 x NVIDIA H100: trainer.precision=bf16-mixed trainer.tf32=true "
-        "loader.max_tokens=4096 loader.num_workers=3"
+    assert options.opening(loader, 1_234) == [
+        "training 1,234 parameters on 2 x NVIDIA H100: trainer.precision=bf16-mixed "
+        "trainer.tf32=true loader.max_tokens=4096 loader.num_workers=3"
     ]
-    assert TrainerOptions(accelerator="cpu").opening(loader) == []
+    assert TrainerOptions(accelerator="cpu", devices=3, num_nodes=2).opening(loader, 5) == [
+        f"training 5 parameters on 6 x CPU: trainer.precision=32 "
+        f"trainer.threads={torch.get_num_threads()} loader.max_tokens=4096 loader.num_workers=3"
+    ]
 
 
 @pytest.mark.parametrize(("tf32", "cudnn"), [(True, False), (False, True)])

@@ -1,6 +1,5 @@
 """Splitting batches that do not fit into memory."""
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from seqattn.attention.masks import padded_right
 from seqattn.ops.memory import free_cached, ran_out
 from seqattn.ops.second_derivatives import refuse
+from seqattn.screen import say
 
 
 class BatchLoss(NamedTuple):
@@ -177,10 +177,9 @@ class HalvingTask(LightningModule):
 
     def _by_halves(self) -> BatchLoss:
         if not self._halved:
-            print(
+            say(
                 "out of memory; splitting the batch in half, which is slower; lower "
-                "loader.max_tokens to avoid it",
-                file=sys.stderr,
+                "loader.max_tokens to avoid it"
             )
         self._halved = True
         batch, number = self._last_batch
