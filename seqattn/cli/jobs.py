@@ -4,33 +4,57 @@ import os
 import signal
 import sys
 import threading
+from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqattn.bundle.documents import SCORES
 from seqattn.errors import UserError
 from seqattn.inputs import read_json, read_yaml
 from seqattn.storage import write_whole
+from seqattn.training.run_directory import rank
 
 NAME = "jobs.tsv"
 
 
-class MultirunFolder(Callback):
-    """Record the folder of a multirun before the first job."""
+class Jobs(Callback):
+    """Record the folder of a multirun before the first job, and announce each job."""
 
+    keys: tuple[str, ...] = ()
+    """Keys with several values, each with its `=`."""
+    total: int | None = None
+    """Number of jobs, if it is known."""
     path: ClassVar[Path | None] = None
     interrupted: ClassVar[Any] = None
     """Previous handler of SIGINT; None if unchanged."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Record the folder, and handle SIGINT with joblib; Hydra calls it."""
-        MultirunFolder.path = Path(config.hydra.sweep.dir)
+        Jobs.path = Path(config.hydra.sweep.dir)
+        words = OverridesParser.create().parse_overrides([*config.hydra.overrides.task])
+        swept = [word for word in words if word.is_sweep_override()]
+        self.keys = tuple(f"{word.get_key_element()}=" for word in swept)
+        listed = (word.is_discrete_sweep() and not isinstance(word.value(), Glob) for word in swept)
+        if all(listed) and "BasicSweeper" in config.hydra.sweeper._target_:
+            self.total = prod(len(list(word.sweep_iterator())) for word in swept)
         own = threading.current_thread() is threading.main_thread()
         if own and "joblib" in config.hydra.launcher._target_:
-            MultirunFolder.interrupted = signal.signal(signal.SIGINT, _leave)
+            Jobs.interrupted = signal.signal(signal.SIGINT, _leave)
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print the job's number and what distinguishes it; Hydra calls it."""
+        if config.hydra.mode != RunMode.MULTIRUN or rank() > 0:
+            return
+        number, words = config.hydra.job.num, config.hydra.overrides.task
+        of = f" ({number + 1} of {self.total})" if self.total else ""
+        own = " ".join(word for word in words if word.startswith(self.keys)) if self.keys else ""
+        print(f"job {number}{of}: {own}".rstrip(": "), file=sys.stderr, flush=True)
 
 
 def _leave(*_: object) -> NoReturn:
@@ -42,8 +66,8 @@ def _leave(*_: object) -> NoReturn:
 
 def report_jobs() -> None:
     """Print and write a line for each job of the last multirun, if any."""
-    folder, MultirunFolder.path = MultirunFolder.path, None
-    before, MultirunFolder.interrupted = MultirunFolder.interrupted, None
+    folder, Jobs.path = Jobs.path, None
+    before, Jobs.interrupted = Jobs.interrupted, None
     if before is not None:
         signal.signal(signal.SIGINT, before)
     if folder is None:

@@ -103,6 +103,8 @@ def test_a_sweep_ends_with_a_line_for_each_job_the_best_marked(capfd, corpus, tm
     words = ("optimizer.lr=0,0.01", f"run_dir={tmp_path}/sweep")
     ended = run(capfd, "train", "-m", *train_arguments(corpus, *words, steps=2))
     assert ended.code == 0, ended.err
+    announced = [line for line in ended.err.splitlines() if line.startswith("job ")]
+    assert announced == ["job 0 (1 of 2): optimizer.lr=0", "job 1 (2 of 2): optimizer.lr=0.01"]
     head, *lines = (tmp_path / "sweep" / "jobs.tsv").read_text().splitlines()
     assert head.startswith("job\toverrides\t")
     assert [line.split("\t")[:2] for line in lines] == [
@@ -237,10 +239,11 @@ def test_a_sweep_of_joblib_that_is_interrupted_leaves_its_processes_the_time_to_
     program = f"""
 import os, signal
 from omegaconf import OmegaConf
-from seqattn.cli.jobs import MultirunFolder
+from seqattn.cli.jobs import Jobs
 launcher = {{"_target_": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"}}
-hydra = {{"sweep": {{"dir": {str(tmp_path)!r}}}, "launcher": launcher}}
-MultirunFolder().on_multirun_start(OmegaConf.create({{"hydra": hydra}}))
+hydra = {{"sweep": {{"dir": {str(tmp_path)!r}}}, "launcher": launcher, "overrides": {{"task": []}},
+         "sweeper": {{"_target_": "None"}}}}
+Jobs().on_multirun_start(OmegaConf.create({{"hydra": hydra}}))
 try:
     os.kill(os.getpid(), signal.SIGINT)
 finally:  # where joblib kills them
