@@ -10,6 +10,7 @@ import numpy as np
 from seqattn.extras.compare.costs import CACHED, Cost
 from seqattn.extras.compare.run_results import ComparedRun
 from seqattn.extras.compare.system_statistics import MetricFigures
+from seqattn.extras.compare.systems import shortened
 from seqattn.screen import duration
 from seqattn.verbs.run_tables import TableDocument
 
@@ -64,6 +65,7 @@ def system_table(
         for name, score in metrics[0].systems.items()
     ]
     columns = ["system", "seeds", *(metric.name for metric in metrics)]
+    [origin] = shortened([origin])
     notes = [f"sentences from {origin}", *(f"{one.name}: {one.signature}" for one in metrics)]
     if "peak_memory_mb" in known:
         notes.append("peak memory: of the training process, or of its GPU; minimum over seeds")
@@ -90,7 +92,10 @@ def _format_mean(metric: MetricFigures, name: str) -> str:
     score = metric.systems[name]
     if score.interval is None:
         return f"{score.mean:.2f}"
-    return f"{score.mean:.2f} ± {(score.interval[1] - score.interval[0]) / 2:.2f}"
+    low, high = score.interval
+    if low == 0 < high:  # cut there
+        return f"{score.mean:.2f} (0 to {high:.2f})"
+    return f"{score.mean:.2f} ± {(high - low) / 2:.2f}"
 
 
 def _format_cost(cost: Cost, key: str) -> str | None:
@@ -109,8 +114,8 @@ def pair_table(metric: MetricFigures) -> TableDocument:
     rows = [
         [
             f"{pair.first} - {pair.second}",
-            f"{pair.difference:.2f}",
-            None if pair.interval is None else f"{pair.interval[0]:.2f} to {pair.interval[1]:.2f}",
+            f"{pair.difference:z.2f}",  # z: no -0.00
+            None if pair.interval is None else "{:z.2f} to {:z.2f}".format(*pair.interval),
             None if pair.p is None else f"{pair.p:.4f}",
             f"{pair.p_bootstrap:.4f}",
             f"{pair.p_randomization:.4f}",

@@ -19,7 +19,10 @@ _NAMED = 12
 
 @dataclass(frozen=True)
 class SystemScore:
-    """Mean over seeds with its interval (Student's t over seeds); None for one seed."""
+    """Mean over seeds with its interval (Student's t over seeds); None for one seed.
+
+    The interval of scores that are not negative ends at 0.
+    """
 
     mean: float
     interval: tuple[float, float] | None
@@ -130,7 +133,10 @@ def _by_metric(
     scores = {}
     for system, runs in ranked.items():
         seeds = [one.score for one in runs]
-        scores[system] = SystemScore(means[system], seed_interval(seeds), seeds)
+        interval = seed_interval(seeds)
+        if interval is not None and min(seeds) >= 0:  # no seed scores below 0
+            interval = max(0.0, interval[0]), interval[1]
+        scores[system] = SystemScore(means[system], interval, seeds)
     several = [system for system, score in scores.items() if score.interval is not None]
     pooled = SeedVariance.of(ranked.values()) if pool and several else None
     pairs = _pairs(ranked, sentence_tests(ranked, RESAMPLES, TRIALS), pooled)

@@ -14,6 +14,8 @@ _ASIDE = ("seed", "generation.threshold", "format", "threads")
 """Settings that do not separate systems, besides those of SCORE and NOTE: each model's
 threshold is tuned on validation."""
 _SAME = (Role.SCORE, Role.NOTE)
+_PATH = re.compile(r"(?<![\w./])/[^\s,'\"\]]+")
+"""An absolute path within a text."""
 
 
 class Systems(NamedTuple):
@@ -32,6 +34,19 @@ class _Trait(NamedTuple):
     def word(self, number: int, bare: bool) -> str:
         value = "null" if self.values[number] is None else str(self.values[number])
         return value if bare else f"{self.key}={value}"
+
+
+def shortened(values: Sequence[Any]) -> list[Any]:
+    """Reduce absolute paths in texts to their last parts, as many as distinguish them."""
+    paths = {path: Path(path).parts for value in values for path in _PATH.findall(str(value))}
+    ends = range(1, max(map(len, paths.values()), default=1) + 1)
+    last = next(n for n in ends if len({parts[-n:] for parts in paths.values()}) == len(paths))
+    return [
+        _PATH.sub(lambda match: "/".join(paths[match[0]][-last:]), value)
+        if isinstance(value, str)
+        else value
+        for value in values
+    ]
 
 
 def check_alike(runs: Sequence[ComparedRun]) -> None:
@@ -87,6 +102,7 @@ def systems_of(runs: Sequence[ComparedRun]) -> Systems:
     if len(each) == 1:
         return Systems({str(runs[0].settings.get("name") or runs[0].path.name): each[0]}, [])
     telling, others = _telling(_traits([same[0] for same in each]), len(each))
+    telling = [one._replace(values=shortened(one.values)) for one in telling]
     bare = len(telling) == 1 and isinstance(telling[0].values[0], str) and "." not in telling[0].key
     names = [" ".join(one.word(n, bare) for one in telling) for n in range(len(each))]
     notes = [

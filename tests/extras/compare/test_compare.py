@@ -149,6 +149,24 @@ def test_what_differs_beside_the_name_is_told(tmp_path, capfd):
     assert "the number of seeds differs between systems: mha 1, linear 2" in ended.out
 
 
+def test_tables_hold_no_local_path_and_no_interval_below_0(tmp_path, capfd):
+    low = ["was ist das ?"] * len(REFERENCES)
+    cases = {"a/m30k": [REFERENCES] * 2, "b/m30k": [low, ["ein Hund ist", *low[1:]]]}
+    made = []
+    for end, outputs in cases.items():
+        for seed, output in enumerate(outputs):
+            root = f"/home/ann/{end}"
+            made.append(write_run(tmp_path / f"{end}{seed}", output, seed, data={"root": root}))
+            change(made[-1], data="/home/ann/test.en and /home/ann/test.de")
+    ended = compare(capfd, f"runs=[{','.join(map(str, made))}]", f"output={tmp_path}/out")
+    assert ended.code == 0, ended.err
+    text = (tmp_path / "out" / "table.tex").read_text()
+    assert "/home" not in text + ended.out
+    assert "sentences from test.en and test.de" in text
+    assert r"data.root=a/m30k & 2 & 100.00 $\pm$ 0.00" in text
+    assert re.search(r"data.root=b/m30k & 2 & 0\.\d\d \(0 to 9\.\d\d\)", text), text
+
+
 def test_systems_are_named_by_all_that_tells_them_apart(tmp_path, capfd):
     rates = [("mha", 0.01), ("mha", 0.02), ("gqa", 0.01)]
     made = [
