@@ -1,4 +1,4 @@
-"""Loggers that resume with a run: one CSV file, one TensorBoard run, one wandb run."""
+"""Loggers that resume with a run, as one CSV file, TensorBoard, wandb or MLflow run."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 from lightning.fabric.loggers.logger import rank_zero_experiment
-from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -211,6 +211,38 @@ class WandbRun(RunLogger, WandbLogger):
         if self.experiment.settings.mode == "online":
             say(f"wandb: {self.experiment.url}")
         self.experiment.finish()  # or the next job of a sweep would resume this one
+
+
+class MLflowRun(RunLogger, MLFlowLogger):
+    """Lightning's MLflow logger, with figures.
+
+    Args:
+        save_dir: directory of the run, whose file mlflow.id keeps MLflow's id.
+        **options: as for Lightning's logger.
+    """
+
+    def __init__(self, save_dir: str, **options: Any) -> None:
+        self._id_file = Path(save_dir, "mlflow.id")
+        self._resumed = self._id_file.is_file()
+        if self._resumed:
+            options["run_id"] = read_bytes(self._id_file, _LONGEST_TAG).decode(errors="replace")
+        try:
+            super().__init__(**options)
+        except ModuleNotFoundError as error:
+            raise UserError("logger=mlflow needs mlflow; run pip install mlflow") from error
+
+    def open(self, run_dir: Path, tags: Sequence[str], group: str | None) -> None:
+        """Start or resume the MLflow run; tags are the choices by group."""
+        self.tags = {**(self.tags or {}), **dict(tag.split("=", 1) for tag in tags)}
+        self.tags |= {"sweep": group} if group else {}
+        write_whole(self._id_file, str(self.run_id).encode())
+
+    def log_settings(self, settings: Mapping[str, Any], step: int) -> None:
+        if not self._resumed:  # MLflow refuses changes
+            self.log_hyperparams(dict(settings))
+
+    def show_figure(self, name: str, figure: Figure, step: int) -> None:
+        self.experiment.log_figure(self.run_id, figure, f"{name}/{step}.png")
 
 
 def made_loggers(makers: Mapping[str, Callable[..., Any]]) -> list[Any]:

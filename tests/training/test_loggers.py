@@ -13,7 +13,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer import event_file_writer
 
 from seqattn.errors import UserError
-from seqattn.training.loggers import CSVFile, TensorBoardRun, WandbRun, made_loggers
+from seqattn.training.loggers import (
+    CSVFile,
+    MLflowRun,
+    TensorBoardRun,
+    WandbRun,
+    made_loggers,
+)
 from seqattn.training.run_logger import run_loggers, show_histograms
 from tests.training.wandb_files import read
 
@@ -193,3 +199,25 @@ def test_a_logger_whose_package_is_not_there_is_refused():
 
     with pytest.raises(UserError, match="logger: no module named mlflow"):
         made_loggers({"mlflow": make})
+
+
+def test_mlflow_keeps_one_run_with_its_first_settings(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)
+    for number in range(2):
+        [logger] = made_loggers({"mlflow": lambda: MLflowRun(".", tracking_uri="sqlite:///a.db")})
+        logger.open(tmp_path, ["attention=gqa"], "sweep")
+        logger.log_settings({"model": {"dim": 8 + number}}, 0)
+        logger.log_metrics({"val/bleu": 20.0 + number}, number)
+        logger.close()
+    found = logger.experiment.get_run((tmp_path / "mlflow.id").read_text())
+    assert (found.data.params, found.data.metrics) == ({"model/dim": "8"}, {"val/bleu": 21.0})
+    assert (found.data.tags["attention"], found.data.tags["sweep"]) == ("gqa", "sweep")
+    history = logger.experiment.get_metric_history(logger.run_id, "val/bleu")
+    assert [point.step for point in history] == [0, 1]
+
+
+def test_without_mlflow_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr("lightning.pytorch.loggers.mlflow._MLFLOW_AVAILABLE", False)
+    with pytest.raises(UserError, match=r"^logger=mlflow needs mlflow; run pip install mlflow$"):
+        made_loggers({"mlflow": lambda: MLflowRun(str(tmp_path))})

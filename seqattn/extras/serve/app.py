@@ -23,6 +23,7 @@ from starlette.responses import (
 import seqattn
 from seqattn.errors import UserError
 from seqattn.extras.report.single_file import page
+from seqattn.extras.serve.docs_page import docs_page
 from seqattn.extras.serve.guard import Guard
 from seqattn.extras.serve.libretranslate import router
 from seqattn.extras.serve.limits import TooMuch
@@ -86,7 +87,7 @@ def make_app(
         version=seqattn.__version__,
         summary="Outputs, answers and explanations of a trained encoder-decoder",
         lifespan=lifespan,
-        docs_url=None,  # these pages load scripts from other sites
+        docs_url=None,  # FastAPI's pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
         responses=_STATUSES,
@@ -150,6 +151,10 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     @app.get("/", include_in_schema=False)
     async def live_page() -> HTMLResponse:
         return HTMLResponse(page(), headers={"Content-Security-Policy": _POLICY})
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(docs_page(app.openapi()), headers={"Content-Security-Policy": _POLICY})
 
 
 def worded(errors: Sequence[Any]) -> tuple[int, str]:

@@ -69,6 +69,21 @@ def test_metrics_count_what_was_asked(bundle):
     assert [line for line in text.splitlines() if not re.fullmatch(f"{kind}|{sample}", line)] == []
 
 
+def test_the_endpoints_are_a_page_that_loads_nothing(client):
+    response = client.get("/docs")
+    document = client.get("/openapi.json").json()
+    assert response.headers["content-security-policy"].startswith("default-src 'none'")
+    assert not re.search(r"<(script|link|img)|https?://", response.text)
+    for path in document["paths"]:
+        assert re.search(rf"<h2>(GET|POST) {re.escape(path)}</h2>", response.text), path
+    targets = set(re.findall(r'href="#(\w+)"', response.text))
+    assert targets == document["components"]["schemas"].keys() & targets
+    assert {"GenerateRequest", "SearchSettings", "Problem"} <= targets
+    for text in ("<td>n_best</td><td>integer from 1 to 100</td><td>default 1</td>",
+                 "<td>inputs</td><td>string or list of string</td><td>required</td>"):  # fmt: skip
+        assert text in response.text
+
+
 def test_health_and_the_page_and_the_document(client):
     assert client.get("/health").json() == {"status": "ok", "gives": "text", "waiting": 0}
     page = client.get("/")
