@@ -84,6 +84,10 @@ def test_the_same_command_goes_on_and_its_logs_are_those_of_the_uninterrupted_ru
     for tag in ("train/loss", "val/loss"):
         assert steps_shown(tmp_path, tag) == steps_shown(trained, tag)
     assert [folder.name for folder in (tmp_path / "csv").iterdir()] == ["version_0"]
+    log = (tmp_path / "train.log").read_text()
+    assert log.count(" parameters on 1 x CPU: ") == 2  # before and after the kill
+    assert all(log.count(line) == 1 for line in ended.err.splitlines() if "step" in line)
+    assert log.count("resuming training in ") == log.count(f"bundle: {tmp_path}/model") == 1
 
 
 @pytest.mark.parametrize("step", [2, 3])  # in a step before a validation, and in another

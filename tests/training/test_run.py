@@ -101,6 +101,7 @@ def test_a_training_that_is_nan_is_refused_and_leaves_no_bundle(capfd, corpus, t
         r"training has diverged: non-finite values at step \d; lower optimizer.lr", text
     )
     assert not (tmp_path / "run" / "model").exists()
+    assert (tmp_path / "run" / "train.log").read_text().endswith(f"error: {text}\n")
 
 
 def test_scoring_that_is_stopped_leaves_the_bundle(capfd, corpus, tmp_path, monkeypatch):

@@ -3,7 +3,8 @@
 import io
 import sys
 
-from seqattn.screen import progress
+from seqattn import screen
+from seqattn.screen import log_to, progress, say
 
 
 class Terminal(io.StringIO):
@@ -20,3 +21,19 @@ def test_a_bar_is_shown_on_a_terminal_and_leaves_the_output_alone(monkeypatch, c
     assert "3/7" in sys.stderr.getvalue()
     assert "output" not in sys.stderr.getvalue()
     assert capsys.readouterr().out == "output\n"
+
+
+def test_a_log_holds_what_is_said_up_to_a_size(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(screen, "_LARGEST", 100)
+    for number in range(6):  # opened again each time, as by a resumed run
+        log_to(tmp_path / "train.log")
+        say(f"line {number}")
+    log_to(None)
+    say("elsewhere")
+    assert capsys.readouterr().err.splitlines()[-2:] == ["line 5", "elsewhere"]
+    kept = [(tmp_path / name).read_text() for name in ("train.log.1", "train.log")]
+    assert all(0 < len(text) <= 100 for text in kept)
+    assert [line.split(" ", 2)[2] for line in "".join(kept).splitlines()][-2:] == [
+        "line 4",
+        "line 5",
+    ]

@@ -1,5 +1,6 @@
 """The endpoints as a plain page, from the OpenAPI document; it loads nothing from elsewhere."""
 
+import json
 from collections.abc import Mapping
 from html import escape
 from typing import Any
@@ -17,11 +18,15 @@ td:first-child{font-family:ui-monospace,monospace;white-space:nowrap}
 def docs_page(document: Mapping[str, Any]) -> str:
     """Return the page. Args: document: an OpenAPI document, as `FastAPI.openapi` returns it."""
     title = escape(f"{document['info']['title']} {document['info']['version']}")
-    parts = [
-        _endpoint(f"{method.upper()} {path}", operation)
+    operations = {
+        f"{method.upper()} {path}": operation
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
-    ]
+    }
+    first = next(iter(operations.values()))["responses"]
+    shared = {status: one for status, one in first.items() if status != "200"}
+    parts = [_endpoint(name, operation, shared) for name, operation in operations.items()]
+    parts += [f"<h2>Usual errors</h2>{_table(_rows(shared))}"]
     parts += [_schema(*one) for one in document["components"]["schemas"].items()]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
@@ -31,12 +36,19 @@ def docs_page(document: Mapping[str, Any]) -> str:
     )
 
 
-def _endpoint(name: str, operation: Mapping[str, Any]) -> str:
+def _endpoint(name: str, operation: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
     rows = [("request", _content(operation["requestBody"]))] if "requestBody" in operation else []
-    for status, response in operation["responses"].items():
-        rows.append((status, f"{_content(response)} {escape(response.get('description', ''))}"))
+    responses = operation["responses"].items()
+    rows += _rows({status: one for status, one in responses if shared.get(status) != one})
     about = escape(operation.get("description", operation.get("summary", "")))
     return f"<h2>{escape(name)}</h2><p>{about}</p>{_table(rows)}"
+
+
+def _rows(responses: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (status, f"{_content(response)} {escape(response.get('description', ''))}")
+        for status, response in responses.items()
+    ]
 
 
 def _content(body: Mapping[str, Any]) -> str:
@@ -51,7 +63,9 @@ def _schema(name: str, schema: Mapping[str, Any]) -> str:
     needed = schema.get("required", ())
     rows = []
     for key, node in schema.get("properties", {}).items():
-        default = "required" if key in needed else f"default {escape(repr(node.get('default')))}"
+        default = (
+            "required" if key in needed else f"default {escape(json.dumps(node.get('default')))}"
+        )
         about = escape(node.get("description", ""))
         rows.append((key, f"{_type(node)}</td><td>{default}</td><td>{about}"))
     about = escape(schema.get("description", ""))
