@@ -12,6 +12,7 @@ from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.bundle import nodes
 from seqattn.bundle.choices import SLOT_NODES, SLOTS, choices
 from seqattn.bundle.meta_device import on_meta_device
+from seqattn.checking import keys_under
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
@@ -199,7 +200,8 @@ class Architecture:
     ) -> Any:
         """Build an attention for `slot`, or raise UserError with the slots that it fits."""
         try:
-            attention = factory(query_dim=query_dim, memory_dim=memory_dim)
+            with keys_under("attention"):  # of a factory without a place
+                attention = factory(query_dim=query_dim, memory_dim=memory_dim)
         except UserError as error:  # the encoder may have its own width
             key = "model.dim" if query_dim == self.model.dim else f"model.{slot}_dim"
             raise UserError(str(error).replace("model.dim", key)) from error

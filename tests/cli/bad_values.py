@@ -307,7 +307,7 @@ NAMES = (
     ("explain", "+foo=1", "unknown key foo; choose from "),
     ("report", "generation=spans", "this bundle outputs text; use generation=greedy|beam|"),
     ("compare", "+foo=1", "unknown key foo; did you mean pool"),
-    ("train", "logger=nope", "unknown choice logger=nope; choose from csv, t"),
+    ("train", "logger=nope", "unknown choice logger=nope; choose from csv, m"),
     ("train", "trainer.lightning.foo=1", "unknown key trainer.lightning.foo; did you m"),
     ("train", "attention=[]", "unknown choice attention=; choose from bahdana"),
     ("train", "optimizer._target_=os.getcwd", "unknown key optimizer.lr; optimizer has no keys"),

@@ -32,6 +32,12 @@ def test_a_training_that_cannot_be_is_refused_before_its_data_is_read(corpus, wo
     assert refused_before_work(*given, *others).startswith(text)
 
 
+def test_heads_of_a_span_model_are_named_in_full():
+    words = ("task=qa", "data=demo_qa", "model=span_transformer", "attention.num_heads=7")
+    text = "attention.num_heads must divide model.dim (128), got 7"
+    assert refused_before_work(*words) == text
+
+
 @pytest.mark.parametrize(
     ("verb", "words", "text"), sampled((case for case in TRAINING if case[0] != "train"), every=4)
 )
