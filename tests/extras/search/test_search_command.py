@@ -35,7 +35,10 @@ IMPOSSIBLE = [
     ("space.attention=[mha] space.width=[7]", "num_heads must divide model.dim (7), got "),
     ("space.width=[7]", "num_heads must divide model.dim (7), got "),
     ("space.attention=[mha] space.heads=[3,5]", "num_heads must divide model.dim (16), got "),
-    ("space.attention=[gqa] space.kv_heads=[3]", "attention.num_kv_heads must divide attention.num_heads"),
+    (
+        "space.attention=[gqa] space.kv_heads=[3]",
+        "attention.num_kv_heads must divide attention.num_heads",
+    ),
     ("space.attention=[mha] space.heads=[16] space.position=[rope]", "needs an even head width"),
     ("space.attention=[linear] space.position=[t5]", "cannot use"),
     ("space.attention=[mha] space.without=[mha]", "models: 1 of 0 combinations"),
