@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.suite import Row, Sample, rates, ratios
 from benchmarks.transformer_models import Shape
 from seqattn.errors import UserError
+from seqattn.places import install
 from seqattn.storage import user_path
 
 ContestantName = Literal["seqattn", "lightning", "plain", "marian", "joey", "eole", "ctranslate2"]
@@ -48,7 +49,7 @@ _SHARING = ("seqattn", "ctranslate2")
 """Contestants that have workers; the others use the threads of all workers."""
 _HINTS = {
     "": "",
-    "bench": "; pip install -e .[bench], in the checkout",
+    "bench": "; " + install("bench"),
     "peers": "; set suite.peer_python=PATH to a Python that has it",
 }
 """Installation hint for a missing package."""

@@ -1,4 +1,4 @@
-"""Paths of `conf` and `data`: beside the package in a checkout, inside it once installed."""
+"""Paths of `conf` and `data`, and how to install extras: in a checkout, and once installed."""
 
 from pathlib import Path
 
@@ -7,9 +7,18 @@ _PACKAGE = Path(__file__).resolve().parent
 
 def shipped(name: str) -> Path:
     """Return the directory `conf`, or `data` with the bundled corpora. Args: name: which one."""
-    root = _PACKAGE.parent
-    checkout = (root / "pyproject.toml").is_file()
-    return root / name if checkout else _PACKAGE / "shipped" / name
+    return _PACKAGE.parent / name if _in_checkout() else _PACKAGE / "shipped" / name
+
+
+def install(extra: str) -> str:
+    """Return what to do to install an extra, for the end of a message. Args: extra: its name."""
+    if _in_checkout():
+        return f"run pip install -c constraints.txt -e '.[{extra}]' in the checkout"
+    return f"run pip install 'seqattn-toolkit[{extra}]'"
+
+
+def _in_checkout() -> bool:
+    return (_PACKAGE.parent / "pyproject.toml").is_file()
 
 
 CONF = shipped("conf")

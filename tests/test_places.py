@@ -1,8 +1,9 @@
 """An installed package carries the configuration and the bundled corpora with it."""
 
+import re
 from pathlib import Path
 
-import pytest
+import tomllib
 
 from seqattn import places
 from seqattn.places import shipped
@@ -21,8 +22,32 @@ def test_once_installed_they_are_inside_it_whatever_stands_beside(tmp_path, monk
     assert shipped("data") == tmp_path / "seqattn" / "shipped" / "data"
 
 
+def test_a_missing_extra_is_installed_from_the_checkout_or_by_our_name(tmp_path, monkeypatch):
+    assert places.install("serve") == (
+        "run pip install -c constraints.txt -e '.[serve]' in the checkout"
+    )
+    monkeypatch.setattr(places, "_PACKAGE", tmp_path / "seqattn")
+    assert places.install("serve") == "run pip install 'seqattn-toolkit[serve]'"
+
+
+def test_every_extra_that_a_message_names_is_there_and_extras_name_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    code = [*(ROOT / "seqattn").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    named = {
+        name
+        for file in code
+        for name in re.findall(r"""install\(["'](\w+)["']\)""", file.read_text(encoding="utf-8"))
+    }
+    assert {"serve", "search", "compare", "explain", "export", "8bit", "bench"} <= named
+    assert named <= extras.keys()
+    for needed in [need for needs in extras.values() for need in needs if "[" in need]:
+        name, inner = needed.rstrip("]").split("[")
+        assert name == project["name"] == "seqattn-toolkit"
+        assert set(inner.split(",")) <= extras.keys()
+
+
 def test_a_wheel_is_told_of_every_folder_that_the_package_reads():
-    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     told = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     corpora = [f"data/{path.name}" for path in (ROOT / "data").glob("demo_*")]

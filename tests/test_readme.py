@@ -300,9 +300,10 @@ def test_the_python_of_the_pages_runs(folder, run, answering, tmp_path, capfd):
 
 
 def test_nothing_names_the_package_of_that_name_on_the_public_index():
-    tops = ("README.md", "CHANGELOG.md", "Makefile", "conf", "docs", "scripts", "seqattn", "tests")
-    files = [path for top in tops for path in [ROOT / top, *(ROOT / top).rglob("*")]]
+    tops = "README.md CHANGELOG.md CONTRIBUTING.md Makefile .github conf docs scripts seqattn tests"
+    another = r"seqattn\[\w+|pip install (?:-\S+ )*'?seqattn(?!-toolkit)"
+    files = [path for top in tops.split() for path in [ROOT / top, *(ROOT / top).rglob("*")]]
     texts = [path for path in files if path.suffix in (".md", ".py", ".yaml", "")]
     for path in filter(Path.is_file, texts):
-        found = re.findall(r"seqattn\[\w+|pip install (?:-\S+ )*seqattn", path.read_text("utf-8"))
-        assert not found, f"{path}: {found}; say pip install -e .[NAME], from the checkout"
+        found = re.findall(another, path.read_text("utf-8"))
+        assert not found, f"{path}: {found}; say 'seqattn-toolkit[NAME]'"

@@ -13,7 +13,7 @@ from yaml import YAMLError
 
 from seqattn.bundle.choices import SLOT_NODES
 from seqattn.errors import UserError
-from seqattn.places import CONF
+from seqattn.places import CONF, install
 
 _MEANT = {
     "lr": "optimizer.lr",
@@ -136,8 +136,9 @@ def _unknown_choice(error: MissingConfigException) -> str:
     if not group:
         return f"unknown config {wrong}"
     hint = nearest(wrong, options)
-    if group == "hydra/launcher":
-        hint = "; install it with pip install -e .[sweep] or .[slurm] in the checkout"
+    extra = {"joblib": "sweep", "submitit": "slurm"}.get(wrong.partition("_")[0])
+    if group == "hydra/launcher" and extra:
+        return f"{group}={wrong} is not installed; {install(extra)}"
     return f"unknown choice {group}={wrong}{hint}; choose from {', '.join(options)}"
 
 

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from seqattn.checking import Dropout as Beta
 from seqattn.checking import NotNegative, Rate
 from seqattn.errors import UserError
+from seqattn.places import install
 from seqattn.training.optim import matrices_and_others
 
 
@@ -38,9 +39,7 @@ def adamw_8bit(
     try:
         optim: Any = importlib.import_module("bitsandbytes.optim")
     except ImportError as error:
-        raise UserError(
-            "optimizer=adamw_8bit needs bitsandbytes; run pip install -e .[8bit] in the checkout"
-        ) from error
+        raise UserError(f"optimizer=adamw_8bit needs bitsandbytes; {install('8bit')}") from error
 
     class AdamW(optim.AdamW8bit):  # type: ignore[misc]
         """AdamW with a number of bits per group; bitsandbytes has one number for all weights."""

@@ -7,11 +7,12 @@ import numpy as np
 
 from seqattn.errors import UserError
 from seqattn.metrics.significance import LEVEL, SentenceCounts
+from seqattn.places import install
 
 try:
     from scipy import stats
 except ModuleNotFoundError as error:
-    raise UserError("compare needs scipy; run pip install -e .[compare] in the checkout") from error
+    raise UserError(f"compare needs scipy; {install('compare')}") from error
 
 
 def seed_interval(scores: Sequence[float]) -> tuple[float, float] | None:

@@ -14,6 +14,7 @@ from seqattn.layers.sublayers import FeedForward, Residual
 from seqattn.models.head import Head
 from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer, TransformerConfig
+from seqattn.places import install
 from seqattn.positions import (
     LearnedPosition,
     Position,
@@ -31,7 +32,6 @@ LONGEST = 4096
 """Number of positions written for schemes without a maximum length that need a table."""
 _TABLES = Position, SinusoidalPosition, LearnedPosition
 _POSITIONS = *_TABLES, RotaryPosition, ShawPosition, T5Position
-_INSTALL = "run pip install -e .[export] in the checkout"
 _OLDEST = 4, 7  # the first whose encoders support grouped key heads
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
 
@@ -46,11 +46,11 @@ def ctranslate2() -> Any:
         import ctranslate2 as package
     except ImportError as error:
         raise UserError(
-            f"export and engine=ctranslate2 need CTranslate2 ({error}); {_INSTALL}"
+            f"export and engine=ctranslate2 need CTranslate2 ({error}); {install('export')}"
         ) from error
     version: str = package.__version__
     if tuple(map(int, version.split(".")[:2])) < _OLDEST:
-        raise UserError(f"CTranslate2 {version} is too old; {_INSTALL}")
+        raise UserError(f"CTranslate2 {version} is too old; {install('export')}")
     return package
 
 

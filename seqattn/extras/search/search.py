@@ -11,6 +11,7 @@ from seqattn.checking import Count, Seed
 from seqattn.errors import UserError
 from seqattn.extras.search.search_budget import Budget
 from seqattn.extras.search.search_space import SearchSpace
+from seqattn.places import install
 from seqattn.processes import cores
 from seqattn.training.run_directory import claimed
 from seqattn.verbs.provenance import data_contents
@@ -71,9 +72,7 @@ class ModelSearch:
         except ModuleNotFoundError as error:
             if error.name != "optuna":
                 raise
-            raise UserError(
-                "search needs optuna; run pip install -e .[search] in the checkout"
-            ) from error
+            raise UserError(f"search needs optuna; {install('search')}") from error
         most = None if self.space.ranges else self.budget.candidates
         drawn = self.space.draw(self.settings, most, self.seed)
         if len(drawn.candidates) < 2 and not self.space.ranges:

@@ -9,6 +9,7 @@ from annotated_types import Ge, Le
 
 from seqattn.errors import UserError
 from seqattn.extras.serve.limits import Limits
+from seqattn.places import install
 from seqattn.verbs.bundle_run import BundleRun
 
 
@@ -56,9 +57,7 @@ class Serving(BundleRun):
         except ModuleNotFoundError as error:
             if error.name not in ("fastapi", "starlette", "uvicorn", "prometheus_client"):
                 raise
-            raise UserError(
-                f"serve requires {error.name}; run pip install -e .[serve] in the checkout"
-            ) from error
+            raise UserError(f"serve requires {error.name}; {install('serve')}") from error
 
         with bound(self.host, self.port) as on:
             service = Service(self.load(), self.limits)

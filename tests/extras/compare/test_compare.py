@@ -17,6 +17,7 @@ from seqattn.extras.compare.comparison_files import as_latex, as_markdown, as_pa
 from seqattn.extras.compare.run_results import find_runs
 from seqattn.extras.compare.system_statistics import MetricFigures, PairFigures, SystemScore
 from seqattn.metrics.text import TextScorer
+from seqattn.places import install
 from tests.cli.small import refusal, run
 
 SOURCES = [f"{who} sees {what} ." for who in ("a dog", "the cat", "a man", "Ann")
@@ -405,5 +406,5 @@ def test_without_scipy_it_says_what_to_install(monkeypatch, capfd):
     for name in ("compare", "system_statistics", "comparison_figures", "seed_statistics"):
         monkeypatch.delitem(sys.modules, f"seqattn.extras.compare.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "scipy", None)
-    line = "compare needs scipy; run pip install -e .[compare] in the checkout"
+    line = f"compare needs scipy; {install('compare')}"
     assert refusal(capfd, "compare", "runs=[study]") == line

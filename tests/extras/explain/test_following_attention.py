@@ -9,6 +9,7 @@ from seqattn.errors import UserError
 from seqattn.extras.explain.explanations import METHODS, explain
 from seqattn.extras.explain.explanations.passes import run_recurrent
 from seqattn.extras.explain.explanations.predictions import decoder_input
+from seqattn.places import install
 from tests.builders import (
     HEADS,
     heads,
@@ -101,5 +102,5 @@ def test_flow_says_that_it_needs_scipy(monkeypatch):
     model = make_transformer(heads(4, 2))
     with pytest.raises(UserError) as refused:
         alone(model, SOURCES[0], TARGETS[0], "flow")
-    needs = "it requires scipy (run pip install -e .[explain] in the checkout)"
+    needs = f"it requires scipy ({install('explain')})"
     assert str(refused.value) == f"method=flow is not available: {needs}"

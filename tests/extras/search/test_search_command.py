@@ -8,6 +8,7 @@ from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
 from seqattn.extras.search.search import ModelSearch
 from seqattn.extras.search.search_study import Halving
+from seqattn.places import install
 from tests.absent import printed_without
 from tests.cli.small import composed, refusal, sampled, succeed, train_arguments
 from tests.pages import commands
@@ -67,7 +68,7 @@ from seqattn.cli.main import run_verb
 sys.stderr = sys.stdout
 print(run_verb("search", {words!r}))
 """
-    line = "error: search needs optuna; run pip install -e .[search] in the checkout"
+    line = f"error: search needs optuna; {install('search')}"
     assert printed_without(("optuna",), program).splitlines() == [line, "2"]
     assert not (tmp_path / "found").exists()
 

@@ -10,6 +10,7 @@ from seqattn.errors import UserError
 from seqattn.extras.convert.convert import Conversion
 from seqattn.extras.serve.http_server import address_of, bound
 from seqattn.extras.serve.serve import Serving
+from seqattn.places import install
 
 
 def test_a_port_that_is_taken_is_said_before_the_bundle_is_read():
@@ -46,10 +47,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UserError) as refused:
         Serving(bundle="nowhere").run()
-    assert (
-        str(refused.value)
-        == f"serve requires {missing}; run pip install -e .[serve] in the checkout"
-    )
+    assert str(refused.value) == f"serve requires {missing}; {install('serve')}"
 
 
 WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "heads": "mqa"}

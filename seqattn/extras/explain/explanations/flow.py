@@ -12,6 +12,7 @@ from seqattn.extras.explain.explanations.passes import run_transformer, shared_o
 from seqattn.extras.explain.explanations.rollout import DecoderMixing, Mixing, Rollout
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.transformer import Transformer
+from seqattn.places import install
 from seqattn.tokens import PAD
 
 _UNIT = 1 << 30
@@ -31,7 +32,7 @@ class Flow(Rollout):
 
     def why_not(self, model: Seq2SeqModel) -> str | None:
         if find_spec("scipy") is None:
-            return "it requires scipy (run pip install -e .[explain] in the checkout)"
+            return f"it requires scipy ({install('explain')})"
         return super().why_not(model)
 
     @torch.no_grad()
