@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Sequence
 
+from seqattn import __version__
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `seqattn SUBCOMMAND [key=value ...]` and return the exit code."""
@@ -12,7 +14,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         lines = "\n".join(f"  {name:<13} {about}" for name, about in verbs().items())
         print(f"usage: seqattn SUBCOMMAND [key=value ...]\n\n{lines}\n")
-        print("Run seqattn SUBCOMMAND --help for details.")
+        print("Run seqattn SUBCOMMAND --help for details, seqattn --version for the version.")
+        return 0
+    if arguments == ["--version"]:
+        print(f"seqattn {__version__}")
         return 0
     from seqattn.cli.main import run_verb  # Hydra takes a quarter of a second to import
 

@@ -606,6 +606,11 @@ def test_the_demo_takes_a_run_directory_alone(capfd, monkeypatch, words, code):
     assert "usage: python scripts/demo.py [run_dir=DIR]" in "".join(capfd.readouterr())
 
 
+def test_the_command_says_its_version(capfd):
+    assert main(["--version"]) == 0
+    assert capfd.readouterr().out == f"seqattn {seqattn.__version__}\n"
+
+
 def test_help_without_a_verb_lists_the_verbs(capfd):
     assert len(verbs()) == 17
     assert max(map(len, verbs().values())) < 90
