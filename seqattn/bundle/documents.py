@@ -59,7 +59,11 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     document = parse_yaml(text)
     form = document.pop("format", None) if isinstance(document, dict) else None
     if form != FORMAT:
-        hint = "; a run's bundle is RUN/model" if str(form).startswith("seqattn run") else ""
+        hints = {
+            "seqattn run": "; a run's bundle is RUN/model",
+            "seqattn bundle": "; load it with the version that its README.md names, or retrain",
+        }
+        hint = hints.get(str(form).rpartition(" ")[0], "")
         raise UserError(f"format must be {FORMAT!r}, got {shown(form)}{hint}")
     _check_plain(document, "")
     for name in document:
