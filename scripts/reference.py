@@ -1,0 +1,326 @@
+"""Pages of the site that are read from other files when it is built: a hook of MkDocs.
+
+`conf/` becomes a page per command and per config group, with the type and bounds of each key from
+the class that takes it; a notebook becomes a page with its saved outputs, and is not run.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple, get_args, get_origin
+
+import yaml
+from griffe import Attribute, Docstring, DocstringSectionKind, Extension
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from seqattn.bundle.choices import types_at  # noqa: E402
+from seqattn.bundle.nodes import TARGET, import_path  # noqa: E402
+from seqattn.checking import in_words, parameters  # noqa: E402
+from seqattn.cli.help_page import verbs  # noqa: E402
+from seqattn.inputs import LOADER  # noqa: E402
+from seqattn.places import CONF  # noqa: E402
+
+FROM_ROOT = ("CHANGELOG.md", "CONTRIBUTING.md")
+"""Pages beside docs/ that are part of the site."""
+HYDRA = ("defaults", "hydra")
+"""Keys that are instructions to Hydra."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, and list them where the navigation has a pattern such as `a/*`."""
+    pages = dict(written_pages())
+    pages |= {name.lower(): from_root(ROOT / name) for name in FROM_ROOT if (ROOT / name).exists()}
+    for notebook in sorted(Path(config.docs_dir).glob("course/*.ipynb")):
+        pages[f"course/{notebook.stem}.md"] = from_notebook(notebook)
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    everything = sorted(file.src_uri for file in files.documentation_pages())
+    config.nav = [*expanded(config.nav or [], everything)]
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Write the bars of code in tables as Python-Markdown takes them, without a backslash."""
+    code = re.compile(r"`[^`\n]*`")
+    return re.sub(
+        r"(?m)^\|.*", lambda row: code.sub(lambda c: c[0].replace(r"\|", "|"), row[0]), markdown
+    )
+
+
+def expanded(nav: Sequence[Any], pages: Sequence[str]) -> Iterator[Any]:
+    """Yield the entries of a navigation, patterns replaced by the pages that match."""
+    written = yaml.safe_dump(nav)
+    for entry in nav:
+        if isinstance(entry, Mapping):
+            [(title, value)] = entry.items()
+            yield {title: [*expanded(value, pages)] if isinstance(value, list) else value}
+        elif "*" in entry:
+            yield from (page for page in pages if fnmatch(page, entry) and page not in written)
+        else:
+            yield entry
+
+
+def from_root(path: Path) -> str:
+    """Return a page of the repository's root, with the links that it needs in docs/."""
+    text = path.read_text(encoding="utf-8").replace("](docs/", "](")
+    return re.sub(rf"\]\(({'|'.join(FROM_ROOT)})", lambda link: link[0].lower(), text)
+
+
+def from_notebook(path: Path) -> str:
+    """Return a notebook as a page: its texts, code, and the outputs saved in it."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {"text/plain": output.get("text", "")})
+            if "image/png" in data:
+                parts.append(
+                    f"![Output](data:image/png;base64,{''.join(data['image/png']).strip()})"
+                )
+            elif shown := "".join(data.get("text/plain", "")).rstrip():
+                parts.append(f"```text\n{shown}\n```")
+    title, _, rest = "\n\n".join(parts).partition("\n")
+    return f"{title}\n\n[Download this notebook]({path.name})\n{rest}"
+
+
+class TrailingComments(Extension):  # type: ignore[misc, unused-ignore]
+    """Document a field of a class by the comment at the end of its line."""
+
+    def on_attribute_instance(self, *, attr: Attribute, **_: Any) -> None:
+        line = attr.lines[-1] if attr.lines else ""
+        if attr.docstring is None and "  # " in line:
+            attr.docstring = Docstring(line.partition("  # ")[2].strip(), parent=attr)
+
+
+def written_pages() -> Iterator[tuple[str, str]]:
+    """Yield the path and text of each page of the configuration reference."""
+    groups = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
+    about = {group: sorted(file.stem for file in group_files(group)) for group in groups}
+    listed = (f"| [`{name}`]({name}.md) | {text} |" for name, text in verbs().items())
+    yield "reference/commands/index.md", "\n".join((COMMANDS, *listed))
+    listed = (f"| [`{g}`]({g}.md) | `{'` `'.join(names)}` |" for g, names in about.items())
+    yield "reference/configuration/index.md", "\n".join((GROUPS, *listed))
+    for verb in verbs():
+        yield f"reference/commands/{verb}.md", of_verb(verb)
+    for group in groups:
+        yield f"reference/configuration/{group}.md", of_group(group)
+
+
+COMMANDS = """# Commands
+
+`seqattn NAME key=value ...`; each page has examples and every key, as `seqattn NAME --help` does.
+
+| command | what it does |
+|---|---|"""
+GROUPS = """# Config groups
+
+`GROUP=CHOICE` selects a choice, and `KEY=VALUE` sets one of its keys, for each command that has the
+group. Each page lists keys as you type them, with the values they take, the default and a meaning.
+
+| group | choices |
+|---|---|"""
+
+
+@dataclass
+class Key:
+    """A key of a YAML file. Args: default: as written there; parts: the keys of a mapping."""
+
+    default: str = ""
+    comment: str = ""
+    parts: "dict[str, Key]" = field(default_factory=dict)
+
+    def over(self, base: "Key") -> "Key":
+        """Return the key as changed from that of a file which this one includes."""
+        names = dict.fromkeys([*base.parts, *self.parts])
+        parts = {n: self.parts.get(n, Key()).over(base.parts.get(n, Key())) for n in names}
+        return Key(self.default or base.default, self.comment or base.comment, parts)
+
+    @property
+    def target(self) -> str | None:
+        """The path of the class that takes the parts, if the key names one."""
+        return self.parts[TARGET].default if TARGET in self.parts else None
+
+    def at(self, place: str) -> "Key":
+        """Return the key at a place below, empty if there is none."""
+        first, _, rest = place.partition(".")
+        return self.parts.get(first, Key()).at(rest) if place else self
+
+    def walk(self, place: str = "") -> "Iterator[tuple[str, Key]]":
+        """Yield all keys below, by name."""
+        for name, part in self.parts.items():
+            yield f"{place}{name}", part
+            yield from part.walk(f"{place}{name}.")
+
+
+class Choice(NamedTuple):
+    """A YAML file of conf/. Args: keys: from the root; selected: choices of other groups."""
+
+    about: str
+    keys: Key
+    selected: Sequence[str]
+
+
+def group_files(group: str) -> list[Path]:
+    return sorted((CONF / group).glob("[!_]*.yaml"))
+
+
+def read(file: Path, place: str = "") -> Choice:
+    """Read a YAML file and those that it includes. Args: place: where Hydra puts its keys."""
+    text = file.read_text(encoding="utf-8")
+    header = re.match(r"(?:# @package (\S+)\n)?((?:#.*\n)*)", text)
+    assert header is not None
+    place = (header[1] or place).removeprefix("_global_")
+    keys, selected = Key(), []
+    for entry in (yaml.load(text, LOADER) or {}).get("defaults", ()):
+        if isinstance(entry, Mapping):
+            [(group, chosen)] = entry.items()
+            selected.append(f"{re.sub('^override /|@_global_.*', '', group)}={chosen}")
+        elif entry != "_self_":
+            name, _, elsewhere = entry.partition("@")
+            elsewhere = elsewhere.removeprefix("_global_.")
+            keys = read(file.with_name(f"{name}.yaml"), elsewhere or place).keys.over(keys)
+    own = Key(parts=parts_of(yaml.compose(text, LOADER), text))
+    for name in reversed(place.split(".") if place else []):
+        own = Key(parts={name: own})
+    about = re.sub(r"^# ?", "", header[2], flags=re.MULTILINE).strip()
+    return Choice(about, own.over(keys), selected)
+
+
+def parts_of(node: Any, text: str) -> dict[str, Key]:
+    """Return the keys of a YAML mapping by name, with the comment at the end of their line."""
+    lines, parts = text.splitlines(), {}
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        start, end = value.start_mark, value.end_mark
+        comment = "" if node.flow_style else lines[key.start_mark.line].partition("  #")[2].strip()
+        block = isinstance(value, yaml.MappingNode) and not value.flow_style
+        default = "" if block else text[start.index : end.index].strip()
+        if key.value not in HYDRA:
+            parts[key.value] = Key(default, comment, parts_of(value, text))
+    return parts
+
+
+def rows(keys: Key, anchor: str, place: str = "", hint: Any = Any) -> Iterator[str]:
+    """Yield a row of HTML for each key below a place. Args: hint: the type of the mapping."""
+    paths = [
+        keys.target,
+        *(at[TARGET] for at in types_at(place).values()),
+        trained().at(place).target,
+    ]
+    targets = [import_path(path) for path in paths if path]
+    values = [get_args(part)[1] for part in (hint, *get_args(hint)) if is_mapping(part)]
+    for name, part in keys.parts.items():
+        if name.startswith("_"):
+            continue
+        key = f"{place}.{name}".lstrip(".")
+        hints = [*(parameters(target)[name] for target in targets if name in parameters(target))]
+        takes = [*hints, *values, Any][0]
+        if not part.parts or part.comment or (part.target and place):
+            kind = f"keys of `{part.target.rpartition('.')[2]}`" if part.target else words(takes)
+            told = [
+                part.comment,
+                *(explained(target, name) for target in targets),
+                comments().get(key),
+            ]
+            cells = f"`{key}`", kind, default(part.default), next(filter(None, told), "")
+            row = "".join(f"<td>{in_code(cell)}</td>" for cell in cells)
+            yield f'<tr id="{anchor}.{key}">{row}</tr>'
+        yield from rows(part, anchor, key, takes)
+
+
+@cache
+def trained() -> Key:
+    """Return the keys of training, which experiments and searches set too."""
+    return read(CONF / "train.yaml").keys
+
+
+@cache
+def comments() -> dict[str, str]:
+    """Return the comment that some choice has on a key, for those without."""
+    choices = (read(file, file.parent.name).keys for file in sorted(CONF.glob("*/[!_]*.yaml")))
+    return {key: part.comment for keys in choices for key, part in keys.walk() if part.comment}
+
+
+def is_mapping(hint: Any) -> bool:
+    return get_origin(hint) in (dict, Mapping)
+
+
+def words(hint: Any) -> str:
+    """Describe the values of a parameter's type."""
+    mapping = any(is_mapping(part) for part in (hint, *get_args(hint)))
+    return in_words(hint) or "keys with values" * mapping
+
+
+def default(text: str) -> str:
+    """Describe a default; `${.key}` by the key whose value it is."""
+    other = re.fullmatch(r"\$\{\.?([\w.]+)\}", text)
+    return f"that of `{other[1]}`" if other else {"": "", "???": "required"}.get(text, f"`{text}`")
+
+
+def explained(target: Any, name: str) -> str:
+    """Return what the docstring of a class, or of one above it, says of a parameter."""
+    for above in getattr(target, "__mro__", (target,)):
+        text = Docstring(above.__doc__ or "").parse("google", warnings=False)
+        for section in text:
+            for about in section.value if section.kind is DocstringSectionKind.parameters else ():
+                if name in about.name.split(", ") and not about.description.startswith("as "):
+                    return " ".join(about.description.split())
+    return ""
+
+
+def in_code(text: str) -> str:
+    """Return text as HTML, with code in backticks, which may break at its dots and underscores."""
+    breaks = re.compile(r"(?<=[._])(?=[a-z])")
+    return re.sub(r"`(.+?)`", lambda c: f"<code>{breaks.sub('<wbr>', c[1])}</code>", escape(text))
+
+
+def table(keys: Key, anchor: str) -> str:
+    body = "\n".join(rows(keys, anchor))
+    head = "<tr><th>key</th><th>values</th><th>default</th><th>meaning</th></tr>"
+    html = f"<table><thead>{head}</thead><tbody>\n{body}\n</tbody></table>"
+    return f'<div class="keys">\n{html}\n</div>' if body else "It has no keys."
+
+
+def of_group(group: str) -> str:
+    """Return the page of a config group."""
+    parts = [f"# {group}"]
+    for file in group_files(group):
+        choice = read(file, group)
+        parts += [f"## `{group}={file.stem}` {{#{file.stem}}}", choice.about]
+        if choice.selected:
+            parts.append(f"It also selects {' '.join(f'`{other}`' for other in choice.selected)}.")
+        parts.append(table(choice.keys, file.stem))
+    return "\n\n".join(parts)
+
+
+def of_verb(verb: str) -> str:
+    """Return the page of a command."""
+    page = read(CONF / f"{verb}.yaml")
+    about, _, examples = page.about.partition("\n\nExamples:\n")
+    commands = re.sub(r"(?m)^  (?=\S)", "", examples)
+    commands = re.sub(r"(?m)^      (?=\S)", "    # ", commands)
+    parts = [f"# seqattn {verb}", about, f"```bash\n{commands}\n```"]
+    groups = [line.split("=") for line in page.selected if "hydra/" not in line]
+    if groups:
+        parts += ["## Config groups", "Each with its default choice:"]
+        parts.append(" · ".join(of_default(group, choice) for group, choice in groups))
+    parts += ["## Keys", table(page.keys, verb)]
+    return "\n\n".join(parts)
+
+
+def of_default(group: str, choice: str) -> str:
+    """Return a link to a group, with the choice that a command has by default."""
+    folder = group.partition("@")[0]
+    chosen = "" if choice == "None" else f" `{choice}`".replace("'", "")
+    linked = f"[{group}](../configuration/{folder}.md)" if group_files(folder) else group
+    return linked + chosen
