@@ -1,5 +1,5 @@
 # make demo: train and report in minutes; make test: all CI checks; make gpu: checks on a GPU machine.
-# Each sets up .venv on first use.
+# make docs: build the site into build/site. Each sets up .venv on first use.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ DEMO := runs/demo
 # one single-threaded process per core
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test gpu style types suite exhaustive lint clean
+.PHONY: demo test gpu docs style types suite exhaustive lint clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -24,6 +24,10 @@ test: $(INSTALLED)
 
 gpu: $(INSTALLED)
 	$(BIN)/python -m benchmarks.gpu
+
+docs: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .[docs]
+	$(BIN)/mkdocs build --strict --quiet
 
 style:
 	$(BIN)/ruff check .

@@ -50,7 +50,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Write the bars of code in tables as Python-Markdown takes them, without a backslash."""
+    """Lead links to notebooks to their pages, and remove the backslash of bars in tables' code."""
+    markdown = re.sub(r"(\]\([\w/]+)\.ipynb", r"\1.md", markdown)
     code = re.compile(r"`[^`\n]*`")
     return re.sub(
         r"(?m)^\|.*", lambda row: code.sub(lambda c: c[0].replace(r"\|", "|"), row[0]), markdown
@@ -59,13 +60,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def expanded(nav: Sequence[Any], pages: Sequence[str]) -> Iterator[Any]:
     """Yield the entries of a navigation, patterns replaced by the pages that match."""
-    written = yaml.safe_dump(nav)
     for entry in nav:
         if isinstance(entry, Mapping):
             [(title, value)] = entry.items()
             yield {title: [*expanded(value, pages)] if isinstance(value, list) else value}
         elif "*" in entry:
-            yield from (page for page in pages if fnmatch(page, entry) and page not in written)
+            yield from (page for page in pages if fnmatch(page, entry) and page not in nav)
         else:
             yield entry
 
@@ -91,7 +91,7 @@ def from_notebook(path: Path) -> str:
             elif shown := "".join(data.get("text/plain", "")).rstrip():
                 parts.append(f"```text\n{shown}\n```")
     title, _, rest = "\n\n".join(parts).partition("\n")
-    return f"{title}\n\n[Download this notebook]({path.name})\n{rest}"
+    return f'{title}\n\n<a href="{path.name}" download>Download this notebook</a>\n{rest}'
 
 
 class TrailingComments(Extension):  # type: ignore[misc, unused-ignore]

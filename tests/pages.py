@@ -5,10 +5,12 @@ import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = {
-    path.name: path.read_text(encoding="utf-8")
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCS = ROOT / "docs"
+PAGES = {"README.md": (ROOT / "README.md").read_text(encoding="utf-8")} | {
+    path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted(DOCS.rglob("*.md"))
 }
+"""Those that are written by hand; the site also has pages made of `conf/`."""
 
 
 def blocks(page, language):
@@ -23,6 +25,13 @@ def commands(beginning, *pages):
     ]
     bare = dict.fromkeys(line.partition("  #")[0].strip() for line in lines)
     return [line for line in bare if line.startswith(beginning)]
+
+
+def examples(beginning):
+    """The commands at the top of the files of `conf/`, which `--help` and the site show."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "conf").glob("*.yaml"))]
+    lines = [line.removeprefix("#   ") for text in texts for line in text.splitlines()]
+    return [line for line in lines if line.startswith(beginning)]
 
 
 def verb_and_words(command):

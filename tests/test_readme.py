@@ -1,4 +1,7 @@
-"""What the README and docs/ offer is there, and their commands run."""
+"""What the README and docs/ offer is there, and their commands run.
+
+`test_site.py` builds the site, whose other pages show the commands that `conf/` gives as examples.
+"""
 
 import json
 import re
@@ -26,12 +29,14 @@ from tests.cli.small import (
     write_documents,
     write_questions,
 )
-from tests.pages import PAGES, ROOT, blocks, commands, verb_and_words
+from tests.pages import PAGES, ROOT, blocks, commands, examples, verb_and_words
 
 PROGRAMS = ("python ", "seqattn ")
 DOCS = [page for page in PAGES if page not in ("README.md", "extending.md")]
 ON_OURS = [page for page in DOCS if page != "results.md"]
 """Pages whose commands run on texts of ours; those of the results are of other data."""
+MADE = ("commands/index.md", "configuration/index.md")
+"""Pages that exist only in the site, whose build checks links, too."""
 TINY = [
     "trainer.max_steps=2", "loader.max_tokens=256", "model.dim=16", "model.ffn_dim=16",
     "model.encoder_layers=1", "model.decoder_layers=1", "task.validation.every=0",
@@ -40,8 +45,10 @@ TINY = [
 ]  # fmt: skip
 TRAININGS = [
     command
-    for command in commands("python train.py", "README.md", *DOCS)
-    if not re.search(r" --|resume=|init_from=|search=", command)
+    for command in dict.fromkeys(
+        [*commands("python train.py", "README.md", *DOCS), *examples("python train.py")]
+    )
+    if not re.search(r" --|resume=|init_from=|search=|=\[OUT,OUT2\]", command)
 ]
 PAGES_OF_HELP = [
     command
@@ -153,8 +160,9 @@ def test_every_key_of_the_configuration_is_named_in_code():
 
 def test_every_link_leads_somewhere():
     for page, text in PAGES.items():
-        home = ROOT if page == "README.md" else ROOT / "docs"
+        home = ROOT if page == "README.md" else (ROOT / "docs" / page).parent
         links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+        links = [link for link in links if link not in MADE]
         assert [link for link in links if not (home / link).exists()] == []
 
 
@@ -226,15 +234,19 @@ def test_a_training_command_runs(command, folder, run, tmp_path, capfd):
 
 
 OF_VERBS = ("python scripts/", "seqattn ")
-NOT_ON_A_BUNDLE = "benchmark.py|demo.py|seqattn se|seqattn tr|dataset=|jsonl.gz|input=DIR"
+NOT_ON_A_BUNDLE = (
+    "benchmark.py|demo.py|seqattn se|seqattn tr|dataset=|jsonl.gz|input=DIR"
+    "|=R/|RUN1|=.DIR.|=ROOT|TEXT|test.pos|question=.Who runs"  # in examples
+)
 IN_README = commands(OF_VERBS, "README.md")
 
 
 @pytest.mark.parametrize(
     "command",
     kinds(
-        [c for c in commands(OF_VERBS, "README.md", *ON_OURS)
-         if not re.search(NOT_ON_A_BUNDLE, c)],
+        [c for c in dict.fromkeys(
+            [*commands(OF_VERBS, "README.md", *ON_OURS), *examples(OF_VERBS)]
+        ) if not re.search(NOT_ON_A_BUNDLE, c)],
         lambda c: c in IN_README,
     ),
 )  # fmt: skip

@@ -1,0 +1,88 @@
+"""The documentation site builds without a warning, and its reference has every key of `conf/`."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from seqattn.places import CONF
+from tests.cli.small import groups
+from tests.pages import ROOT
+
+pytest.importorskip("mkdocs", reason="needs .[docs]")
+pytest.importorskip("mkdocstrings_handlers", reason="needs .[docs]")
+pytestmark = pytest.mark.exhaustive
+CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site; links and anchors are checked by `--strict`."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def keys_of(node, place=""):
+    """The keys of the values in a node, with dots."""
+    if not isinstance(node, dict) or not node:
+        yield place
+        return
+    for name, part in node.items():
+        if name not in ("defaults", "hydra") and not name.startswith("_"):
+            yield from keys_of(part, f"{place}.{name}".lstrip("."))
+
+
+def node_of(group, choice):
+    """The values that a choice sets, composed by Hydra for a choice of one group's keys."""
+    file = CONF / group / f"{choice}.yaml"
+    if "# @package _global_" in file.read_text(encoding="utf-8"):
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    verb = "train" if group in (CONF / "train.yaml").read_text("utf-8") else "evaluate"
+    several = group in ("callbacks", "logger", "processor")
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        config = compose(verb, [f"{group}=[{choice}]" if several else f"{group}={choice}"])
+    settings = OmegaConf.to_container(config)
+    if group == "processor":
+        return {"generation": {"processors": settings["generation"]["processors"]}}
+    return {group: settings[group]}
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_key_of_a_choice_is_in_the_reference(site, group, choice):
+    page = (site / f"reference/configuration/{group}.html").read_text(encoding="utf-8")
+    assert f'id="{choice}"' in page
+    keys = {key for key in keys_of(node_of(group, choice)) if "." in key}
+    assert {key for key in keys if f'id="{choice}.{key}"' not in page} == set()
+
+
+@pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_key_of_a_command_is_in_the_reference(site, file):
+    page = (site / f"reference/commands/{file.stem}.html").read_text(encoding="utf-8")
+    keys = set(keys_of(yaml.safe_load(file.read_text(encoding="utf-8"))))
+    assert {key for key in keys if f'id="{file.stem}.{key}"' not in page} == set()
+
+
+def test_a_key_has_its_values_default_and_meaning(site):
+    page = (site / "reference/configuration/attention.html").read_text(encoding="utf-8")
+    row = re.search(r'<tr id="gqa.attention.num_kv_heads">(.*)</tr>', page)[1]
+    cells = [re.sub("<.*?>", "", cell) for cell in re.findall("<td>(.*?)</td>", row)]
+    assert cells == [
+        "attention.num_kv_heads",
+        "a whole number from 1 to 1,000,000,000",
+        "2",
+        "heads of keys and values; divides num_heads",
+    ]
+
+
+def test_no_page_loads_anything_from_elsewhere(site):
+    loads = re.compile(r'<(?:script|img|iframe)[^>]*src="(?:https?:)?//|<link[^>]*href="https?://')
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 50
+    assert [page for page in pages if loads.search(page.read_text(encoding="utf-8"))] == []
