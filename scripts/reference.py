@@ -71,9 +71,16 @@ def expanded(nav: Sequence[Any], pages: Sequence[str]) -> Iterator[Any]:
 
 
 def from_root(path: Path) -> str:
-    """Return a page of the repository's root, with the links that it needs in docs/."""
-    text = path.read_text(encoding="utf-8").replace("](docs/", "](")
-    return re.sub(rf"\]\(({'|'.join(FROM_ROOT)})", lambda link: link[0].lower(), text)
+    """Return a page of the repository's root, with links only to what the site has."""
+
+    def led(link: re.Match[str]) -> str:
+        text, target = link.groups()
+        if target.partition("#")[0] in FROM_ROOT:
+            return f"[{text}]({target.lower()})"
+        elsewhere = re.match(r"#|\w+://|docs/", target)
+        return f"[{text}]({target.removeprefix('docs/')})" if elsewhere else text
+
+    return re.sub(r"\[([^]]+)\]\(([^)]+)\)", led, path.read_text(encoding="utf-8"))
 
 
 def from_notebook(path: Path) -> str:

@@ -273,7 +273,7 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
         "[RUN2": f"[{run}",
         "output=DIR2": f"output={tmp_path}/converted",
         "output=FILE": f"output={tmp_path}/out",
-        "output=DIR": f"output={tmp_path}",
+        "output=DIR": f"output={tmp_path}/output",
         "data.root=DIR": f"data.root={folder}",
         "=OUT": f"={tmp_path}/OUT",
         "=LABELS": f"={tmp_path}/LABELS",
