@@ -28,6 +28,7 @@ _MEANT = {
     "layers": "model.encoder_layers",
     "num_layers": "model.encoder_layers",
     "heads": "attention.num_heads",
+    "num_heads": "attention.num_heads",
     "max_length": "loader.max_length",
     "num_beams": "generation.beam_size",
     "max_new_tokens": "generation.limit.extra",
@@ -67,19 +68,19 @@ def in_words(error: Exception, started: bool) -> str | None:
 
 
 def nearest(wrong: str, options: Iterable[str]) -> str:
-    """Return the end of a message with the closest names; "" if none is close."""
+    """Return the end of a message with the closest names, else those in its place; "" if none."""
     options = list(options)
     last = wrong.rpartition(".")[2]
     if _MEANT.get(last) in options:
         return f"; did you mean {_MEANT[last]}?"
-    close = [one for one in options if one.rpartition(".")[2] == last and one != last]
-    if not close or "." in wrong:
-        place, dot, _ = wrong.rpartition(".")
-        beside = [one.rpartition(".")[2] for one in options if one.rpartition(".")[0] == place]
-        ends = difflib.get_close_matches(last, beside, n=1, cutoff=0.5) if dot else []
-        near = [f"{place}.{end}" for end in ends]
-        near = near or difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
-        close = near or close
+    place, dot, _ = wrong.rpartition(".")
+    beside = [one for one in options if dot and one.rpartition(".")[0] == place]
+    names = [one.rpartition(".")[2] for one in beside]
+    close = [f"{place}.{name}" for name in difflib.get_close_matches(last, names, n=1, cutoff=0.5)]
+    close = close or [one for one in options if one.rpartition(".")[2] == last and one != last]
+    if beside and not close:
+        return f"; choose from {', '.join(beside)}"
+    close = close or difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
     if not close:  # a similar key in another place
         endings = {option.rpartition(".")[2]: option for option in options}
         close = [endings[end] for end in difflib.get_close_matches(last, endings, n=1, cutoff=0.7)]

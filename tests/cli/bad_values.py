@@ -312,7 +312,7 @@ NAMES = (
     ("train", "attention=[]", "unknown choice attention=; choose from bahdana"),
     ("train", "optimizer._target_=os.getcwd", "unknown key optimizer.lr; optimizer has no keys"),
     ("train", "schedule._target_=seqattn.nope", "cannot import schedule._target_=seqattn.nope: se"),
-    ("train", "logger.csv.foo=5", "unknown key logger.csv.foo; did you mean log"),
+    ("train", "logger.csv.foo=5", "unknown key logger.csv.foo; choose from log"),
     ("train", "~model", "no config group model here: this subcommand has none, or"),
     ("generate", "task=qa", "this subcommand has no config group task"),
     ("evaluate", "attention=gqa", "this subcommand has no config group attention"),
@@ -327,7 +327,7 @@ NAMES = (
     ("train", "data@foo=multi30k", "unknown key data@foo"),
     ("train", "attention@model=mha", "unknown key attention@model; did you mean at"),
     ("train", "processor=nope", "unknown choice processor=nope; choose from no_"),
-    ("train", "task.foo=1", "unknown key task.foo; did you mean task.final?"),
+    ("train", "task.foo=1", "unknown key task.foo; choose from task.label_smoothing, "),
     ("train", "+data.foo=1", "unknown key data.foo"),
     ("train", "+generation.foo=1", "unknown key generation.foo"),
 )

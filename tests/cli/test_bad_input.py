@@ -360,3 +360,15 @@ def test_a_typo_in_one_job_of_a_sweep_is_refused_before_any(capfd, corpus, tmp_p
         "unknown choice attention=gqaa; did you mean gqa?"
     )
     assert [path.name for path in run_dir.iterdir()] == ["multirun.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("data.source=en", "; choose from data.alignments"),  # rather than task.scorer
+        ("model.num_heads=2", "; did you mean attention.num_heads?"),
+        ("trainer.max_length=9", "; did you mean loader.max_length?"),
+    ],
+)
+def test_a_wrong_key_is_looked_for_in_its_own_group_first(word, hint):
+    assert refused_before_work(word) == f"unknown key {word.partition('=')[0]}{hint}"
