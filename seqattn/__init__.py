@@ -26,7 +26,7 @@ def load(
         model.generate(["A dog runs.", "He sings."], "beam", beam_size=2)  # a list for a list
 
     Args:
-        path: the bundle's directory, `RUN/model`.
+        path: the bundle's directory, `RUN/model`; its run, `RUN`, is accepted too.
         device: device of the model, such as `cpu` or `cuda`.
         trust: third-party packages whose classes the bundle may name; they are imported and run.
             By default a bundle runs no code of its own.

@@ -8,6 +8,7 @@ third-party package is named by its path and must be trusted.
 import math
 from collections.abc import Collection, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -18,6 +19,7 @@ from seqattn.bundle.nodes import PARTIAL, TARGET, TYPE, Node, each, nearest, rem
 from seqattn.checking import shown
 from seqattn.errors import UserError
 from seqattn.inputs import parse_yaml
+from seqattn.storage import is_file, user_path
 
 FORMAT = "seqattn bundle 2"
 CONFIG, WEIGHTS, SCORES = "config.yaml", "model.safetensors", "scores.json"
@@ -32,6 +34,13 @@ KEPT = (
 """Nodes of a run's configuration that its bundle stores, to use it or to train it further."""
 _OF_TRAINING = ("optimizer", "schedule")
 """Optional nodes, which are left out if they name a package that is not trusted."""
+
+
+def bundle_dir(name: str | Path) -> Path:
+    """Return the directory of a bundle: RUN/model for a run, else the path itself."""
+    path = user_path(name)
+    of_run = path / "model"
+    return of_run if is_file(of_run / WEIGHTS) and not is_file(path / WEIGHTS) else path
 
 
 def written(config: Mapping[str, Node]) -> str:
@@ -60,7 +69,7 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     form = document.pop("format", None) if isinstance(document, dict) else None
     if form != FORMAT:
         hints = {
-            "seqattn run": "; a run's bundle is RUN/model",
+            "seqattn run": "; a run's bundle is RUN/model, written when training ends",
             "seqattn bundle": "; load it with the version that its README.md names, or retrain",
         }
         hint = hints.get(str(form).rpartition(" ")[0], "")

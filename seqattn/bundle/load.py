@@ -9,7 +9,7 @@ import torch
 
 from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.documents import WEIGHTS
+from seqattn.bundle.documents import WEIGHTS, bundle_dir
 from seqattn.bundle.files import part_of, read_config, read_scores
 from seqattn.bundle.span_bundle import SpanBundle
 from seqattn.bundle.text_bundle import TextBundle
@@ -17,7 +17,6 @@ from seqattn.bundle.weights import load_model
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.ops.int8 import round_weights
-from seqattn.storage import user_path
 
 BUNDLES = {kind.output: kind for kind in (TextBundle, SpanBundle)}
 """Class of bundle for each kind of output."""
@@ -38,7 +37,7 @@ def load_bundle(
     if ensemble:
         ensemble = [ensemble] if isinstance(ensemble, str | Path) else ensemble
         return _joined([load_bundle(one, device, trust) for one in (path, *ensemble)])
-    path = user_path(path)
+    path = bundle_dir(path)
     config = read_config(path, trust)
     for part in ("model", "attention", "position", "loader", "generation"):
         part_of(config, part, path)

@@ -10,6 +10,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from seqattn.bundle.documents import bundle_dir
 from seqattn.bundle.nodes import TARGET, nearest
 from seqattn.config.overrides import OWN, complete, is_filled
 from seqattn.config.verb_files import FROM_BUNDLE, bases, document, from_bundle, own_keys
@@ -20,6 +21,8 @@ from seqattn.training.rendezvous import rendezvous
 Settings = dict[str, Any]
 """Plain values of a verb's keys, interpolations resolved."""
 _TRIES = 10_000  # attempts to name a run's directory
+_BUNDLES = ("bundle", "bundles", "ensemble", "init_from", "vocabulary")
+"""Keys with paths of bundles."""
 _FILLING = ("experiment", "processor")
 """Groups whose choices set keys of other groups."""
 
@@ -99,7 +102,16 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
         slot = key.partition("@")[2] or key
         settings[slot] = [plain(layer)[slot] for layer in layers]
     _check_keys(verb, settings)
+    for node in (settings, settings.get("rerank") or {}):
+        node |= {key: _bundle(node[key]) for key in _BUNDLES if node.get(key)}
     return settings
+
+
+def _bundle(value: Any) -> Any:
+    """Return the bundle of each path, which may be that of its run."""
+    if isinstance(value, list):
+        return [_bundle(one) for one in value]
+    return str(bundle_dir(value)) if isinstance(value, str) else value
 
 
 def settings_of_training(config: DictConfig, **own: str) -> Settings:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -10,6 +11,7 @@ from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 from hydra.errors import HydraException
 
 from seqattn.bundle.choices import SLOT_NODES, with_new_keys
+from seqattn.bundle.documents import bundle_dir
 from seqattn.config.saved_overrides import nodes_of, overrides_of, parsed, value_of
 from seqattn.config.verb_files import from_bundle
 from seqattn.errors import UserError
@@ -51,7 +53,8 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
         return [*_filled(verb, overrides, nodes, run), *overrides]
     from seqattn.bundle.files import read_config
 
-    bundle = read_config(user_path(path), trust=_trusted(overrides))
+    path = str(bundle_dir(path))
+    bundle = read_config(Path(path), trust=_trusted(overrides))
     return [*_filled(verb, overrides, bundle, path), *overrides]
 
 

@@ -277,12 +277,15 @@ def test_a_bundle_that_is_absent(use, tmp_path):
 
 
 def test_a_directory_that_is_no_bundle(use, trained, tmp_path):
+    """A run without a bundle, too: that of a finished run is used."""
     (tmp_path / "foreign").mkdir()
     assert use(tmp_path / "foreign") == (
         f"{tmp_path}/foreign is not a bundle: config.yaml is missing; use RUN/model"
     )
-    text = f"{trained}/config.yaml: format must be 'seqattn bundle 2', got "
-    assert use(trained).startswith(text)
+    shutil.copy(trained / "config.yaml", tmp_path / "foreign")
+    text = use(tmp_path / "foreign")
+    assert text.startswith(f"{tmp_path}/foreign/config.yaml: format must be 'seqattn bundle 2', ")
+    assert text.endswith("; a run's bundle is RUN/model, written when training ends")
 
 
 @pytest.mark.parametrize("part", ["model", "attention", "generation", "data", "task", "position"])

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
 import seqattn
 from seqattn.__main__ import main
 from seqattn.analysis import capture
 from seqattn.attention.heads import MultiHeadAttention
+from seqattn.bundle.documents import bundle_dir
 from seqattn.cli.help_page import verbs
 from tests.cli.fork import start_forked
 from tests.cli.small import (
@@ -655,3 +657,30 @@ def test_a_reader_that_closes_early_is_no_error(bundle, corpus, tmp_path):
     process = start_forked("generate", [bundle, f"input={corpus / 'train.en'}"], tmp_path)
     process.out.close()
     assert process.ended() == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "key"),
+    [
+        ("generate", "bundle=RUN", "bundle"),
+        ("generate", "bundle=RUN ensemble=[RUN]", "ensemble"),
+        ("generate", "bundle=RUN rerank.bundle=RUN", "rerank.bundle"),
+        ("report", "output=OUT bundle=RUN bundles=[RUN,RUN/model]", "bundles"),
+        ("explain", "bundles=[RUN]", "bundles"),
+        ("train", "init_from=RUN", "init_from"),
+        ("prepare", "output=OUT vocabulary=RUN", "vocabulary"),
+    ],
+)
+def test_a_run_stands_for_its_bundle(trained, verb, words, key):
+    settings, _ = composed(verb, *words.replace("RUN", str(trained)).split())
+    value = OmegaConf.select(OmegaConf.create(settings), key)
+    values = [value] if isinstance(value, str) else value
+    assert set(values) == {f"{trained}/model"}
+
+
+def test_a_run_with_weights_beside_it_is_a_bundle(tmp_path):
+    """A bundle that holds another one, named model, is itself."""
+    (tmp_path / "model").mkdir()
+    for folder in (tmp_path, tmp_path / "model"):
+        (folder / "model.safetensors").touch()
+    assert bundle_dir(tmp_path) == tmp_path
