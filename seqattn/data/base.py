@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
+import numpy as np
+
 from seqattn.data.source_ids import Headed
 from seqattn.errors import UserError
 from seqattn.storage import is_file, user_path
@@ -15,8 +17,14 @@ if TYPE_CHECKING:
 
 HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """Splits and their usual names on the hub."""
+HELD_OUT = {"val": "hold_out", "test": "hold_out_test"}
+"""Keys for the sizes of splits that are drawn from train."""
 Files = Mapping[str, str | Sequence[str] | None]
 """One file, several files or name patterns for each split."""
+
+
+class MissingSplit(UserError):
+    """A split that the data does not have."""
 
 
 class Source(ABC):
@@ -130,7 +138,7 @@ class FileOrHub(Source):
         """
         known = self.paths or self.hub_splits
         if split not in known:
-            raise UserError(f"the data has no {split} split, only {', '.join(known)}")
+            raise MissingSplit(f"the data has no {split} split, only {', '.join(known)}")
         if self.dataset is not None:
             return f"{self.dataset} ({self.hub_splits[split]})"
         path, *more = self.paths_of(split)
@@ -144,6 +152,38 @@ class FileOrHub(Source):
     def paths_of(self, split: str) -> list[Path]:
         """Return a split's files in reading order, with patterns expanded."""
         return [path for pattern in self.paths[split] for path in matching(pattern)]
+
+
+def split_off(rows: "Dataset", split: str, sizes: Mapping[str, float], origin: str) -> "Dataset":
+    """Return the rows of a split, where others are drawn from those of train.
+
+    Args:
+        rows: all rows of train.
+        sizes: number of rows of each drawn split, or their share if below 1.
+        origin: where the rows are read from, for the message.
+
+    Raises:
+        UserError: if a drawn split, or train, would have no rows.
+    """
+    left = np.random.default_rng(0).permutation(len(rows))
+    for name, size in sizes.items():
+        count = round(size * len(rows)) if size < 1 else int(size)
+        if not 0 < count < len(left):
+            raise UserError(
+                f"data.{HELD_OUT[name]}={size:g} leaves no rows for {'train' if count else name}: "
+                f"{origin} has {len(rows):,}"
+            )
+        own, left = left[:count], left[count:]
+        if name == split:
+            left = own
+            break
+    return rows.select(np.sort(left), keep_in_memory=True)
+
+
+def drawn(hold_out: float, hold_out_test: float) -> dict[str, float]:
+    """Return the sizes of the splits that are drawn from train; see `split_off`."""
+    sizes = {"val": hold_out, "test": hold_out_test}
+    return {split: size for split, size in sizes.items() if size}
 
 
 def several(paths: Sequence[Path]) -> str:

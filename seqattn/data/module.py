@@ -2,7 +2,7 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,7 +10,8 @@ import datasets
 import numpy as np
 from lightning.pytorch import LightningDataModule
 
-from seqattn.data.base import Source, Texts
+from seqattn.checking import parameters
+from seqattn.data.base import MissingSplit, Source, Texts
 from seqattn.data.loader import BatchLoader, TokenRows
 from seqattn.data.options import BatchLimits, LoaderOptions, SpanOptions
 from seqattn.data.shards import ShardRows, Shards
@@ -61,6 +62,8 @@ class TextData(LightningDataModule):
         default = os.environ.get("SEQATTN_CACHE") or "~/.cache/seqattn"
         self.cache_dir = user_path(cache_dir or default)
         self.seed = seed
+        self.scored: Sequence[str] = ("val",)
+        """Splits needed besides train."""
         self._tokenizer = tokenizer
         self._splits: dict[str, TokenRows[Any]] = {}
 
@@ -70,7 +73,9 @@ class TextData(LightningDataModule):
         if self._tokenizer is None and isinstance(self.source, Shards):
             self._tokenizer = self.source.tokenizer
         if self._tokenizer is None:
-            source, target = self._learnt_texts(self._rows("train"))
+            # all splits, so that one that cannot be read is noticed before a long training
+            rows = {split: self._rows(split) for split in ("train", *self.scored)}
+            source, target = self._learnt_texts(rows["train"])
             self._tokenizer = train_tokenizer(source, target, self.tokenizer_config, self.cache_dir)
         return self._tokenizer
 
@@ -137,7 +142,14 @@ class TextData(LightningDataModule):
         """Return the rows of a split that are trained or validated on, as cached ids."""
 
     def _rows(self, split: str) -> datasets.Dataset:
-        rows = self.source.load(split, self.cache_dir / "datasets")
+        try:
+            rows = self.source.load(split, self.cache_dir / "datasets")
+        except MissingSplit as error:
+            if split != "val" or "hold_out" not in parameters(type(self.source)):
+                raise
+            raise UserError(
+                f"{error}; or set data.hold_out=0.05 to validate on a share of train"
+            ) from error
         if len(rows) == 0:
             raise UserError(f"the {split} split has no {self.unit}")
         return rows

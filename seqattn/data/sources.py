@@ -8,8 +8,9 @@ from typing import Annotated
 
 import datasets
 
+from seqattn.checking import NotNegative
 from seqattn.data.arrow_tables import TEXT, table_of
-from seqattn.data.base import Source, several
+from seqattn.data.base import MissingSplit, Source, drawn, several, split_off
 from seqattn.data.table import Table
 from seqattn.data.text_files import aligned_lines, read_lines, scan_text
 from seqattn.errors import UserError
@@ -34,6 +35,8 @@ class ParallelText(Source):
             for several files, which are concatenated.
         alignments: a file with word alignments of the split to be explained, see
             `seqattn.data.word_links.read_links`; None for none.
+        hold_out, hold_out_test: number of pairs, or share if below 1, that are drawn from train to
+            be val and test instead of their files, always the same ones; 0 for none.
     """
 
     def __init__(
@@ -45,6 +48,8 @@ class ParallelText(Source):
         val: str | list[str] = "val",
         test: Annotated[str | list[str], Role.SCORE] = "test",
         alignments: Annotated[str | None, Role.NOTE] = None,
+        hold_out: NotNegative = 0,
+        hold_out_test: NotNegative = 0,
     ) -> None:
         self.alignments = alignments
         self.root = user_path(root)
@@ -52,6 +57,8 @@ class ParallelText(Source):
         if target_suffix is not None:
             self.suffixes["target"] = target_suffix
         self.names: dict[str, str | list[str]] = {"train": train, "val": val, "test": test}
+        self.drawn = drawn(hold_out, hold_out_test)
+        self.names |= dict.fromkeys(self.drawn, train)
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         files = self._files(split)
@@ -60,11 +67,15 @@ class ParallelText(Source):
         rows = (dict(zip(self.suffixes, pair, strict=True)) for pair in pairs)
         # cached by content, not by path: a changed file is read again
         content = " ".join([*self.suffixes, *digests])
-        return table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
+        table = table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
+        return split_off(table, split, self.drawn, self.origin("train")) if self.drawn else table
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
         if "target" not in self.suffixes:
             raise UserError("the data has no target side; set data.target_suffix")
+        if self.drawn:
+            yield from super().stream(split)
+            return
         for source, target in self._files(split):
             yield from aligned_lines(source, target)
 
@@ -75,7 +86,7 @@ class ParallelText(Source):
         return None if self.alignments is None else user_path(self.alignments)
 
     def origin(self, split: str) -> str:
-        return several(self.files(split))
+        return several(self.files(split)) + " (held out)" * (split in self.drawn)
 
     def _scan(self, split: str, paths: Sequence[Path]) -> Sequence[str]:
         """Return the digests of both sides' files; raise UserError if their line counts differ."""
@@ -128,7 +139,7 @@ class ParallelText(Source):
             if is_file(path):
                 return path
         more = f" and {len(there) - 12} more" if len(there) > 12 else ""
-        raise UserError(
+        raise MissingSplit(
             f"the {split} split requires {name} in {self.root}, "
             f"which contains {', '.join(there[:12]) or 'no files'}{more}"
         )

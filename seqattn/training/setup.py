@@ -48,6 +48,8 @@ class Setup(ABC):
             run.task.source(run.data), run.tokenizer, run.loader, run.cache_dir, run.seed,
             start.tokenizer,
         )  # fmt: skip
+        self.final = run.task.final or FinalOptions(splits=[])
+        self.data.scored = [*dict.fromkeys(["val", *self.final.splits])]
         tokenizer = self.data.tokenizer  # trains it if there is none
         seed_everything(run.seed, verbose=False)
         self.sizes = Vocabularies.of(tokenizer)
@@ -55,7 +57,6 @@ class Setup(ABC):
         start.load_weights(self.model, tokenizer)
         self.data.setup("fit")
         self.rows = self.data.rows("val")
-        self.final = run.task.final or FinalOptions(splits=[])
         # val first: it may set a threshold for the others
         splits = sorted(self.final.splits, key=lambda split: split != "val")
         self.scored = {split: self.data.rows(split) for split in splits}

@@ -10,7 +10,7 @@ from seqattn.bundle.engine import Engine, PyTorch
 from seqattn.bundle.load import load_bundle
 from seqattn.bundle.nodes import Node
 from seqattn.bundle.text_bundle import TextBundle
-from seqattn.data.base import Rows, Texts
+from seqattn.data.base import MissingSplit, Rows, Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch
 from seqattn.ops.memory import keep_freed_memory
@@ -97,4 +97,8 @@ class ScoredRun(BundleRun):
 
     def _table(self, bundle: Bundle) -> Any:
         source = task_class(bundle.config).source(self.data)
-        return source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)
+        try:
+            return source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)
+        except MissingSplit as error:
+            hint = "; use split=val, or give the data a test split" * (self.split == "test")
+            raise UserError(f"{error}{hint}") from error

@@ -375,3 +375,10 @@ def test_a_typo_in_one_job_of_a_sweep_is_refused_before_any(capfd, corpus, tmp_p
 )
 def test_a_wrong_key_is_looked_for_in_its_own_group_first(word, hint):
     assert refused_before_work(word) == f"unknown key {word.partition('=')[0]}{hint}"
+
+
+def test_a_missing_test_split_points_to_validation(capfd, trained, tmp_path):
+    words = (f"bundle={trained}/model", f"output={tmp_path}/out", "data.test=tst")
+    text = refusal(capfd, "evaluate", *words)
+    assert text.endswith("; use split=val, or give the data a test split")
+    assert "use split" not in refusal(capfd, "evaluate", *words, "data.val=no", "split=val")

@@ -245,3 +245,18 @@ def test_batches_for_a_gpu_are_page_locked_unless_told_otherwise(
     data.trainer = TwoRanks(0, device)
 
     assert data.train_dataloader().pin_memory is pinned
+
+
+def test_a_missing_validation_file_is_noticed_before_the_vocabulary_is_trained(corpus, tmp_path):
+    for names, said in (
+        ({"val": "no"}, r"the val split requires no.en in .*; or set data.hold_out=0.05 to "),
+        ({"test": "no"}, r"the test split requires no.en in "),
+    ):
+        source = ParallelText(str(corpus), "en", "de", **names)
+        data = Seq2SeqData(source, CONFIG, cache_dir=str(tmp_path))
+        data.scored = ["val", "test"]
+        with pytest.raises(UserError, match=said):
+            data.tokenizer  # noqa: B018
+    assert not (tmp_path / "tokenizers").exists()
+    Seq2SeqData(ParallelText(str(corpus), "en", "de"), CONFIG, cache_dir=str(tmp_path)).tokenizer  # noqa: B018
+    assert (tmp_path / "tokenizers").exists()
