@@ -8,11 +8,20 @@ import datasets
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqattn.checking import NotNegative
 from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, hub_stream, hub_table
-from seqattn.data.base import FileOrHub, Files
+from seqattn.data.base import HELD_OUT, FileOrHub, Files, drawn, split_off
 from seqattn.data.email_threads import Threads
 from seqattn.data.source_ids import joined_source
-from seqattn.data.table_files import READERS, names_in, read_file, row_texts, stream_file
+from seqattn.data.table_files import (
+    BINARY,
+    READERS,
+    names_in,
+    read_file,
+    row_texts,
+    saved_files,
+    stream_file,
+)
 from seqattn.errors import UserError
 from seqattn.places import shipped
 from seqattn.storage import kind_of
@@ -29,14 +38,16 @@ KNOWN_PAIRS = (
 
 
 class Table(FileOrHub):
-    """Named columns of jsonl, json, csv, tsv or parquet files, or of a dataset on the hub.
+    """Named columns of jsonl, json, csv, tsv, parquet or arrow files, or of a dataset on the hub.
 
     Columns that are not given are detected by common names (`KNOWN_PAIRS`), so that CNN/DailyMail
     and XSum work without settings.
 
     Args:
         files, dataset, splits: as `FileOrHub`; a file's suffix determines its format (".gz" after
-            it decompresses, except for parquet); a dataset is, for example, "wmt/wmt16".
+            it decompresses, except for parquet and arrow), and a directory is one written by
+            `save_to_disk` of a `Dataset` or a `DatasetDict`; a dataset is, for example,
+            "wmt/wmt16".
         name: the dataset's configuration, such as "de-en"; None for its only one.
         source_column: column of source texts; nested ones with a dot ("translation.en"); several
             are joined into one source; None to detect it.
@@ -47,6 +58,8 @@ class Table(FileOrHub):
         source_mark: separator between the texts of several source columns.
         tag_columns: columns such as a domain or a language, whose texts are put before the source
             as "<law> <de> "; every window of a long source begins with them.
+        hold_out, hold_out_test: number of rows, or share if below 1, that are drawn from train to
+            be val and test, always the same ones; 0 for none.
 
     Raises:
         UserError: for both or neither of `files` and `dataset`; an unknown split or suffix.
@@ -63,21 +76,40 @@ class Table(FileOrHub):
         splits: Mapping[str, str] | None = None,
         source_mark: str = " ",
         tag_columns: list[str] | None = None,
+        hold_out: NotNegative = 0,
+        hold_out_test: NotNegative = 0,
     ) -> None:
         super().__init__(files, dataset, splits)
         if bool(self.paths) == (dataset is not None):
             got = "both; set one to null" if self.paths else "neither"
             raise UserError(f"a table must come from either data.files or data.dataset, got {got}")
         for path in [path for paths in self.paths.values() for path in paths]:
-            if kind_of(path) not in READERS or path.name.endswith(".parquet.gz"):
+            packed = kind_of(path) in BINARY and path.suffix == ".gz"
+            if packed or (kind_of(path) not in READERS and not path.is_dir()):
                 ends = ", ".join(READERS)
-                raise UserError(f"names in data.files must end in one of {ends}, got {path}")
+                raise UserError(
+                    f"names in data.files must end in one of {ends}, or be a directory written by "
+                    f"save_to_disk, got {path}"
+                )
+        self.drawn = drawn(hold_out, hold_out_test)
+        for split in self.drawn:
+            if split in self.paths:
+                raise UserError(
+                    f"data.files.{split} and data.{HELD_OUT[split]} are mutually exclusive"
+                )
+            if "train" in self.paths:
+                self.paths[split] = self.paths["train"]
+            self.hub_splits[split] = self.hub_splits["train"]
         self.name = name
         self.source_column, self.target_column = source_column or None, target_column
         self.references_column = references_column
         self.source_mark, self.tag_columns = source_mark, tag_columns or []
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
+        table = self._table(split, cache_dir)
+        return split_off(table, split, self.drawn, self.origin("train")) if self.drawn else table
+
+    def _table(self, split: str, cache_dir: Path | None) -> datasets.Dataset:
         origin = self.origin(split)
         if self.dataset is not None:
             table = hub_table(self.dataset, self.name, self.hub_splits[split], cache_dir)
@@ -92,7 +124,17 @@ class Table(FileOrHub):
                 )
         return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
 
+    def paths_of(self, split: str) -> list[Path]:
+        name, paths = self.hub_splits[split], super().paths_of(split)
+        return [file for path in paths for file in saved_files(path, name)]
+
+    def origin(self, split: str) -> str:
+        return super().origin(split) + " (held out)" * (split in self.drawn)
+
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
+        if self.drawn:
+            yield from super().stream(split)
+            return
         if self.dataset is not None:
             rows = hub_stream(self.dataset, self.name, self.hub_splits[split])
             yield from self._pairs(rows, self.origin(split))

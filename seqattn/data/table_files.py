@@ -28,7 +28,10 @@ READERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("csv", {"keep_default_na": False}),
     ".tsv": ("csv", {"keep_default_na": False, "sep": "\t", "quoting": csv.QUOTE_NONE}),
     ".parquet": ("parquet", {}),
+    ".arrow": ("arrow", {}),
 }
+BINARY = (".parquet", ".arrow")
+"""Formats that are not text, and not compressed by ".gz"."""
 
 
 _NO_ROWS = ("corresponds to no data", "BatchSize must be greater than 0")
@@ -42,9 +45,9 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
         UserError: if it cannot be read, or has none.
     """
     kind = READERS[kind_of(path)][0]
-    if kind == "parquet":
-        check_there(path, "a parquet file")
-    if kind != "parquet" and scan_text(path)[0] == 0:
+    if kind_of(path) in BINARY:
+        check_there(path, f"a file of kind {kind}")
+    elif scan_text(path)[0] == 0:
         raise UserError(f"{path} is empty")
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir), _explained_errors(path, kind):
@@ -70,9 +73,9 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
     """
     kind = READERS[kind_of(path)][0]
     check_there(path, f"a {kind} file")
-    if kind != "parquet":
+    if kind_of(path) not in BINARY:
         _check_lines(path)
-    errors = {} if kind == "parquet" else {"encoding_errors": "replace"}
+    errors = {} if kind_of(path) in BINARY else {"encoding_errors": "replace"}
     with quiet_datasets(), file_faults("read", path), _explained_errors(path, kind):
         rows = datasets.load_dataset(
             kind, data_files={"train": _itself(path)}, split="train", streaming=True,
@@ -84,6 +87,25 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield from ({**columns, **own} for own in islice(_json_rows(path), number, None))
                 return
             yield row
+
+
+def saved_files(path: Path, split: str) -> list[Path]:
+    """Return the tables of a directory written by `save_to_disk`; a file is itself.
+
+    Args:
+        split: name of the split in a directory of several.
+
+    Raises:
+        UserError: if it is another directory, or has no such split.
+    """
+    with file_faults("read", path):
+        if not path.is_dir():
+            return [path]
+        path = path / split if (path / "dataset_dict.json").is_file() else path
+        tables = sorted(one for one in path.glob("*.arrow") if not one.name.startswith("cache-"))
+    if not tables:
+        raise UserError(f"{path} is not a directory written by save_to_disk: it has no .arrow file")
+    return tables
 
 
 def _untimed(kind: pa.DataType) -> pa.DataType:

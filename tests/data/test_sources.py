@@ -2,6 +2,7 @@ import gzip
 import json
 import os
 import re
+from functools import partial
 
 import datasets
 import pyarrow
@@ -161,6 +162,9 @@ def write_table(path):
         json_lines(path, ROWS)
     elif path.suffix == ".json":
         path.write_text(json.dumps(ROWS))
+    elif path.suffix == ".arrow":
+        datasets.Dataset.from_list(ROWS).save_to_disk(path.parent / "saved")
+        (path.parent / "saved" / "data-00000-of-00001.arrow").rename(path)
     elif path.suffix == ".parquet":
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
     else:
@@ -169,11 +173,12 @@ def write_table(path):
         path.write_text("\n".join(rows) + "\n")
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow"])
 def test_a_table_gives_its_named_columns(tmp_path, suffix, capfd):
     path = tmp_path / f"t{suffix}"
     write_table(path)
     source = Table({"train": str(path)}, source_column="en", target_column="de")
+    capfd.readouterr()
 
     assert columns(source.load("train")) == {"source": ENGLISH, "target": GERMAN}
     assert capfd.readouterr() == ("", "")
@@ -269,7 +274,8 @@ def test_a_table_needs_one_origin_that_it_can_read(tmp_path):
     assert refusal(lambda: Table({"train": "a.csv"}, dataset="x")) == both
     assert refusal(lambda: Table()).endswith("got neither")
     assert refusal(lambda: Table({"train": str(archive)})) == (
-        f"names in data.files must end in one of .jsonl, .json, .csv, .tsv, .parquet, got {archive}"
+        "names in data.files must end in one of .jsonl, .json, .csv, .tsv, .parquet, .arrow, or "
+        f"be a directory written by save_to_disk, got {archive}"
     )
     assert refusal(lambda: Table({"dev": "a.csv"})) == (
         "split must be one of train, val, test, got 'dev'"
@@ -311,3 +317,61 @@ def test_the_bundled_sentences_lie_beside_the_package():
 
     assert root.parts[-2:] == ("data", "demo_translation")
     assert (root.parents[1] / "seqattn").is_dir()
+
+
+def held_out_sources(text):
+    """Sources of two files of pairs, with an option to hold some out."""
+    for suffix, mark in (("en", "x"), ("de", "y")):
+        (text / f"all.{suffix}").write_text("".join(f"{mark}{n}\n" for n in range(40)))
+    json_lines(text / "all.jsonl", [{"source": f"x{n}", "target": f"y{n}"} for n in range(40)])
+    yield partial(ParallelText, str(text), "en", "de", train="all")
+    yield partial(Table, {"train": str(text / "all.jsonl")})
+
+
+def test_pairs_of_train_are_held_out(text):
+    """The same ones each time, by number or share, and none of them is trained on."""
+    whole = [(f"x{n}", f"y{n}") for n in range(40)]
+    for make in held_out_sources(text):
+        source = make(hold_out=0.1, hold_out_test=7)
+        train, val, test = (
+            [*zip(*columns(source.load(split)).values())] for split in ("train", "val", "test")
+        )
+        assert (len(train), len(val), len(test)) == (29, 4, 7)
+        assert sorted(train + val + test) == sorted(whole)
+        assert val not in (whole[:4], whole[-4:])
+        again = make(hold_out=4)
+        assert list(again.stream("val")) == val
+        assert sorted([*again.stream("train"), *val]) == sorted(whole)
+        assert source.origin("val") == f"{source.origin('train')} (held out)"
+
+
+def test_more_than_all_pairs_cannot_be_held_out(text):
+    for make in held_out_sources(text):
+        for key, split in (({"hold_out": 40}, "train"), ({"hold_out": 0.01}, "val")):
+            said = refusal(partial(make(**key).load, "val"))
+            assert re.match(rf"data.hold_out=\S+ leaves no rows for {split}: .* has 40", said)
+    files = {"train": str(text / "all.jsonl"), "val": str(text / "all.jsonl")}
+    assert refusal(lambda: Table(files, hold_out=2)) == (
+        "data.files.val and data.hold_out are mutually exclusive"
+    )
+
+
+def test_a_directory_of_save_to_disk_is_read(tmp_path):
+    """Of one split or several, in parts, without what `map` has left in it."""
+    rows = datasets.Dataset.from_list(ROWS * 2)
+    rows.save_to_disk(tmp_path / "one", num_shards=2)
+    (tmp_path / "one" / "cache-1f.arrow").write_bytes(b"no table")
+    datasets.DatasetDict(train=rows, validation=rows.select([1])).save_to_disk(tmp_path / "both")
+    expected = {"source": ENGLISH * 2, "target": GERMAN * 2}
+    both, one = str(tmp_path / "both"), str(tmp_path / "one")
+    for files in ({"train": one}, {"train": both, "val": both, "test": both}):
+        source = Table(files, source_column="en", target_column="de")
+        assert columns(source.load("train")) == expected
+        assert list(source.stream("train")) == [*zip(*expected.values())]
+    assert columns(source.load("val")) == {"source": [ENGLISH[1]], "target": [GERMAN[1]]}
+    assert refusal(lambda: source.load("test")) == (
+        f"{both}/test is not a directory written by save_to_disk: it has no .arrow file"
+    )
+    (tmp_path / "one" / "data-00000-of-00002.arrow").write_bytes(b"no table")
+    said = refusal(lambda: Table({"train": one}).load("train"))
+    assert said.startswith(f"cannot read {one}/data-00000-of-00002.arrow as arrow: ")
