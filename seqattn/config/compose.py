@@ -10,6 +10,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from seqattn.bundle.choices import choices as shipped
 from seqattn.bundle.documents import bundle_dir
 from seqattn.bundle.nodes import TARGET, nearest
 from seqattn.config.overrides import OWN, complete, is_filled
@@ -21,6 +22,8 @@ from seqattn.training.rendezvous import rendezvous
 Settings = dict[str, Any]
 """Plain values of a verb's keys, interpolations resolved."""
 _TRIES = 10_000  # attempts to name a run's directory
+_NAMED = ("logger", "callbacks")
+"""Groups of several choices, each with its node by name."""
 _BUNDLES = ("bundle", "bundles", "ensemble", "init_from", "vocabulary")
 """Keys with paths of bundles."""
 _FILLING = ("experiment", "processor")
@@ -104,6 +107,12 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
     _check_keys(verb, settings)
     for node in (settings, settings.get("rerank") or {}):
         node |= {key: _bundle(node[key]) for key in _BUNDLES if node.get(key)}
+    for group in _NAMED:  # keys of an experiment for a choice that the command has replaced
+        replaced = [
+            name for name, node in (settings.get(group) or {}).items() if TARGET not in node
+        ]
+        for name in shipped(group).keys() & set(replaced):
+            del settings[group][name]
     return settings
 
 

@@ -289,3 +289,15 @@ def test_gpus_take_larger_batches_unless_others_are_chosen(words, tokens, worker
     )
     assert settings["trainer"]["precision"] is None
     assert settings["trainer"]["max_epochs"] is None or "experiment=demo" in words
+
+
+def test_keys_for_a_replaced_logger_are_left_out(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /logger: [wandb]\n"
+        "logger:\n  wandb:\n    mode: offline\n"
+    )
+    place = f"hydra.searchpath=[file://{tmp_path}]"
+    assert composed("train", place, "experiment=mine")[0]["logger"]["wandb"]["mode"] == "offline"
+    settings, _ = composed("train", place, "experiment=mine", "logger=csv")
+    assert list(settings["logger"]) == ["csv"]
