@@ -4,6 +4,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
@@ -11,7 +12,7 @@ import numpy as np
 from lightning.pytorch import LightningDataModule
 
 from seqattn.checking import parameters
-from seqattn.data.base import MissingSplit, Source, Texts
+from seqattn.data.base import MissingSplit, Source, Texts, several
 from seqattn.data.loader import BatchLoader, TokenRows
 from seqattn.data.options import BatchLimits, LoaderOptions, SpanOptions
 from seqattn.data.shards import ShardRows, Shards
@@ -22,9 +23,12 @@ from seqattn.data.token_dataset import SubwordSampling, TokenDataset, tokenize
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
-from seqattn.storage import user_path
+from seqattn.storage import digest_of, user_path
 
 _FIRST_ROWS, _FIRST_TOKENS = 16, 2048  # limits of `TextData.first`; tokens per side
+
+
+_COMPARED = 1000  # pairs whose sides are compared
 
 
 class TextData(LightningDataModule):
@@ -128,10 +132,18 @@ class TextData(LightningDataModule):
 
     def report(self) -> list[str]:
         """Return a line for each split: its origin, what was left out, and what was cut."""
-        return [
+        lines = [
             f"{data.account(split)}; read from {self.source.origin(split)}"
             for split, data in self._splits.items()
         ]
+        files = getattr(self.source, "files", lambda split: [])
+        train, val = files("train"), files("val")
+        if train and not getattr(self.source, "drawn", {}) and _are_equal(train, val):
+            lines.append(
+                f"warning: val has the same text as train ({several(val)}), so its scores do not "
+                "show how well the model generalizes"
+            )
+        return lines
 
     @abstractmethod
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
@@ -165,6 +177,13 @@ class TextData(LightningDataModule):
         return BatchLoader(self._splits[split], limits, **order, step_batches=world * accumulated)
 
 
+def _are_equal(files: Sequence[Path], others: Sequence[Path]) -> bool:
+    """Return True if files have the same bytes; only those of equal sizes are read."""
+    both = (files, others)
+    sizes = [[path.stat().st_size for path in some] for some in both]
+    return sizes[0] == sizes[1] and len({tuple(map(digest_of, some)) for some in both}) == 1
+
+
 class Seq2SeqData(TextData):
     """Pairs of texts for training, validation and evaluation; see `TextData`."""
 
@@ -175,6 +194,15 @@ class Seq2SeqData(TextData):
     def rows(self, split: str) -> Texts:
         """Return the raw texts of a split, with nothing left out."""
         return Texts.of(self._rows(split))
+
+    def report(self) -> list[str]:
+        first = self._rows("val").select_columns(["source", "target"])[:_COMPARED]
+        if first["source"] != first["target"]:
+            return super().report()
+        said = (
+            "warning: sources and targets of val are equal; check which files or columns are read"
+        )
+        return [*super().report(), said]
 
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
         if "target" not in rows.column_names:

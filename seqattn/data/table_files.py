@@ -46,7 +46,7 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     """
     kind = READERS[kind_of(path)][0]
     if kind_of(path) in BINARY:
-        check_there(path, f"a file of kind {kind}")
+        check_there(path, f"a valid {kind} file")
     elif scan_text(path)[0] == 0:
         raise UserError(f"{path} is empty")
     cache = None if cache_dir is None else str(cache_dir)
@@ -72,7 +72,7 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
         UserError: if it cannot be read.
     """
     kind = READERS[kind_of(path)][0]
-    check_there(path, f"a {kind} file")
+    check_there(path, f"a valid {kind} file")
     if kind_of(path) not in BINARY:
         _check_lines(path)
     errors = {} if kind_of(path) in BINARY else {"encoding_errors": "replace"}

@@ -260,3 +260,17 @@ def test_a_missing_validation_file_is_noticed_before_the_vocabulary_is_trained(c
     assert not (tmp_path / "tokenizers").exists()
     Seq2SeqData(ParallelText(str(corpus), "en", "de"), CONFIG, cache_dir=str(tmp_path)).tokenizer  # noqa: B018
     assert (tmp_path / "tokenizers").exists()
+
+
+def test_equal_splits_and_equal_sides_are_told(corpus, cache):
+    def told(**changes):
+        names = {"root": str(corpus), "source_suffix": "en", "target_suffix": "de", **changes}
+        data = Seq2SeqData(ParallelText(**names), CONFIG, cache_dir=str(cache))
+        data.setup("fit")
+        return [line for line in data.report() if line.startswith("warning: ")]
+
+    assert told() == told(train="val", hold_out=3) == []
+    [same_split] = told(val="train")
+    assert same_split.startswith("warning: val has the same text as train (")
+    [same_side] = told(target_suffix="en")
+    assert same_side.startswith("warning: sources and targets of val are equal")

@@ -263,7 +263,9 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path):
     )
     assert load("f.parquet", b"PAR1").startswith(f"cannot read {tmp_path}/f.parquet as parquet: ")
     absent = Table({"train": str(tmp_path / "no.parquet")})
-    assert "no.parquet does not exist; expected a parquet" in refusal(lambda: absent.load("train"))
+    assert "no.parquet does not exist; expected a valid parquet file" in refusal(
+        lambda: absent.load("train")
+    )
 
 
 def test_a_table_needs_one_origin_that_it_can_read(tmp_path):
