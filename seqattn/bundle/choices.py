@@ -4,11 +4,14 @@ A new kernel needs one file and one YAML, of which only `_target_` is read here.
 """
 
 import re
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import yaml
 
-from seqattn.bundle.nodes import PARTIAL, TARGET, Node, remarked
+from seqattn.bundle.nodes import PARTIAL, TARGET, Node, import_path, remarked
+from seqattn.errors import UserError
 from seqattn.inputs import LOADER
 from seqattn.places import shipped
 
@@ -64,6 +67,43 @@ def choices(group: str) -> dict[str, Node]:
             if key != "defaults"
         }
     return nodes
+
+
+def check_fit(task: Any, chosen: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Raise UserError for choices that do not fit the task, with those that do.
+
+    Args:
+        task: the task or its class.
+        chosen: by group, the object or its class.
+        names: names of the choices by group.
+    """
+    fitting = {}
+    for group, attribute, needed in (
+        ("model", "output", task.output),
+        ("data", "yields", task.reads),
+        ("loader", "batches", task.batches),
+        ("generation", "output", task.output),
+    ):
+        one = chosen.get(group)
+        if getattr(one, attribute, needed) != needed:
+            word = f"{group}={names.get(group) or type(one).__name__}"
+            fitting[word] = [
+                name
+                for name, node in choices(group).items()
+                if TARGET in node and getattr(import_path(node[TARGET]), attribute, None) == needed
+            ]
+    if not fitting:
+        return
+    *others, last = fitting
+    words = f"{', '.join(others)} or {last}" if others else last
+    options = [
+        f"{word.partition('=')[0]}={'|'.join(some)}" if others else ", ".join(some)
+        for word, some in fitting.items()
+    ]
+    raise UserError(
+        f"task={names.get('task') or task.name} does not support {words}; choose from "
+        f"{' '.join(options)}"
+    )
 
 
 def with_new_keys(group: str, node: Node) -> Node:

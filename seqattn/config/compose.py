@@ -10,9 +10,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from seqattn.bundle.choices import check_fit
 from seqattn.bundle.choices import choices as shipped
 from seqattn.bundle.documents import bundle_dir
-from seqattn.bundle.nodes import TARGET, nearest
+from seqattn.bundle.nodes import TARGET, import_path, nearest
 from seqattn.config.overrides import OWN, complete, is_filled
 from seqattn.config.verb_files import FROM_BUNDLE, bases, document, from_bundle, own_keys
 from seqattn.errors import UserError
@@ -95,6 +96,8 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
         config = compose(HydraConfig.get().job.config_name, completed)
     with open_dict(config):
         config.update(own)
+    if verb == "train" and OmegaConf.missing_keys(config):
+        _check_choices(config)  # rather than asking for keys of data that the task cannot use
     settings = plain(config)
     settings.pop(FROM_BUNDLE, None)
     mixed = {key: names for key, names in map(_mixture, completed) if names}
@@ -114,6 +117,17 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
         for name in shipped(group).keys() & set(replaced):
             del settings[group][name]
     return settings
+
+
+def _check_choices(config: DictConfig) -> None:
+    """Raise UserError for choices that do not fit the task."""
+    types = {
+        group: import_path(str(config[group][TARGET]))
+        for group in ("task", "data", "model", "loader", "generation")
+        if isinstance(config.get(group), DictConfig) and TARGET in config[group]
+    }
+    if "task" in types:
+        check_fit(types.pop("task"), types, choices())
 
 
 def _bundle(value: Any) -> Any:

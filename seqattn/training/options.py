@@ -11,8 +11,8 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 
 from seqattn.bundle.architecture import Architecture
-from seqattn.bundle.choices import choices as shipped
-from seqattn.bundle.nodes import TARGET, Node, build_verb, import_path
+from seqattn.bundle.choices import check_fit
+from seqattn.bundle.nodes import Node, build_verb
 from seqattn.checking import Seed, shown
 from seqattn.data.options import BatchLimits, LoaderOptions
 from seqattn.data.vocabulary import TokenizerConfig
@@ -129,25 +129,7 @@ class TrainingOptions:
 
     def _check_fit(self) -> None:
         """Raise UserError for a choice that does not fit the task, with those that do."""
-        for group, attribute, needed in (
-            ("model", "output", self.task.output),
-            ("data", "yields", self.task.reads),
-            ("loader", "batches", self.task.batches),
-            ("generation", "output", self.task.output),
-        ):
-            chosen = getattr(self, group)
-            if getattr(chosen, attribute, needed) != needed:
-                task = self.choices.get("task") or self.task.name
-                name = self.choices.get(group) or type(chosen).__name__
-                fitting = [
-                    choice
-                    for choice, node in shipped(group).items()
-                    if TARGET in node
-                    and getattr(import_path(node[TARGET]), attribute, None) == needed
-                ]
-                raise UserError(
-                    f"task={task} does not support {group}={name}; choose from {', '.join(fitting)}"
-                )
+        check_fit(self.task, vars(self), self.choices)
 
     def changed(self, **settings: Node) -> Self:
         """Build a copy of the training with some plain settings changed."""

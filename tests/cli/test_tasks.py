@@ -287,6 +287,15 @@ def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
             "task=qa data=demo_translation",
             "task=qa does not support data=demo_translation; choose from demo_qa, squad",
         ),
+        (
+            "task=qa data=parallel_text",
+            "task=qa does not support data=parallel_text; choose from d",
+        ),
+        (
+            "task=qa data=parallel_text model=transformer loader=pairs",
+            "task=qa does not support model=transformer, data=parallel_text or loader=pairs; "
+            "choose from model=span_rnn|span_transformer data=demo_qa|squad loader=spans",
+        ),
         ("task=qa generation=beam", "task=qa does not support generation=beam; choose from spans"),
         (
             "task=summarization loader=spans",
