@@ -1,6 +1,7 @@
 """Plain settings from overrides, composed by Hydra."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,9 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
         config = compose(HydraConfig.get().job.config_name, completed)
     with open_dict(config):
         config.update(own)
-    if verb == "train" and OmegaConf.missing_keys(config):
-        _check_choices(config)  # rather than asking for keys of data that the task cannot use
+    with suppress(OmegaConfBaseException):  # which `plain` reports
+        if verb == "train" and OmegaConf.missing_keys(config):
+            _check_choices(config)  # rather than asking for keys of data that the task cannot use
     settings = plain(config)
     settings.pop(FROM_BUNDLE, None)
     mixed = {key: names for key, names in map(_mixture, completed) if names}
@@ -111,9 +113,8 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
     for node in (settings, settings.get("rerank") or {}):
         node |= {key: _bundle(node[key]) for key in _BUNDLES if node.get(key)}
     for group in _NAMED:  # keys of an experiment for a choice that the command has replaced
-        replaced = [
-            name for name, node in (settings.get(group) or {}).items() if TARGET not in node
-        ]
+        nodes = (settings.get(group) or {}).items()
+        replaced = [name for name, node in nodes if isinstance(node, dict) and TARGET not in node]
         for name in shipped(group).keys() & set(replaced):
             del settings[group][name]
     return settings
