@@ -2,7 +2,7 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -136,7 +136,7 @@ class TextData(LightningDataModule):
             f"{data.account(split)}; read from {self.source.origin(split)}"
             for split, data in self._splits.items()
         ]
-        files = getattr(self.source, "files", lambda split: [])
+        files: Callable[[str], list[Path]] = getattr(self.source, "files", lambda split: [])
         train, val = files("train"), files("val")
         if train and not getattr(self.source, "drawn", {}) and _are_equal(train, val):
             lines.append(
