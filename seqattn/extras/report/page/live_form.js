@@ -47,7 +47,7 @@ export class LiveForm {
       element("div", { class: "buttons" }, this.sendButton, this.stopButton),
       this.status,
       element("section", { "aria-label": "changes to the model" }, element("h4", {}, "changes"), this.list),
-      element("p", { class: "note" }, "API: ", element("a", { href: "openapi.json" }, "openapi.json")),
+      element("p", { class: "note" }, "API: ", element("a", { href: "docs" }, "docs")),
     ];
   }
 
