@@ -1,9 +1,8 @@
 """An installed package carries the configuration and the bundled corpora with it."""
 
 import re
-from pathlib import Path
-
 import tomllib
+from pathlib import Path
 
 from seqattn import places
 from seqattn.places import shipped

@@ -1,9 +1,9 @@
 """What a contributor reads, and what runs for them elsewhere, agrees with the project."""
 
 import re
+import tomllib
 
 import pytest
-import tomllib
 import yaml
 
 from tests.pages import ROOT

@@ -1,8 +1,8 @@
 """The versions that are asked for are those that the pinned packages and the code need."""
 
+import tomllib
 from importlib.metadata import PackageNotFoundError, metadata
 
-import tomllib
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 

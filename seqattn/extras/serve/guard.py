@@ -115,7 +115,7 @@ class Guard:
         try:
             if not await asyncio.wait_for(read(), seconds):
                 return None
-        except asyncio.TimeoutError:
+        except TimeoutError:
             if not long:
                 line = f"the request body did not arrive within {seconds:g} seconds"
                 raise HTTPException(408, line, close) from None
