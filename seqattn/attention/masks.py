@@ -127,7 +127,8 @@ class Mask:
     def full(cls, real: Tensor) -> "Mask":
         """Return the mask in which every token sees every token. Args: real: (B, S) bool."""
         positions = positions_of(real)
-        bounds = row_bounds(real) if _known.get() else None
+        begins = not torch.compiler.is_compiling() and _known.get()
+        bounds = row_bounds(real) if begins else None
         return cls(positions, positions, real, real_queries=real, bounds=bounds)
 
     def joined(self, extra: Tensor | None) -> "Mask":

@@ -123,6 +123,8 @@ def _worded(error: BaseException) -> str | None:
         return f"unknown key {wrong}{nearest(wrong, [*keys, *groups, 'hydra', *_SLOTS])}"
     if "Ambiguous value for argument" in str(error):
         return f"{str(error).splitlines()[0]}: add -m to run each, or write [a,b] for a list"
+    if str(error).startswith("Error resolving interpolation '${data}_${model}'"):
+        return "recipe=DATA_MODEL needs data and model; remove ~data or ~model"
     slot = re.match(r"Could not override '([^']*@[^']*)'", str(error))
     if slot is not None:
         return f"unknown key {slot[1]}{nearest(slot[1], _SLOTS)}"

@@ -262,7 +262,7 @@ KINDS = (
     ("train", "+trainer.lightning.limit_train_batches=-1", "trainer: "),
     ("train", "task.scorer=bleu", "task.scorer must be a config node of a scorer class"),
     ("train", "logger.csv=null", "logger.csv must be a config node with _partial_: true"),
-    ("train", "~data", "no config group data here: this subcommand has none, or"),
+    ("train", "~data", "recipe=DATA_MODEL needs data and model; remove ~data"),
     ("train", "model._target_=os.getcwd", "unknown key model.dim; model has no keys"),
 )
 NAMES = (

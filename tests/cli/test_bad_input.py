@@ -63,8 +63,9 @@ def test_a_missing_root():
 def test_a_missing_file(refused, broken, split):
     (broken / f"{split}.de").unlink()
     held = ", ".join(sorted(path.name for path in broken.iterdir()))
+    hint = "; or set data.hold_out=0.05 to validate on a share of train" if split == "val" else ""
     assert refused(root=broken) == (
-        f"the {split} split requires {split}.de in {broken}, which contains {held}"
+        f"the {split} split requires {split}.de in {broken}, which contains {held}{hint}"
     )
 
 

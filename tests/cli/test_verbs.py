@@ -87,6 +87,7 @@ def test_a_run_leaves_its_bundle_settings_checkpoints_and_measurements(trained, 
         "samples/samples.csv",
         "tokenizer/joint.model",
         "tokenizer/tokenizer.json",
+        "train.log",
     }
     config = yaml.safe_load((trained / "config.yaml").read_text())
     carried = yaml.safe_load((trained / "model" / "config.yaml").read_text())
@@ -133,7 +134,8 @@ def test_the_end_of_a_training_says_what_came_of_it_and_is_quiet_elsewhere(
     assert "val/loss" in ended.out.partition("steps")[0]  # figures come first
     assert not re.search("nrefs|signature", ended.out)  # which are in the bundle
     assert str(tmp_path / "run" / "model") in ended.out
-    first, *rest = ended.err.splitlines()
+    opening, first, *rest = ended.err.splitlines()
+    assert opening.startswith("training 5,800 parameters on 1 x CPU")
     assert first.startswith(f"kept all 60 train pairs; read from {corpus}/train.en and ")
     assert [re.split(" · val| · train|; read", line)[0] for line in rest] == [
         "kept all 6 val pairs",

@@ -276,7 +276,7 @@ def test_a_run_of_another_alphabet_is_found(tmp_path):
         (["trainer=auto", "data=shards", "data.root=x"], 4096, 0),
         (["trainer=gpu", "data=shards", "data.root=x"], 16384, 4),
         (["trainer=gpu"], 768, 4),
-        (["trainer=gpu", "task=qa"], 16384, 4),
+        (["trainer=gpu", "task=qa"], 4096, 4),
         (["trainer=gpu", "experiment=demo"], 768, 4),
         (["loader.max_tokens=300", "trainer=gpu", "loader.num_workers=1"], 300, 1),
     ],

@@ -191,7 +191,10 @@ def test_a_training_that_is_stopped_says_how_to_go_on(capfd, corpus, tmp_path, m
     ended = run(capfd, "train", *train_arguments(corpus, "run_dir=run"))
     assert ended == (143, "", "stopped by SIGTERM at step 3; run the same command to resume\n")
     ended = run(capfd, "train", "-m", *train_arguments(corpus, "run_dir=run", "seed=1,2"))
-    assert ended == (143, "", "stopped by SIGTERM at step 3; run the same command to resume\n")
+    assert ended == (
+        143, "", "job 0 (1 of 2): seed=1\n"
+        "stopped by SIGTERM at step 3; run the same command to resume\n",
+    )  # fmt: skip
     ended = run(capfd, "train", *train_arguments(corpus))
     assert re.search(r"; add resume=runs/translation/[\d_-]+ to resume", ended.err)
     ended = run(capfd, "train", "-m", *train_arguments(corpus, "seed=1,2"))

@@ -30,7 +30,7 @@ SEARCH_BOUNDS: dict[str, Any] = {
 }
 """Bounds of a request's search settings, stricter than those of `seqattn.generation`.
 Lists and texts need one here, see `settings_of`."""
-SERVER_SETTINGS = ("n_best", "answers", "batch_size", "batch_tokens", "workers")
+SERVER_SETTINGS = ("n_best", "answers", "batch_size", "batch_tokens", "workers", "graph")
 """Settings of a search with a key of their own in a request, or set by the server."""
 
 NAMES, ITEMS, CHARACTERS = 64, 1_000, 100_000
