@@ -42,6 +42,8 @@ class Source(ABC):
 
     yields: ClassVar[Literal["pairs", "questions"]] = "pairs"
     """Kind of rows, which a task requires: pairs of texts, or questions on contexts."""
+    drawn: Mapping[str, float] = {}
+    """Sizes of the splits that are drawn from train, see `split_off`."""
 
     @abstractmethod
     def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":

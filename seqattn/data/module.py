@@ -2,7 +2,7 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -136,9 +136,8 @@ class TextData(LightningDataModule):
             f"{data.account(split)}; read from {self.source.origin(split)}"
             for split, data in self._splits.items()
         ]
-        files: Callable[[str], list[Path]] = getattr(self.source, "files", lambda split: [])
-        train, val = files("train"), files("val")
-        if train and not getattr(self.source, "drawn", {}) and _are_equal(train, val):
+        train, val = self.source.files("train"), self.source.files("val")
+        if train and not self.source.drawn and _are_equal(train, val):
             lines.append(
                 f"warning: val has the same text as train ({several(val)}), so its scores do not "
                 "show how well the model generalizes"
