@@ -1,13 +1,14 @@
 """Absolute positions, added to the embeddings."""
 
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
 from seqattn import ops
+from seqattn.checking import BadValue
 from seqattn.errors import UserError
 from seqattn.positions.base import Position, Stack
 
@@ -17,17 +18,39 @@ class SinusoidalPosition(Position):
 
     Even channels hold sin(p / 10000^(2i/D)), odd ones the cosine (Vaswani et al. 2017,
     arXiv 1706.03762, section 3.5). An odd D drops the last cosine.
+
+    Args:
+        stack: the stack of layers.
+        layout: `interleaved`, or `halves` for all sines before all cosines (tensor2tensor, Marian).
+        first: position of the first token.
+        endpoint: the longest wavelength is 10000 * 2 pi, the wavelength that the geometric
+            progression would reach at channel D (tensor2tensor, fairseq); needs D of at least 4.
     """
 
     hooks = frozenset({"embed"})
 
+    def __init__(
+        self,
+        stack: Stack,
+        layout: Literal["interleaved", "halves"] = "interleaved",
+        first: Annotated[int, Ge(0), Le(10**6)] = 0,
+        endpoint: bool = False,
+    ) -> None:
+        super().__init__(stack)
+        if endpoint and stack.dim < 4:
+            raise BadValue("endpoint", f"needs model.dim of at least 4, got {stack.dim}")
+        self.layout, self.first, self.endpoint = layout, first, endpoint
+
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        exact = torch.promote_types(x.dtype, torch.float32)
-        even = torch.arange(0, self.stack.dim, 2, device=x.device, dtype=exact)
-        frequency = torch.exp(even * (-math.log(10000.0) / self.stack.dim))
-        angle = positions[..., None] * frequency  # (T or B T, ceil(D/2))
-        table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., : self.stack.dim]
-        return x + table.to(x.dtype)
+        dim, exact = self.stack.dim, torch.promote_types(x.dtype, torch.float32)
+        even = torch.arange(0, dim, 2, device=x.device, dtype=exact)
+        last = (dim - 1) // 2 * 2 if self.endpoint else dim
+        frequency = torch.exp(even * (-math.log(10000.0) / last))
+        angle = (positions + self.first)[..., None] * frequency  # (T or B T, ceil(D/2))
+        waves = torch.stack((angle.sin(), angle.cos()), dim=-1)
+        if self.layout == "halves":
+            waves = waves.transpose(-1, -2)
+        return x + waves.flatten(-2)[..., :dim].to(x.dtype)
 
 
 class LearnedPosition(Position):

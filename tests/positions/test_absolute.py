@@ -28,6 +28,22 @@ def test_sinusoidal_positions_equal_the_formula_at_even_and_odd_widths(dim):
     torch.testing.assert_close(out, x + table, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dim", [4, 5, 8])
+def test_sinusoids_of_other_toolkits_equal_their_formula(dim):
+    """All sines before all cosines, from position 2, with 10000 at the last pair of channels."""
+    scheme = SinusoidalPosition(Stack(dim, 1), layout="halves", first=2, endpoint=True)
+    out = scheme.embed(torch.zeros(1, T, dim), torch.arange(T))
+    pairs = (dim + 1) // 2
+    angles = [[(p + 2) / 10000 ** (i / (pairs - 1)) for i in range(pairs)] for p in range(T)]
+    table = [[*map(math.sin, row), *map(math.cos, row)][:dim] for row in angles]
+    torch.testing.assert_close(out[0], torch.tensor(table), atol=1e-5, rtol=1e-5)
+
+
+def test_an_endpoint_needs_two_wavelengths():
+    with pytest.raises(UserError, match=r"endpoint needs model\.dim of at least 4, got 2"):
+        SinusoidalPosition(Stack(2, 1), endpoint=True)
+
+
 def test_sinusoidal_positions_may_differ_from_row_to_row_and_start_anywhere():
     positions = torch.tensor([[0, 0, 1, 2, 3], [995, 996, 997, 998, 999]])
     x = torch.randn(B, T, 6)
