@@ -107,6 +107,7 @@ class Attention(Mixer):
     """Attention with its projections: queries of one sequence, keys and values of another."""
 
     num_heads: int
+    head_dim: int | None = None  # width of a head; None without heads
     kept_heads: tuple[int, ...] | None = None  # retained by pruning; None for all
     exceptions: Mapping[str, str] = {}  # as in `Kernel`
     # (gated_heads,) factor on the context of each head; None for 1

@@ -9,7 +9,7 @@ from seqattn.attention.base import Attention, AttentionOutput
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.kernels.base import HeadShape, KernelFactory
 from seqattn.attention.masks import Mask
-from seqattn.checking import BadValue, Count, Dropout
+from seqattn.checking import BadValue, Count, Dropout, Width
 from seqattn.errors import UserError
 from seqattn.ops.layers import Linear
 from seqattn.positions.base import Position
@@ -21,6 +21,8 @@ class KernelAttention(Attention):
     Args and errors as for `MultiHeadAttention`.
     """
 
+    head_dim: int
+
     def __init__(
         self,
         query_dim: int,
@@ -29,19 +31,20 @@ class KernelAttention(Attention):
         kernel: KernelFactory,
         dropout: float,
         kept_heads: Sequence[int] | None = None,
+        head_dim: int | None = None,
     ) -> None:
         super().__init__()
-        if query_dim % num_heads:
+        if head_dim is None and query_dim % num_heads:
             raise BadValue("num_heads", f"must divide model.dim ({query_dim}), got {num_heads}")
         if num_heads % num_kv_heads:
             reason = f"must divide num_heads ({num_heads}), got {num_kv_heads}"
             raise BadValue("num_kv_heads", reason, "num_heads")
-        self.unpruned_heads, head_dim = num_heads, query_dim // num_heads
+        self.unpruned_heads, self.head_dim = num_heads, head_dim or query_dim // num_heads
         if kept_heads is not None:
             num_heads, num_kv_heads = _counts(kept_heads, num_heads, num_heads // num_kv_heads)
             self.kept_heads = tuple(kept_heads)
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
-        self.kernel = kernel(HeadShape(num_heads, num_kv_heads, head_dim, dropout))
+        self.kernel = kernel(HeadShape(num_heads, num_kv_heads, self.head_dim, dropout))
         if kept_heads is not None and self.kernel.unlike_heads:
             raise UserError(f"cannot prune heads of {self.name}: {self.kernel.unlike_heads}")
         self.abilities = self.kernel.abilities
@@ -88,7 +91,7 @@ class MultiHeadAttention(KernelAttention):
     Args:
         query_dim: width of the queries' sequence and of the output.
         memory_dim: width of the sequence of keys and values.
-        num_heads: query heads H; divides query_dim.
+        num_heads: query heads H; divides query_dim if `head_dim` is None.
         num_kv_heads: key and value heads G; divides num_heads.
         kernel: builds the kernel from the shape of the heads.
         dropout: share of attention weights dropped in training.
@@ -96,6 +99,7 @@ class MultiHeadAttention(KernelAttention):
         kept_heads: heads retained by pruning, in ascending order from 0; None for all. A key head
             stays if one of its query heads does, and all that stay must keep the same number of
             query heads; head widths and the positions of a head do not change.
+        head_dim: width Dh of a head; None for query_dim / num_heads.
 
     With a kernel of `abilities.shared` there is no query projection: the keys are the queries.
 
@@ -113,8 +117,9 @@ class MultiHeadAttention(KernelAttention):
         dropout: Dropout = 0.0,
         bias: bool = True,
         kept_heads: list[int] | None = None,
+        head_dim: Width | None = None,
     ) -> None:
-        super().__init__(query_dim, num_heads, num_kv_heads, kernel, dropout, kept_heads)
+        super().__init__(query_dim, num_heads, num_kv_heads, kernel, dropout, kept_heads, head_dim)
         if self.abilities.shared and num_kv_heads != num_heads:
             raise BadValue(
                 "num_kv_heads",
@@ -122,8 +127,7 @@ class MultiHeadAttention(KernelAttention):
                 f"{num_kv_heads}",
                 "num_heads",
             )
-        head_dim = self.kernel.head_dim
-        inner, width = head_dim * self.num_heads, head_dim * self.num_kv_heads
+        inner, width = self.head_dim * self.num_heads, self.head_dim * self.num_kv_heads
         self.query = None if self.abilities.shared else Linear(query_dim, inner, bias=bias)
         self.key = Linear(memory_dim, width, bias=bias)
         self.value = Linear(memory_dim, width, bias=bias)
@@ -191,7 +195,7 @@ def pool_key_heads(source: nn.Module, target: nn.Module) -> None:
             )
             for full in (part.removeprefix(".") for part in parts):
                 if full in state:
-                    rows = (attention.num_kv_heads, -1, attention.kernel.head_dim)
+                    rows = (attention.num_kv_heads, -1, attention.head_dim)
                     heads = state[full].unflatten(0, rows)  # (G*Dh, ...) -> (G', G/G', Dh, ...)
                     state[full] = heads.mean(dim=1).flatten(0, 1)
     own = target.state_dict()

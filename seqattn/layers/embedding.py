@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from seqattn.ops.layers import Dropout
 from seqattn.positions.base import Position
 
-Sharing = Literal["all", "target", "none"]
-"""Which of source, target and output share a table: all, target and output, or none."""
+Sharing = Literal["all", "target", "inputs", "none"]
+"""Which of source, target and output share a table: all, target and output, source and target, or
+none."""
 
 
 class Embedding(nn.Module):
@@ -23,6 +24,9 @@ class Embedding(nn.Module):
         position: the stack's scheme; None for recurrent models, which need none.
         word_dropout: share of tokens whose complete vector is zeroed in training, the others scaled
             by 1/(1-p) (Sennrich et al. 2016, arXiv 1606.02891); positions are added to all.
+        scale: factor on the table's vectors; None for sqrt(D).
+        norm: norm of the sum of vectors and positions (as in BART, Lewis et al. 2020, arXiv
+            1910.13461); None for none.
     """
 
     def __init__(
@@ -31,13 +35,16 @@ class Embedding(nn.Module):
         dropout: nn.Module,
         position: Position | None = None,
         word_dropout: float = 0.0,
+        scale: float | None = None,
+        norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.table = table
         self.position = position
         self.dropout = dropout
         self.word_dropout = Dropout(word_dropout)
-        self.scale = math.sqrt(table.embedding_dim)
+        self.scale = math.sqrt(table.embedding_dim) if scale is None else scale
+        self.norm = norm
 
     def forward(
         self, ids: Tensor, positions: Tensor | None = None, factors: Tensor | None = None
@@ -51,6 +58,8 @@ class Embedding(nn.Module):
             x = x * self.word_dropout(torch.ones_like(x[..., :1]))
         if self.position is not None and positions is not None:
             x = self.position.embed(x, positions)
+        if self.norm is not None:
+            x = self.norm(x)
         return self.dropout(x) if factors is None else x * factors
 
 
@@ -72,5 +81,6 @@ def make_tables(
         target: (size, dim) of the target table.
     """
     target_table = make_table(*target)
-    source_table = target_table if sharing == "all" else make_table(*source)
-    return source_table, target_table, None if sharing == "none" else target_table.weight
+    source_table = target_table if sharing in ("all", "inputs") else make_table(*source)
+    tied = target_table.weight if sharing in ("all", "target") else None
+    return source_table, target_table, tied

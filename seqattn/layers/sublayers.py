@@ -1,6 +1,7 @@
 """Sublayers of a Transformer besides attention: residual connection, feed-forward."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch.nn.functional as F
@@ -9,13 +10,25 @@ from torch import Tensor, nn
 from seqattn.ops.layers import Dropout, Linear
 
 Norm = Literal["layernorm", "rmsnorm"]
-Activation = Literal["relu", "gelu", "swiglu"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"]
+_GELU_TANH = partial(F.gelu, approximate="tanh")
+_FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": _GELU_TANH,
+    "silu": F.silu,
+    "swiglu": F.silu,
+    "geglu": F.gelu,
+    "geglu_tanh": _GELU_TANH,
+}
+GATED: tuple[Activation, ...] = ("swiglu", "geglu", "geglu_tanh")
+"""Activations that multiply one projection by the nonlinearity of another."""
 
 
-def make_norm(kind: Norm, dim: int) -> nn.Module:
+def make_norm(kind: Norm, dim: int, bias: bool = True) -> nn.Module:
     """Create `layernorm` (Ba et al. 2016, arXiv 1607.06450) or `rmsnorm` (Zhang and Sennrich 2019,
-    arXiv 1910.07467) over the last axis of width `dim`."""
-    return nn.LayerNorm(dim) if kind == "layernorm" else nn.RMSNorm(dim, eps=1e-6)
+    arXiv 1910.07467) over the last axis of width `dim`; only the former has a bias."""
+    return nn.LayerNorm(dim, bias=bias) if kind == "layernorm" else nn.RMSNorm(dim, eps=1e-6)
 
 
 class Residual(nn.Module):
@@ -25,15 +38,22 @@ class Residual(nn.Module):
     (arXiv 1706.03762).
 
     Args:
-        dim: width of x.
-        norm: layernorm or rmsnorm.
+        norm: the norm, over the width of x.
         pre_norm: normalize before the sublayer.
         dropout: share of the sublayer's output dropped in training.
+        branch_norm: norm of the sublayer's output, before it is added; None for none.
     """
 
-    def __init__(self, dim: int, norm: Norm, pre_norm: bool, dropout: float) -> None:
+    def __init__(
+        self,
+        norm: nn.Module,
+        pre_norm: bool,
+        dropout: float,
+        branch_norm: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        self.norm = make_norm(norm, dim)
+        self.norm = norm
+        self.branch_norm = branch_norm
         self.pre_norm = pre_norm
         self.dropout = Dropout(dropout)
 
@@ -45,42 +65,50 @@ class Residual(nn.Module):
         return self.norm(x) if self.pre_norm else x
 
     def leave(self, x: Tensor, branch: Tensor) -> Tensor:
-        """Add the sublayer's output to x."""
-        joined = x + self.dropout(branch)
+        """Add the sublayer's output to x, and normalize the sum of post-norm layers."""
+        joined = self.join(x, branch)
         return joined if self.pre_norm else self.norm(joined)
+
+    def join(self, x: Tensor, branch: Tensor) -> Tensor:
+        """Add the sublayer's output to x."""
+        if self.branch_norm is not None:
+            branch = self.branch_norm(branch)
+        return x + self.dropout(branch)
 
 
 class FeedForward(nn.Module):
     """Two linear layers with a nonlinearity between them (Vaswani et al. 2017, eq. 2).
 
-    `swiglu` gates one projection by the SiLU of another (Shazeer 2020, arXiv 2002.05202), with a
-    third matrix of the same size.
+    `swiglu` and `geglu` multiply one projection by the SiLU or GELU of another (Shazeer 2020, arXiv
+    2002.05202), with a third matrix of the same size. `gelu_tanh` and `geglu_tanh` approximate the
+    GELU by a tanh (Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2).
 
     Args:
         dim: width of input and output.
         hidden_dim: width between.
-        activation: relu, gelu or swiglu.
+        activation: the nonlinearity.
+        bias: add a bias to each matrix.
     """
 
-    def __init__(self, dim: int, hidden_dim: int, activation: Activation) -> None:
+    def __init__(
+        self, dim: int, hidden_dim: int, activation: Activation, bias: bool = True
+    ) -> None:
         super().__init__()
         self.activation = activation
-        gates = 2 if activation == "swiglu" else 1
-        self.inner = Linear(dim, gates * hidden_dim)
-        self.outer = Linear(hidden_dim, dim)
+        self.function, self.gated = _FUNCTIONS[activation], activation in GATED
+        gates = 2 if self.gated else 1
+        self.inner = Linear(dim, gates * hidden_dim, bias=bias)
+        self.outer = Linear(hidden_dim, dim, bias=bias)
         for matrix in self.inner.weight.chunk(gates):
             nn.init.xavier_uniform_(matrix.data)
         nn.init.xavier_uniform_(self.outer.weight)
-        nn.init.zeros_(self.inner.bias)
-        nn.init.zeros_(self.outer.bias)
+        if bias:
+            nn.init.zeros_(self.inner.bias)
+            nn.init.zeros_(self.outer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden: Tensor = self.inner(x)
-        if self.activation == "relu":
-            hidden = F.relu(hidden)
-        elif self.activation == "gelu":
-            hidden = F.gelu(hidden)
-        else:
+        if self.gated:
             gate, value = hidden.chunk(2, dim=-1)
-            hidden = F.silu(gate) * value
-        return self.outer(hidden)
+            return self.outer(self.function(gate) * value)
+        return self.outer(self.function(hidden))

@@ -9,7 +9,7 @@ from seqattn.attention.base import AttentionFactory, AttentionOutput, Mixer
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.checking import Dropout, Width
-from seqattn.layers.sublayers import Activation, FeedForward, Norm, Residual
+from seqattn.layers.sublayers import Activation, FeedForward, Norm, Residual, make_norm
 from seqattn.positions.base import Position, Stack
 from seqattn.roles import Role
 
@@ -27,7 +27,7 @@ class LayerShape:
     Args:
         dim: width D.
         ffn_dim: hidden width of the feed-forward sublayer.
-        activation: relu, gelu or swiglu.
+        activation: nonlinearity of the feed-forward sublayer, see `FeedForward`.
         norm: layernorm or rmsnorm.
         pre_norm: normalize before the sublayers (and at the end of each stack) rather than after.
         dropout: share dropped on embeddings and residual branches.
@@ -35,6 +35,10 @@ class LayerShape:
         word_dropout: as in `Embedding`.
         drop_heads: as in `Attention`, for every attention of a stack, including cross-attention.
         layer_drop: as in `LayerStack`.
+        bias: add biases in feed-forward sublayers and layer norms; those of attentions have a
+            setting of their own.
+        branch_norm: also normalize the output of each sublayer (sandwich norm, Ding et al. 2021,
+            arXiv 2105.13290, section 2.4).
     """
 
     dim: Width = 256
@@ -47,14 +51,21 @@ class LayerShape:
     word_dropout: Dropout = 0.0
     drop_heads: Dropout = 0.0
     layer_drop: Dropout = 0.0
+    bias: bool = True
+    branch_norm: bool = False
+
+    def make_norm(self) -> nn.Module:
+        """Create a norm."""
+        return make_norm(self.norm, self.dim, self.bias)
 
     def residual(self) -> Residual:
         """Create a residual connection."""
-        return Residual(self.dim, self.norm, self.pre_norm, self.dropout)
+        branch_norm = self.make_norm() if self.branch_norm else None
+        return Residual(self.make_norm(), self.pre_norm, self.dropout, branch_norm)
 
     def feedforward(self) -> FeedForward:
         """Create a feed-forward sublayer."""
-        return FeedForward(self.dim, self.ffn_dim, self.activation)
+        return FeedForward(self.dim, self.ffn_dim, self.activation, self.bias)
 
 
 class EncoderLayer(nn.Module):

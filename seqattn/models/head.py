@@ -55,14 +55,19 @@ class Head(nn.Module):
         dim: width D of the decoder's features.
         vocabulary_size: target vocabulary V.
         tied: an embedding table (V, D) to use as the output matrix; None for a separate matrix.
+        bias: add a bias to the logits.
     """
 
     needs_weights: bool = False
     """True if it reads the weights and evidence of a `DecoderOutput`."""
 
-    def __init__(self, dim: int, vocabulary_size: int, tied: Tensor | None = None) -> None:
+    def __init__(
+        self, dim: int, vocabulary_size: int, tied: Tensor | None = None, bias: bool = False
+    ) -> None:
         super().__init__()
-        self.linear = Linear(dim, vocabulary_size, bias=False)
+        self.linear = Linear(dim, vocabulary_size, bias=bias)
+        if bias:
+            nn.init.zeros_(self.linear.bias)
         if tied is None:
             nn.init.xavier_uniform_(self.linear.weight)
         else:
@@ -111,8 +116,11 @@ class Head(nn.Module):
             terms: terms of the loss.
             tokens: number of real targets; None if unknown.
         """
-        mixture, weight = self.mixture(output, source), self.linear.weight
-        return blockwise_cross_entropy(output.features, weight, targets, terms, mixture, tokens)
+        features, weight = output.features, self.linear.weight
+        if self.linear.bias is not None:
+            features, weight = _with_bias(features, weight, self.linear.bias)
+        mixture = self.mixture(output, source)
+        return blockwise_cross_entropy(features, weight, targets, terms, mixture, tokens)
 
 
 _ROUNDING = 1e-3  # rounding error of weights that sum to 1, in bfloat16
@@ -137,9 +145,14 @@ class PointerHead(Head):
     needs_weights = True
 
     def __init__(
-        self, dim: int, vocabulary_size: int, tied: Tensor | None, evidence_dim: int
+        self,
+        dim: int,
+        vocabulary_size: int,
+        tied: Tensor | None,
+        evidence_dim: int,
+        bias: bool = False,
     ) -> None:
-        super().__init__(dim, vocabulary_size, tied)
+        super().__init__(dim, vocabulary_size, tied, bias)
         self.gate = Linear(evidence_dim, 1)
         nn.init.xavier_uniform_(self.gate.weight)
         nn.init.zeros_(self.gate.bias)
@@ -169,11 +182,23 @@ class PointerHead(Head):
         return Mixture(generate, copies[..., None] + _log(mass), ids)
 
 
-def make_head(dim: int, size: int, tied: Tensor | None, evidence_dim: int | None) -> Head:
+def make_head(
+    dim: int, size: int, tied: Tensor | None, evidence_dim: int | None, bias: bool = False
+) -> Head:
     """Create a pointer head if `evidence_dim` is given, else a linear one. Args: as in `Head`."""
     if evidence_dim is None:
-        return Head(dim, size, tied)
-    return PointerHead(dim, size, tied, evidence_dim)
+        return Head(dim, size, tied, bias)
+    return PointerHead(dim, size, tied, evidence_dim, bias)
+
+
+_ALIGNMENT = 8  # a GPU multiplies matrices of such widths faster
+
+
+def _with_bias(features: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Append a 1 to features (B, T, D), and the bias as a column to weights (V, D), zero-padded."""
+    ones = F.pad(features.new_ones(*features.shape[:-1], 1), (0, _ALIGNMENT - 1))
+    column = F.pad(bias[:, None], (0, _ALIGNMENT - 1))
+    return torch.cat((features, ones), dim=-1), torch.cat((weight, column.to(weight)), dim=-1)
 
 
 def _log(x: Tensor) -> Tensor:
@@ -186,9 +211,9 @@ def check_joint(share_embeddings: str, copy: bool, joint: bool) -> None:
     """Raise UserError for shared tables or copying without the joint vocabulary they need."""
     if joint:
         return
-    if share_embeddings == "all":
+    if share_embeddings in ("all", "inputs"):
         raise UserError(
-            "model.share_embeddings=all needs one vocabulary for both sides; set "
+            f"model.share_embeddings={share_embeddings} needs one vocabulary for both sides; set "
             "tokenizer.joint=true, or model.share_embeddings=target"
         )
     if copy:

@@ -38,7 +38,7 @@ class RecurrentConfig:
         dropout: share dropped on embeddings, between layers and on the features.
         variational: use one dropout mask for all steps of a sentence.
         share_embeddings: `all` (source, target and output, which needs a joint vocabulary),
-            `target` (target and output), or `none`.
+            `target` (target and output), `inputs` (source and target), or `none`.
         copy: copy target tokens from the source, see `PointerHead`; needs a joint vocabulary and
             an attention whose weights sum to 1.
         word_dropout: as in `Embedding`.

@@ -23,7 +23,7 @@ class SpanTransformerConfig(LayerShape, ReadingShape):
     Args:
         dim: width D.
         ffn_dim, activation, norm, pre_norm, dropout, checkpoint_activations, word_dropout,
-        drop_heads, layer_drop: as in `LayerShape`.
+        drop_heads, layer_drop, bias, branch_norm: as in `LayerShape`.
         encoder_layers: layers that encode question and context, shared by both.
         model_layers: layers over the question-aware context features.
         word_match, word_clues, characters, hidden_words, matching, joint_spans: see `ReadingShape`.

@@ -13,7 +13,6 @@ from seqattn.attention.base import Attention, AttentionFactory, AttentionOutput,
 from seqattn.attention.cache import Cache
 from seqattn.attention.masks import Mask, padded_as_now
 from seqattn.errors import UserError
-from seqattn.layers.sublayers import make_norm
 from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer, LayerShape, MixerFactory
 from seqattn.models.transformer_state import TransformerState
 from seqattn.positions.base import Position, Stack
@@ -57,10 +56,13 @@ class LayerStack(nn.Module):
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.norm = make_norm(shape.norm, shape.dim) if shape.pre_norm else nn.Identity()
+        self.norm = shape.make_norm() if shape.pre_norm else nn.Identity()
         mixers: list[Mixer] = [layer.self_attention for layer in layers]
-        heads = [mixer.position_heads for mixer in mixers if isinstance(mixer, Attention)]
-        stack = Stack(shape.dim, heads[0] if heads else 1, len(layers), bidirectional)
+        attentions = [mixer for mixer in mixers if isinstance(mixer, Attention)]
+        stack = Stack(shape.dim, 1, len(layers), bidirectional)
+        if attentions:
+            heads, width = attentions[0].position_heads, attentions[0].head_dim
+            stack = replace(stack, num_heads=heads, own_head_dim=width)
         retained = [getattr(mixer, "kept_heads", None) for mixer in mixers]
         if any(retained):
             every = stack.heads(0)
@@ -174,13 +176,17 @@ class PositionRefused(UserError):
 
 def check_position(position: Position, mixers: Sequence[Mixer]) -> None:
     """Raise UserError if some layer's self-attention does not support a position scheme."""
-    heads = {mixer.position_heads for mixer in mixers if isinstance(mixer, Attention)}
-    if len(heads) > 1 and position.hooks - {"embed"}:
-        counts = " and ".join(map(str, sorted(heads)))
-        raise UserError(
-            f"{type(position).__name__} needs the same number of heads in all layers, got {counts};"
-            " set a single attention.num_heads, or position=sinusoidal, learned or none"
-        )
+    attentions = [mixer for mixer in mixers if isinstance(mixer, Attention)]
+    for what, key, values in (
+        ("number of heads", "num_heads", {one.position_heads for one in attentions}),
+        ("width of heads", "head_dim", {one.head_dim for one in attentions}),
+    ):
+        if len(values) > 1 and position.hooks - {"embed"}:
+            raise UserError(
+                f"{type(position).__name__} needs the same {what} in all layers, got "
+                f"{' and '.join(map(str, sorted(values, key=str)))}; set a single attention.{key}, "
+                "or position=sinusoidal, learned or none"
+            )
     for mixer in mixers:
         if position.hooks - mixer.abilities.hooks - {"embed"}:
             raise PositionRefused(mixer, position)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
-from seqattn.checking import Depth, Width
+from seqattn.checking import Depth, Positive, Width
 from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, Sharing, make_tables
 from seqattn.layers.transformer_layer import LayerShape
@@ -29,13 +29,17 @@ class TransformerConfig(LayerShape):
     Args:
         dim: width D of encoder and decoder.
         ffn_dim, activation, norm, pre_norm, dropout, checkpoint_activations, word_dropout,
-        drop_heads, layer_drop: as in `LayerShape`.
+        drop_heads, layer_drop, bias, branch_norm: as in `LayerShape`.
         encoder_dim: the encoder's own width; None for `dim`.
         encoder_layers: depth of the encoder.
         decoder_layers: depth of the decoder.
-        share_embeddings: `all` (source, target and output, which needs a joint vocabulary and
-            equal widths), `target` (target and output), or `none`.
+        share_embeddings: `all` (source, target and output), `target` (target and output),
+            `inputs` (source and target), or `none`; `all` and `inputs` need a joint vocabulary and
+            equal widths.
         copy: copy target tokens from the source, see `PointerHead`; needs a joint vocabulary.
+        embedding_scale: factor on embeddings; None for sqrt(D).
+        embedding_norm: normalize the sum of embeddings and positions, see `Embedding`.
+        output_bias: add a bias to the logits.
     """
 
     encoder_dim: Width | None = None
@@ -43,6 +47,9 @@ class TransformerConfig(LayerShape):
     decoder_layers: Depth = 4
     share_embeddings: Sharing = "all"
     copy: bool = False
+    embedding_scale: Positive | None = None
+    embedding_norm: bool = False
+    output_bias: bool = False
 
     output: ClassVar[str] = "text"
     attention_type: ClassVar[type] = Mixer
@@ -76,19 +83,29 @@ class Transformer(Seq2SeqModel):
     ) -> None:
         super().__init__()
         dim, encoder_dim = config.dim, config.encoder_dim or config.dim
-        if config.share_embeddings == "all" and encoder_dim != dim:
+        if config.share_embeddings in ("all", "inputs") and encoder_dim != dim:
             raise UserError(
-                f"model.share_embeddings=all needs model.encoder_dim equal to model.dim "
-                f"({dim}), got {encoder_dim}; set model.share_embeddings=target"
+                f"model.share_embeddings={config.share_embeddings} needs model.encoder_dim equal "
+                f"to model.dim ({dim}), got {encoder_dim}; set model.share_embeddings=target"
             )
         self.config = config
-        self.encoder = Encoder(replace(config, dim=encoder_dim), slots.encoder, slots.position)
+        encoder_config = replace(config, dim=encoder_dim)
+        self.encoder = Encoder(encoder_config, slots.encoder, slots.position)
         self.decoder = Decoder(config, encoder_dim, slots)
         sizes = (source_size, encoder_dim), (target_size, dim)
         source, target, tied = make_tables(config.share_embeddings, *sizes)
-        dropout, words = Dropout(config.dropout), config.word_dropout
-        self.source_embedding = Embedding(source, dropout, self.encoder.position, words)
-        self.target_embedding = Embedding(target, dropout, self.decoder.position, words)
+        dropout, words, scale = (
+            Dropout(config.dropout), config.word_dropout, config.embedding_scale
+        )  # fmt: skip
+        norms = (
+            part.make_norm() if config.embedding_norm else None for part in (encoder_config, config)
+        )
+        self.source_embedding = Embedding(
+            source, dropout, self.encoder.position, words, scale, next(norms)
+        )
+        self.target_embedding = Embedding(
+            target, dropout, self.decoder.position, words, scale, next(norms)
+        )
         last = self.decoder.layers[-1:]
         self.has_weights = any(layer.cross_attention.abilities.copies for layer in last)
         if config.copy and not self.has_weights:
@@ -96,7 +113,8 @@ class Transformer(Seq2SeqModel):
                 "model.copy=true needs cross-attention weights that sum to 1 in the last decoder "
                 "layer; set attention@cross_attention=mha, and model.decoder_layers to 1 or more"
             )
-        self.head = make_head(dim, target_size, tied, 3 * dim if config.copy else None)
+        evidence_dim = 3 * dim if config.copy else None
+        self.head = make_head(dim, target_size, tied, evidence_dim, config.output_bias)
         self.max_source_length = self.encoder.max_length
         self.max_target_length = self.decoder.max_length
 

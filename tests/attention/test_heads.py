@@ -200,3 +200,21 @@ def test_projections_without_bias_have_none():
         "value.weight",
         "output.weight",
     }
+
+
+def test_heads_may_have_a_width_of_their_own():
+    """Twice the queries' and keys' width of zeros changes nothing but the scale of the scores."""
+    narrow = make_attention()
+    wide = make_attention(heads(head_dim=2 * HEAD_DIM))
+    for part in ("query", "key", "value", "output"):
+        ours, theirs = getattr(narrow, part), getattr(wide, part)
+        with torch.no_grad():
+            weight = ours.weight if part != "output" else ours.weight.T
+            padded = torch.zeros(HEADS, 2 * HEAD_DIM, DIM)
+            padded[:, :HEAD_DIM] = weight.unflatten(0, (HEADS, HEAD_DIM))
+            flat = padded.flatten(0, 1) * (2**0.5 if part == "query" else 1)
+            theirs.weight.copy_(flat if part != "output" else flat.T)
+            theirs.bias.zero_()
+            ours.bias.zero_()
+    x = torch.randn(B, T, DIM)
+    close(attend(wide, x, x, full_mask(REAL)), attend(narrow, x, x, full_mask(REAL)), 1e-6)

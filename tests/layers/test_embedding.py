@@ -7,6 +7,7 @@ import torch
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.ops.layers import Dropout
 from seqattn.positions import LearnedPosition, Position, Stack
+from tests.builders import randomised
 
 V, D = 9, 6
 
@@ -42,3 +43,14 @@ def test_dropout_covers_rows_and_positions_alike():
     kept = out != 0
     assert 0 < kept.sum() < kept.numel()
     torch.testing.assert_close(out[kept], 2 * exact[kept])
+
+
+def test_a_scale_may_replace_the_root_and_a_norm_may_follow_the_positions():
+    table, position = make_table(V, D), LearnedPosition(Stack(D, 2), max_length=7)
+    norm = randomised(torch.nn.LayerNorm(D))
+    embedding = Embedding(table, Dropout(0.0), position, scale=1.5, norm=norm)
+    out = embedding(torch.tensor([[3, 8]]), torch.arange(2))
+    for t, word in enumerate((3, 8)):
+        total = table.weight[word] * 1.5 + position.table.weight[t]
+        centred = (total - total.mean()) / (total.var(unbiased=False) + norm.eps).sqrt()
+        torch.testing.assert_close(out[0, t], centred * norm.weight + norm.bias)

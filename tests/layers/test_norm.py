@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqattn.layers.sublayers import Residual
+from seqattn.layers.sublayers import Residual, make_norm
 from tests.builders import randomised
 
 B, T, D = 2, 5, 6
@@ -25,7 +25,7 @@ WRITTEN_OUT = {"layernorm": layernorm, "rmsnorm": rmsnorm}
 @pytest.mark.parametrize("kind", sorted(WRITTEN_OUT))
 @pytest.mark.parametrize("pre_norm", [True, False])
 def test_a_residual_connection_equals_the_written_out_one(kind, pre_norm):
-    block = randomised(Residual(D, kind, pre_norm, dropout=0.0)).double()
+    block = randomised(Residual(make_norm(kind, D), pre_norm, dropout=0.0)).double()
     x = torch.randn(B, T, D, dtype=torch.float64)
     norm = WRITTEN_OUT[kind]
     expected = (
@@ -34,8 +34,17 @@ def test_a_residual_connection_equals_the_written_out_one(kind, pre_norm):
     torch.testing.assert_close(block(x, torch.tanh), expected)
 
 
+def test_a_branch_may_have_a_norm_of_its_own():
+    norms = make_norm("layernorm", D), make_norm("rmsnorm", D)
+    block = randomised(Residual(norms[0], True, 0.0, branch_norm=norms[1]))
+    x = torch.randn(B, T, D)
+    expected = x + rmsnorm(torch.tanh(layernorm(x, norms[0])), norms[1])
+    torch.testing.assert_close(block(x, torch.tanh), expected)
+    assert make_norm("layernorm", D, bias=False).bias is None
+
+
 def test_dropout_falls_on_the_branch_and_never_on_the_stream():
-    block = Residual(D, "layernorm", pre_norm=True, dropout=0.5)
+    block = Residual(make_norm("layernorm", D), pre_norm=True, dropout=0.5)
     x = torch.randn(200, D)
     branch = block(x, torch.ones_like) - x
     dropped, scaled = branch.abs() < 1e-5, (branch - 2).abs() < 1e-5
@@ -45,6 +54,6 @@ def test_dropout_falls_on_the_branch_and_never_on_the_stream():
 
 
 def test_without_training_a_post_norm_branch_drops_nothing():
-    block = Residual(D, "rmsnorm", pre_norm=False, dropout=0.5).eval()
+    block = Residual(make_norm("rmsnorm", D), pre_norm=False, dropout=0.5).eval()
     x = torch.randn(B, T, D)
     torch.testing.assert_close(block(x, torch.ones_like), rmsnorm(x + 1, block.norm))

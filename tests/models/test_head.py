@@ -17,7 +17,9 @@ TARGETS = padded([[4, 10, 7, 3], [5, 5, 6, 8, 3]])
 HEADS = {
     "linear": lambda: Head(D, V),
     "tied": lambda: Head(D, V, torch.nn.Parameter(torch.randn(V, D))),
+    "bias": lambda: Head(D, V, torch.nn.Parameter(torch.randn(V, D)), bias=True),
     "pointer": lambda: PointerHead(D, V, None, E),
+    "pointer with a bias": lambda: PointerHead(D, V, None, E, bias=True),
 }
 
 
@@ -72,6 +74,21 @@ def test_beams_share_their_source(head):
     twice = DecoderOutput(*(part[rows] for part in output))
     got = head.log_probabilities(twice, head.source_tokens(SOURCES))
     torch.testing.assert_close(got, single[rows])
+
+
+def test_a_bias_of_minus_ten_thousand_forbids_a_token():
+    head = randomised(Head(D, V, bias=True))
+    with torch.no_grad():
+        head.linear.bias[4] = -1e4
+    output = DecoderOutput(torch.randn(B, T, D))
+    got = head.log_probabilities(output, None).exp()
+    others = head.logits(output, None)[..., [n for n in range(V) if n != 4]].softmax(-1)
+    assert not got[..., 4].any()
+    torch.testing.assert_close(got[..., [n for n in range(V) if n != 4]], others)
+    smoothed = head.loss(
+        output, TARGETS.where(TARGETS != 4, 5), None, LossTerms(label_smoothing=0.1)
+    ).smoothed
+    assert smoothed.isfinite()
 
 
 @pytest.mark.skipif(not onednn.can_pack(), reason="this PyTorch has no such operators")

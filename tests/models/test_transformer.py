@@ -134,7 +134,12 @@ def test_every_parameter_of_every_shape_is_trained(pre_norm, norm, activation):
 
 @pytest.mark.parametrize(
     ("sharing", "source_is_target", "target_is_output"),
-    [("all", True, True), ("target", False, True), ("none", False, False)],
+    [
+        ("all", True, True),
+        ("target", False, True),
+        ("inputs", True, False),
+        ("none", False, False),
+    ],
 )
 @pytest.mark.parametrize("make", [make_transformer, make_recurrent])
 def test_shared_tables_are_one_tensor(make, sharing, source_is_target, target_is_output):
@@ -147,6 +152,24 @@ def test_shared_tables_are_one_tensor(make, sharing, source_is_target, target_is
     assert not torch.equal(fresh(SOURCES, TARGETS), model(SOURCES, TARGETS))
     fresh.load_state_dict(model.state_dict())
     assert torch.equal(fresh(SOURCES, TARGETS), model(SOURCES, TARGETS))
+
+
+def test_every_part_of_other_toolkits_models_is_trained_and_no_bias_is_left():
+    wide = heads(bias=False, head_dim=10)
+    model = make_transformer(wide, cross=wide, bias=False, branch_norm=True, embedding_norm=True)
+    assert model.decoder.layers[0].cross_attention.query.weight.shape == (HEADS * 10, DIM)
+    model(SOURCES, TARGETS).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert not name.endswith("bias")
+        assert parameter.grad.abs().max() > 1e-6, name
+
+
+def test_an_output_bias_is_added_to_the_logits():
+    plain, biased = (make_transformer(output_bias=bias) for bias in (False, True))
+    biased.load_state_dict(plain.state_dict(), strict=False)
+    with torch.no_grad():
+        expected = plain(SOURCES, TARGETS) + biased.head.linear.bias
+        close(biased(SOURCES, TARGETS), expected, 1e-6)
 
 
 def test_separate_vocabularies_have_tables_of_their_own_size():
@@ -170,10 +193,14 @@ def test_separate_vocabularies_have_tables_of_their_own_size():
         ),
         (
             {"share_embeddings": "some"},
-            "share_embeddings must be one of all, target, none, got 'some'",
+            "share_embeddings must be one of all, target, inputs, none, got 'some'",
         ),
         ({"norm": "batch"}, "norm must be one of layernorm, rmsnorm, got 'batch'"),
-        ({"activation": "sin"}, "activation must be one of relu, gelu, swiglu, got 'sin'"),
+        (
+            {"joint": False, "share_embeddings": "inputs"},
+            "model.share_embeddings=inputs needs one vocabulary for both sides; set",
+        ),
+        ({"activation": "sin"}, "activation must be one of relu, gelu, gelu_tanh, silu, swiglu, "),
         ({"encoder_dim": 22, "share_embeddings": "none"}, "num_heads must divide model.dim (22)"),
     ],
 )

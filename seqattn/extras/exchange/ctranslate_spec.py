@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.errors import UserError
-from seqattn.layers.sublayers import FeedForward, Residual
+from seqattn.layers.embedding import Embedding
+from seqattn.layers.sublayers import GATED, FeedForward, Residual
 from seqattn.models.head import Head
 from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer, TransformerConfig
@@ -33,7 +34,15 @@ LONGEST = 4096
 _TABLES = Position, SinusoidalPosition, LearnedPosition
 _POSITIONS = *_TABLES, RotaryPosition, ShawPosition, T5Position
 _OLDEST = 4, 7  # the first whose encoders support grouped key heads
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
+_ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "gelu_tanh": "GELUTanh",
+    "silu": "SWISH",
+    "swiglu": "SWISH",
+    "geglu": "GELU",
+    "geglu_tanh": "GELUTanh",
+}
 
 
 def ctranslate2() -> Any:
@@ -79,9 +88,9 @@ def ctranslate_spec(
     model = cast(Transformer, model)
     encoder = _stack(specs.TransformerEncoderSpec, model.encoder, model.config)
     decoder = _stack(specs.TransformerDecoderSpec, model.decoder, model.config)
-    encoder.embeddings[0].weight = _array(model.source_embedding.table.weight)
-    decoder.embeddings.weight = _array(model.target_embedding.table.weight)
-    decoder.projection.weight = _array(model.head.linear.weight)
+    _embedding(encoder, encoder.embeddings[0], model.source_embedding)
+    _embedding(decoder, decoder.embeddings, model.target_embedding)
+    _linear(decoder.projection, model.head.linear.weight, model.head.linear.bias)
     spec = specs.TransformerSpec(encoder, decoder)
     spec.config.layer_norm_epsilon = model.decoder.layers[0].feed.norm.eps
     spec.config.add_source_eos = True
@@ -98,6 +107,10 @@ def _check(model: nn.Module) -> None:
         raise UserError(f"CTranslate2 supports only Transformers that generate text, got a {kind}")
     if type(model.head) is not Head:
         raise UserError("CTranslate2 does not support copying; train with model.copy=false")
+    if model.config.branch_norm:
+        raise UserError(
+            "CTranslate2 does not support norms of branches; train with model.branch_norm=false"
+        )
     for name, stack in {"encoder": model.encoder, "decoder": model.decoder}.items():
         if not len(stack.layers):
             raise UserError(f"CTranslate2 needs at least one {name} layer, got 0")
@@ -136,8 +149,9 @@ def _stack(kind: Any, stack: LayerStack, config: TransformerConfig) -> Any:
     kv_heads = counts.pop() if len(counts) == 1 else heads  # one number for all layers of a stack
     spec = kind(
         len(stack.layers), heads, num_heads_kv=kv_heads, pre_norm=config.pre_norm,
-        activation=_activation(config.activation), ffn_glu=config.activation == "swiglu",
-        rms_norm=config.norm == "rmsnorm", **_scheme(position),
+        activation=_activation(config.activation), ffn_glu=config.activation in GATED,
+        rms_norm=config.norm == "rmsnorm", layernorm_embedding=config.embedding_norm,
+        **_scheme(position),
     )  # fmt: skip
     if config.pre_norm:
         _norm(spec.layer_norm, stack.norm)
@@ -201,15 +215,18 @@ def _attention(
 ) -> None:
     """Fill a sublayer with `kv_heads` key heads, its projections stacked by `groups`."""
     _norm(spec.layer_norm, residual.norm)
-    width, times = attention.kernel.head_dim, kv_heads // attention.num_kv_heads
+    width, times = attention.head_dim, kv_heads // attention.num_kv_heads
+    spec.queries_scale = np.float32(width**-0.5)
     query, output = attention.query, attention.output
     assert query is not None
     parts = [(query, 1), (attention.key, times), (attention.value, times), (output, 1)]
     for linear, size in zip(spec.linear, groups, strict=True):
         group, parts = parts[:size], parts[size:]
-        linear.weight = _array(torch.cat([_repeated(p.weight, width, n) for p, n in group]))
+        weight = torch.cat([_repeated(p.weight, width, n) for p, n in group])
+        bias = None
         if output.bias is not None:
-            linear.bias = _array(torch.cat([_repeated(p.bias, width, n) for p, n in group]))
+            bias = torch.cat([_repeated(p.bias, width, n) for p, n in group])
+        _linear(linear, weight, bias)
 
 
 def _repeated(rows: Tensor, width: int, times: int) -> Tensor:
@@ -221,18 +238,34 @@ def _repeated(rows: Tensor, width: int, times: int) -> Tensor:
 
 def _feedforward(spec: Any, layer: FeedForward, residual: Residual) -> None:
     _norm(spec.layer_norm, residual.norm)
-    names = ["linear_0", "linear_0_noact"][: 2 if layer.activation == "swiglu" else 1]
-    inner = (part.chunk(len(names)) for part in (layer.inner.weight, layer.inner.bias))
-    for name, weight, bias in zip(names, *inner, strict=True):
-        linear = getattr(spec, name)
-        linear.weight, linear.bias = _array(weight), _array(bias)
-    spec.linear_1.weight, spec.linear_1.bias = _array(layer.outer.weight), _array(layer.outer.bias)
+    names = ["linear_0", "linear_0_noact"][: 2 if layer.gated else 1]
+    weights, bias = layer.inner.weight.chunk(len(names)), layer.inner.bias
+    biases = [None] * len(names) if bias is None else bias.chunk(len(names))
+    for name, *part in zip(names, weights, biases, strict=True):
+        _linear(getattr(spec, name), *part)
+    _linear(spec.linear_1, layer.outer.weight, layer.outer.bias)
+
+
+def _embedding(stack: Any, spec: Any, embedding: Embedding) -> None:
+    """Fill a table, which CTranslate2 multiplies by sqrt(D), and the norm after it."""
+    spec.weight = _array(
+        embedding.table.weight * (embedding.scale / embedding.table.embedding_dim**0.5)
+    )
+    if embedding.norm is not None:
+        _norm(stack.layernorm_embedding, embedding.norm)
+
+
+def _linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:
+    spec.weight = _array(weight)
+    if bias is not None:
+        spec.bias = _array(bias)
 
 
 def _norm(spec: Any, norm: Any) -> None:
     spec.gamma = _array(norm.weight)
     if isinstance(norm, nn.LayerNorm):
-        spec.beta = _array(norm.bias)
+        bias = torch.zeros_like(norm.weight) if norm.bias is None else norm.bias
+        spec.beta = _array(bias)
 
 
 def _array(x: Tensor) -> Any:

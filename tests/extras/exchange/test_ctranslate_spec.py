@@ -29,6 +29,14 @@ from tests.builders import load_choice
 ctranslate2 = pytest.importorskip("ctranslate2")
 SIZE, HEADS = 60, 4
 PIECES = ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(RESERVED, SIZE))]
+HALVES = partial(SinusoidalPosition, layout="halves", first=2, endpoint=True)
+T5 = {
+    "norm": "rmsnorm",
+    "activation": "geglu_tanh",
+    "head_dim": 10,
+    "bias": False,
+    "all_biases": False,
+}
 PARTS = {
     "plain": {},
     "post-norm": {"pre_norm": False},
@@ -48,14 +56,23 @@ PARTS = {
     "mqa, rope": {"key_heads": (1, 1, 1), "position": RotaryPosition},
     "key heads of all kinds": {"key_heads": (1, 4, 2)},
     "no bias": {"bias": False},
+    "as Marian": {"activation": "silu", "pre_norm": False, "output_bias": True, "position": HALVES},
+    "as BART": {"embedding_scale": 1.0, "embedding_norm": True, "output_bias": True},
+    "as T5": {"position": T5Position, "share_embeddings": "inputs", **T5},
 }
 
 
-def made(position=SinusoidalPosition, key_heads=(4, 4, 4), bias=True, attention=None, **shape):
+def made(
+    position=SinusoidalPosition, key_heads=(4, 4, 4), bias=True, attention=None, head_dim=None,
+    all_biases=True, **shape
+):  # fmt: skip
     """A model that hardly says padding or ends, of weights that are nowhere else 0 or 1."""
-    mha = partial(MultiHeadAttention, num_heads=HEADS, kernel=SoftmaxKernel, bias=bias)
+    mha = partial(
+        MultiHeadAttention, num_heads=HEADS, kernel=SoftmaxKernel, bias=bias, head_dim=head_dim
+    )
     slots = [[attention or partial(mha, num_kv_heads=count)] * 2 for count in key_heads]
     sizes = {"dim": 32, "ffn_dim": 24, "encoder_layers": 2, "decoder_layers": 2, **shape}
+    sizes["bias"] = all_biases
     torch.manual_seed(3)
     config = TransformerConfig(dropout=0.0, **sizes)
     model = config.build(SIZE, SIZE, True, Slots(*slots, position)).eval()

@@ -34,22 +34,27 @@ class ALTI(Rollout):
 
 def self_mixing(branch: Branch) -> Tensor:
     """Return shares (B, T, T) of the tokens in the output of a self-attention branch."""
-    vectors = branch.parts.contributions()
     own = torch.diag_embed(branch.x.transpose(1, 2)).permute(0, 2, 3, 1)  # (B, T, T, D)
-    return _shares(branch, vectors + own)
+    return _shares(branch, _terms(branch) + own)
 
 
 def cross_mixing(branch: Branch) -> Tensor:
     """Return shares (B, T, S+1) of the memory, and last of the residual, in a branch's output."""
-    vectors = torch.cat((branch.parts.contributions(), branch.x[:, :, None]), dim=2)
+    vectors = torch.cat((_terms(branch), branch.x[:, :, None]), dim=2)
     return _shares(branch, vectors)
+
+
+def _terms(branch: Branch) -> Tensor:
+    """Return the terms (B, T, S, D) of tokens in an attention's output, after its own norm."""
+    terms, norm = branch.parts.contributions(), branch.residual.branch_norm
+    return terms if norm is None else through_norm(norm, branch.parts.output[:, :, None], terms)
 
 
 def _shares(branch: Branch, vectors: Tensor) -> Tensor:
     """Return contributions (B, T, S) of vectors (B, T, S, D) to a branch's output, as shares."""
     output = branch.joined
     if not branch.residual.pre_norm:
-        joined = branch.x + branch.parts.output
+        joined = branch.residual.join(branch.x, branch.parts.output)
         vectors = through_norm(branch.residual.norm, joined[:, :, None], vectors)
     distance = (output[:, :, None] - vectors).abs().sum(dim=3)
     return shares_of((output.abs().sum(dim=2, keepdim=True) - distance).clamp(min=0))

@@ -122,7 +122,9 @@ def moved_embeddings(
             unknown = embedding.forward(ids.masked_fill(ids != PAD, UNK), *positions)
             share = shares.to(output)[:, None, None]
             point = unknown + share * (output - unknown)
-            own = embedding.table(ids) * embedding.scale  # before positions are added
+            own = output  # without a norm, before positions are added
+            if embedding.norm is None:
+                own = embedding.table(ids) * embedding.scale
             places.append(_Place(point, output - unknown if from_unknown else own))
         return point.requires_grad_(torch.is_grad_enabled())
 
