@@ -111,11 +111,19 @@ class Architecture:
         Raises:
             UserError: for choices that do not fit each other.
         """
-        if not self.model.uses_positions and _target(self.position) is not Position:
-            raise UserError(
-                f"model={self._name('model')} encodes positions by recurrence and does not support "
-                f"position={self._name('position')}; remove it, or set position=none"
-            )
+        if self.model.uses_positions or _target(self.position) is Position:
+            return self._build(vocabulary)
+        recurrent = f"model={self._name('model')} encodes positions by recurrence"
+        try:
+            self._build(vocabulary)
+        except UserError as error:
+            raise UserError(f"{error}; also set position=none, as {recurrent}") from error
+        raise UserError(
+            f"{recurrent} and does not support position={self._name('position')}; remove it, or "
+            "set position=none"
+        )
+
+    def _build(self, vocabulary: Vocabularies) -> Model:
         factories = {slot: self._layers(slot) for slot in SLOTS}
         slots = Slots(**factories, position=self.position)
         if self.model.attention_type is Alignment:

@@ -97,8 +97,8 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
         config = compose(HydraConfig.get().job.config_name, completed)
     with open_dict(config):
         config.update(own)
-    with suppress(OmegaConfBaseException):  # which `plain` reports
-        if verb == "train" and OmegaConf.missing_keys(config):
+    if verb == "train":
+        with suppress(OmegaConfBaseException):  # which `plain` reports
             _check_choices(config)  # rather than asking for keys of data that the task cannot use
     settings = plain(config)
     settings.pop(FROM_BUNDLE, None)
@@ -123,7 +123,7 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
 def _check_choices(config: DictConfig) -> None:
     """Raise UserError for choices that do not fit the task."""
     types = {
-        group: import_path(str(config[group][TARGET]))
+        group: import_path(str(config[group][TARGET]), group)
         for group in ("task", "data", "model", "loader", "generation")
         if isinstance(config.get(group), DictConfig) and TARGET in config[group]
     }

@@ -97,6 +97,12 @@ def test_each_position_and_model_fits():
             "model=rnn encodes positions by recurrence and does not support p",
         ),
         (
+            config("rnn", "gqa", "rope"),
+            "model=rnn does not support attention=gqa; choose from bahdanau, luong_concat, "
+            "luong_dot, luong_general, luong_local_m, luong_local_p, luong_scaled, none; also set "
+            "position=none, as model=rnn encodes positions by recurrence",
+        ),
+        (
             config("span_rnn", "sliding_window"),
             "model=span_rnn does not support attention=sliding_window; ch",
         ),

@@ -291,6 +291,7 @@ def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
             "task=qa data=parallel_text",
             "task=qa does not support data=parallel_text; choose from d",
         ),
+        ("task=qa data=table", "task=qa does not support data=table; choose from demo_qa, squad"),
         (
             "task=qa data=parallel_text model=transformer loader=pairs",
             "task=qa does not support model=transformer, data=parallel_text or loader=pairs; "

@@ -10,6 +10,7 @@ from seqattn.data.base import Source
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.sources import ParallelText
+from seqattn.data.table import Table
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.tokens import BOS, EOS, PAD
@@ -257,6 +258,9 @@ def test_a_missing_validation_file_is_noticed_before_the_vocabulary_is_trained(c
         data.scored = ["val", "test"]
         with pytest.raises(UserError, match=said):
             data.tokenizer  # noqa: B018
+    absent = Table({"train": "no.csv", "val": "neither.csv"})
+    with pytest.raises(UserError, match=r"^no\.csv and neither\.csv do not exist; correct their p"):
+        Seq2SeqData(absent, CONFIG, cache_dir=str(tmp_path)).tokenizer  # noqa: B018
     assert not (tmp_path / "tokenizers").exists()
     Seq2SeqData(ParallelText(str(corpus), "en", "de"), CONFIG, cache_dir=str(tmp_path)).tokenizer  # noqa: B018
     assert (tmp_path / "tokenizers").exists()
