@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from seqattn import __version__
+from seqattn.processes import end_quietly
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -13,15 +14,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         from seqattn.cli.help_page import verbs
 
         lines = "\n".join(f"  {name:<13} {about}" for name, about in verbs().items())
-        print(f"usage: seqattn SUBCOMMAND [key=value ...]\n\n{lines}\n")
-        print("Run seqattn SUBCOMMAND --help for details, seqattn --version for the version.")
-        return 0
-    if arguments == ["--version"]:
-        print(f"seqattn {__version__}")
-        return 0
-    from seqattn.cli.main import run_verb  # Hydra takes a quarter of a second to import
+        page = (
+            f"usage: seqattn SUBCOMMAND [key=value ...]\n\n{lines}\n\n"
+            "Run seqattn SUBCOMMAND --help for details, seqattn --version for the version."
+        )
+    elif arguments == ["--version"]:
+        page = f"seqattn {__version__}"
+    else:
+        from seqattn.cli.main import run_verb  # Hydra takes a quarter of a second to import
 
-    return run_verb(arguments[0], arguments[1:])
+        return run_verb(arguments[0], arguments[1:])
+    try:
+        print(page, flush=True)
+    except BrokenPipeError:
+        return end_quietly()
+    return 0
 
 
 if __name__ == "__main__":

@@ -23,6 +23,12 @@ def write_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
+def end_quietly() -> int:
+    """Discard further output after the reader has closed the pipe; return 0."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
+
+
 def cores() -> int:
     """Return the number of cores this process may use, as reported by the system."""
     if hasattr(os, "sched_getaffinity"):

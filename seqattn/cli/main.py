@@ -24,7 +24,7 @@ from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete
 from seqattn.errors import Stopped, UserError
 from seqattn.places import CONF
-from seqattn.processes import end_with, is_orphaned, write_utf8
+from seqattn.processes import end_quietly, end_with, is_orphaned, write_utf8
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.run_directory import rank, remove_empty, world_size
 
@@ -59,15 +59,17 @@ def run_verb(
         end_with(os.getppid())
     write_utf8()
     logging.raiseExceptions = False  # in case the reader of Hydra's pages closes the pipe
-    jobs = _Jobs()
+    jobs, code = _Jobs(), 0
     try:
-        _run(verb, list(arguments), jobs, action, conf)
+        try:
+            _run(verb, list(arguments), jobs, action, conf)
+        except SystemExit as end:  # after a page of help
+            code = end.code if isinstance(end.code, int) else 0
+        print(end="", flush=True)  # a closed pipe is expected here, not at exit
     except KeyboardInterrupt:
         return report("stopped", 130)
     except BrokenPipeError:
-        return end_quietly()
-    except SystemExit as end:  # after a page of help
-        return end.code if isinstance(end.code, int) else 0
+        return end_quietly() or code
     except Exception as error:
         line = in_words(error, bool(jobs.started))
         if jobs.failed:
@@ -77,7 +79,7 @@ def run_verb(
             rendezvous.refuse(f"another rank failed: {error!r}")  # so that none of them waits
             raise
         return report_error(line)
-    return 0
+    return code
 
 
 def report(line: str, code: int) -> int:
@@ -91,12 +93,6 @@ def report_error(line: str) -> int:
     if world_size() == 1 or rendezvous.refuse(line):
         report(f"error: {line}", 2)
     return 2
-
-
-def end_quietly() -> int:
-    """Discard further output after the reader has closed the pipe; return 0."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 0
 
 
 @dataclass

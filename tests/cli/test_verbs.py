@@ -6,6 +6,7 @@ import os
 import re
 import runpy
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -653,6 +654,16 @@ def test_a_job_of_a_sweep_that_fails_is_named_and_the_others_run(capfd, corpus, 
     assert "job 0: attention.num_heads must divide model.dim (16), got 3" in ended.err
     assert ended.err.splitlines()[-1] == "error: job 0 failed (message above)"
     assert sorted(path.name for path in run_dir.iterdir()) == ["1", "jobs.tsv", "multirun.yaml"]
+
+
+@pytest.mark.parametrize("words", ["", "--version", "train --help", "train --hydra-help"])
+def test_pages_of_help_end_quietly_in_a_pipe_that_is_closed(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "seqattn", *words.split()]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_a_reader_that_closes_early_is_no_error(bundle, corpus, tmp_path):
