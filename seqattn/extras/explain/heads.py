@@ -86,7 +86,8 @@ class HeadAnalysis(ScoredRun):
             "ablation": None if curve is None else curve._asdict(),
             "generation": self.settings.get("generation"),
         }
-        save(head_map(attentions, f"heads of {self.bundle}"), directory / "heads.png")
+        short = "/".join(Path(self.bundle).parts[-3:])  # with the folders that name its run
+        save(head_map(attentions, f"heads of {short}"), directory / "heads.png")
         write_json(directory / "heads.json", results)
         tables = {"heads": heads_table(attentions, self.split, len(pairs))}
         print_heads(tables["heads"], attentions)

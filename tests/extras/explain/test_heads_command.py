@@ -6,6 +6,7 @@ import pytest
 
 import seqattn
 from seqattn.extras.explain.head_importance import pairs_of
+from seqattn.extras.explain.head_plots import head_map
 from seqattn.verbs.run_tables import run_tables
 from tests.bundle.conftest import configuration, untrained
 from tests.cli.small import data_of, refusal, succeed
@@ -13,9 +14,17 @@ from tests.cli.small import data_of, refusal, succeed
 PNG = b"\x89PNG\r\n"
 
 
-def test_heads_are_told_drawn_and_taken_out(capfd, trained, tmp_path):
+def test_heads_are_told_drawn_and_taken_out(capfd, trained, tmp_path, monkeypatch):
+    titles = []
+
+    def drawn(attentions, title):
+        titles.append(title)
+        return head_map(attentions, title)
+
+    monkeypatch.setattr("seqattn.extras.explain.heads.head_map", drawn)
     given = (f"bundle={trained}/model", f"output={tmp_path}/heads", "sentences=6", "points=3")
     out = succeed(capfd, "heads", *given, "generation=greedy")
+    assert titles == [f"heads of {trained.parent.name}/run/model"]
     found = json.loads((tmp_path / "heads" / "heads.json").read_text())
     slots = ("encoder", "decoder", "cross")
     places = [out.index(f"│ {slot} 1.{head} ") for slot in slots for head in range(1, 5)]
