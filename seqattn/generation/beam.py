@@ -8,8 +8,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from seqattn.checking import Count, NotNegative
-from seqattn.errors import UserError
+from seqattn.checking import BadValue, Count, NotNegative
 from seqattn.generation.base import Hypothesis, Search, SearchModel
 from seqattn.generation.beam_batch import BeamBatch, Candidates
 from seqattn.generation.stepper import Stepper
@@ -50,10 +49,8 @@ class BeamSearch(Search):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_best > self.beam_size:
-            raise UserError(
-                f"n_best must be from 1 to generation.beam_size ({self.beam_size}), got "
-                f"{self.n_best}"
-            )
+            most = f"generation.beam_size ({self.beam_size})"
+            raise BadValue("n_best", f"must be from 1 to {most}, got {self.n_best}")
 
     @property
     def beams(self) -> int:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.attention.masks import real_first
-from seqattn.errors import UserError
 from seqattn.layers.rnn_layer import CELLS, Cell, StepDropout
 from seqattn.ops.precision import full_precision_on_cpu
 
@@ -29,13 +28,10 @@ class RecurrentEncoder(nn.Module):
     Args:
         cell: lstm or gru.
         input_dim: width I of the inputs.
-        dim: width D of the outputs, both directions together.
+        dim: width D of the outputs, both directions together; even with two.
         layers: depth, at least 1.
         dropout: between layers.
         bidirectional: add a backward direction, which takes half of the width.
-
-    Raises:
-        UserError: an odd width with two directions.
     """
 
     def __init__(
@@ -48,8 +44,6 @@ class RecurrentEncoder(nn.Module):
         bidirectional: bool = True,
     ) -> None:
         super().__init__()
-        if bidirectional and dim % 2:
-            raise UserError(f"a bidirectional encoder needs an even width, got {dim}")
         make, own = CELLS[cell], dim // 2 if bidirectional else dim
         widths = [input_dim, *[dim] * (layers - 1)]
         self.ahead = nn.ModuleList(make(width, own, batch_first=True) for width in widths)

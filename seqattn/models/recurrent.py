@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.attention.alignment import Alignment, AlignmentFactory
-from seqattn.checking import Dropout, Width
+from seqattn.checking import BadValue, Dropout, Width
 from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, Sharing, make_tables
 from seqattn.layers.rnn_encoder import RecurrentEncoder
@@ -63,6 +63,11 @@ class RecurrentConfig:
     attention_type: ClassVar[type] = Alignment
     uses_positions: ClassVar[bool] = False
     one_vocabulary: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        key, width = ("encoder_dim", self.encoder_dim) if self.encoder_dim else ("dim", self.dim)
+        if self.bidirectional and width % 2:
+            raise BadValue(key, f"must be even with model.bidirectional=true, got {width}")
 
     @property
     def attentions(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.masks import Mask
-from seqattn.checking import Dropout, Width
+from seqattn.checking import BadValue, Dropout, Width
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.rnn_encoder import RecurrentEncoder
 from seqattn.layers.rnn_layer import Cell, Layers, StepDropout
@@ -42,6 +42,11 @@ class SpanRecurrentConfig(ReadingShape):
     attention_type: ClassVar[type] = Attention
     uses_positions: ClassVar[bool] = False
     one_vocabulary: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dim % 2:
+            raise BadValue("dim", f"must be even, got {self.dim}")
 
     @property
     def attentions(self) -> dict[str, int]:

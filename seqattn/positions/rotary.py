@@ -35,7 +35,10 @@ class RotaryPosition(Position):
     def __init__(self, stack: Stack, base: Positive = 10000.0, scaling: Positive = 1.0) -> None:
         super().__init__(stack)
         if stack.head_dim % 2:
-            raise UserError(f"position=rope needs an even head width, got {stack.head_dim}")
+            raise UserError(
+                f"position=rope needs an even head width, got {stack.head_dim} ({stack.dim} / "
+                f"{stack.num_heads} heads); change model.dim or attention.num_heads"
+            )
         self.base = base
         self.scaling = scaling
 

@@ -281,7 +281,7 @@ def test_a_stack_says_how_much_it_can_read():
 
 
 def test_shapes_that_cannot_be_are_refused():
-    with pytest.raises(UserError, match=r"^a bidirectional encoder needs an even width, got 9"):
+    with pytest.raises(UserError, match=r"^dim must be even, got 9"):
         make_recurrent(attention=heads(3, 3), dim=9)
     with pytest.raises(UserError, match=r"^cell must be one of lstm, gru, got 'rnn'"):
         make_recurrent(cell="rnn")

@@ -62,7 +62,8 @@ def test_positions_are_divided_by_the_scaling():
 
 
 def test_an_odd_head_width_is_refused_in_words():
-    with pytest.raises(UserError, match=r"^position=rope needs an even head width, got 5$"):
+    said = r"^position=rope needs an even head width, got 5 \(20 / 4 heads\); change model"
+    with pytest.raises(UserError, match=said):
         RotaryPosition(Stack(20, HEADS)).rotate(torch.randn(B, HEADS, T, 5), torch.arange(T))
 
 
