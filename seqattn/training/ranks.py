@@ -19,9 +19,11 @@ from torch.distributed.run import run as start_ranks
 from seqattn.bundle.nodes import build_verb
 from seqattn.errors import Stopped, UserError
 from seqattn.processes import write_utf8
+from seqattn.screen import log_to, say
 from seqattn.training.finish import TrainingResult
 from seqattn.training.options import TrainingOptions
 from seqattn.training.rendezvous import rendezvous
+from seqattn.training.run import LOG
 from seqattn.training.run_directory import rank, world_size
 from seqattn.training.trainer_options import TrainerOptions
 
@@ -77,7 +79,7 @@ def launch(run: TrainingOptions) -> TrainingResult:
         arguments = get_args_parser().parse_args([*ranks, *options, str(os.getpid()), folder])
         left = run.trainer.restarts
         try:
-            while not _started(arguments, Path(folder), left):
+            while not _started(arguments, Path(folder), left, Path(run.run_dir) / LOG):
                 left -= 1
         except SignalException as error:
             _raise_error(Path(folder))
@@ -104,7 +106,7 @@ def _restored_process() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _started(arguments: Any, folder: Path, left: int) -> bool:
+def _started(arguments: Any, folder: Path, left: int, log: Path) -> bool:
     """Run all ranks; return False if they must be restarted, which is allowed `left` times."""
     try:
         start_ranks(arguments)
@@ -113,10 +115,13 @@ def _started(arguments: Any, folder: Path, left: int) -> bool:
         _raise_error(folder)
         number, failure = error.get_first_failure()
         how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
+        if log.parent.is_dir():
+            log_to(log)  # the first rank's; for this line, or the last one of `Training.run`
         if left == 0:
             raise UserError(f"rank {number} died ({how}; message above)") from error
         again = f"restarting all ranks from the last checkpoint (trainer.restarts: {left} left)"
-        print(f"rank {number} died ({how}); {again}", file=sys.stderr)
+        say(f"rank {number} died ({how}); {again}")
+        log_to(None)
         return False
 
 

@@ -147,11 +147,15 @@ def test_a_signal_reaches_the_ranks(corpus, tmp_path, quick, sent, name):
 def test_ranks_start_again_where_one_has_died_but_not_without_end(capfd, corpus, tmp_path, quick):
     quick(f"#!{sys.executable} -S\nimport os\nos.kill(os.getpid(), 9)\n")
     words = ("trainer.devices=2", "trainer.restarts=1", f"run_dir={tmp_path}/run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes").touch()
     ended = run(capfd, "train", *train_arguments(corpus, *words))
     assert ended.code == 2
     again, last = ended.err.splitlines()
     assert re.match(r"rank \d died \(SIGKILL\); restarting all ranks .* 1 left\)", again)
     assert re.fullmatch(r"error: rank \d died \(SIGKILL; message above\)", last)
+    logged = (tmp_path / "run" / "train.log").read_text().splitlines()
+    assert [line.split(" ", 2)[2] for line in logged] == [again, last]
 
 
 def test_a_rank_leaves_the_reason_of_its_end(corpus, tmp_path, monkeypatch):
