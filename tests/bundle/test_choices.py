@@ -125,6 +125,14 @@ def test_each_position_and_model_fits():
             "this attention cannot be used as decoder attention; it fits these slots: ",
         ),
         (config(dim=25), "attention.num_heads must divide model.dim (25), got 4"),
+        (
+            config("rnn", "bahdanau", dim=25),
+            "model.dim must be even with model.bidirectional=true, got 25",
+        ),
+        (
+            config("rnn", "bahdanau", encoder_dim=25),
+            "model.encoder_dim must be even with model.bidirectional=true, got 25",
+        ),
         (config(dmi=25), "unknown key model.dmi; did you mean model.dim?"),
     ],
 )

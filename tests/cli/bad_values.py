@@ -63,7 +63,6 @@ NUMBERS = (
     ("train", "checkpoint.average=all", "checkpoint.average must be one of best, last, got 'all'"),
     ("train", "checkpoint.count=0", "checkpoint.count must be a whole number from 1 to 1,000, got"),
     ("train", "position=rope attention.num_heads=16", "position=rope needs an even head width, go"),
-    ("train", "model=rnn model.dim=15", "model.dim must be even with model.bidirectional=true, go"),
     ("train", "position=learned position.max_length=0", "position.max_length must be a whole numb"),
     ("train", "data.source_suffix=5", "data.source_suffix must be text, got 5"),
     ("train", "logger=null", "Config group override must be a string or a list. Got NoneType; cho"),
