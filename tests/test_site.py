@@ -54,12 +54,19 @@ def node_of(group, choice):
     return {group: settings[group]}
 
 
+def without_meaning(page):
+    """The keys with an empty last cell, except those that only have keys of their own."""
+    rows = re.findall(r'<tr id="(.*?)">.*?</td><td>(.*?)</td><td>.*?</td><td></td></tr>', page)
+    return [key for key, values in rows if not values.startswith("keys of ")]
+
+
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
 def test_every_key_of_a_choice_is_in_the_reference(site, group, choice):
     page = (site / f"reference/configuration/{group}.html").read_text(encoding="utf-8")
     assert f'id="{choice}"' in page
     keys = {key for key in keys_of(node_of(group, choice)) if "." in key}
     assert {key for key in keys if f'id="{choice}.{key}"' not in page} == set()
+    assert without_meaning(page) == []
 
 
 @pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)
@@ -67,6 +74,7 @@ def test_every_key_of_a_command_is_in_the_reference(site, file):
     page = (site / f"reference/commands/{file.stem}.html").read_text(encoding="utf-8")
     keys = set(keys_of(yaml.safe_load(file.read_text(encoding="utf-8"))))
     assert {key for key in keys if f'id="{file.stem}.{key}"' not in page} == set()
+    assert without_meaning(page) == []
 
 
 def test_a_key_has_its_values_default_and_meaning(site):
