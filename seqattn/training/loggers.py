@@ -19,6 +19,7 @@ from torch import Tensor
 
 from seqattn.errors import UserError
 from seqattn.inputs import csv_rows, read_bytes
+from seqattn.places import install
 from seqattn.screen import say
 from seqattn.storage import write_whole
 from seqattn.training.run_logger import RunLogger
@@ -229,7 +230,7 @@ class MLflowRun(RunLogger, MLFlowLogger):
         try:
             super().__init__(**options)
         except ModuleNotFoundError as error:
-            raise UserError("logger=mlflow needs mlflow; run pip install mlflow") from error
+            raise UserError(f"logger=mlflow needs mlflow; {install('mlflow')}") from error
 
     def open(self, run_dir: Path, tags: Sequence[str], group: str | None) -> None:
         """Start or resume the MLflow run; tags are the choices by group."""

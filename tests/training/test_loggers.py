@@ -219,5 +219,5 @@ def test_mlflow_keeps_one_run_with_its_first_settings(tmp_path, monkeypatch):
 
 def test_without_mlflow_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr("lightning.pytorch.loggers.mlflow._MLFLOW_AVAILABLE", False)
-    with pytest.raises(UserError, match=r"^logger=mlflow needs mlflow; run pip install mlflow$"):
+    with pytest.raises(UserError, match=r"^logger=mlflow needs mlflow; run pip .*\[mlflow\]"):
         made_loggers({"mlflow": lambda: MLflowRun(str(tmp_path))})
