@@ -88,11 +88,30 @@ def test_a_recipe_serves_its_data_and_model_unless_the_user_chooses(choice):
     words = (f"task={task}", f"model={model}")
     found = composed("train", *words)[0]
     assert all(_value(found, key) == value for key, value in _leaves(recipe))
+    assert found["task"]["validation"]["every"] == 1  # checkpoint.monitor may need its scores
     found = composed("train", *words, "tokenizer.vocab_size=77")[0]
     assert found["tokenizer"]["vocab_size"] == 77
     others = "squad" if task.startswith("qa") else "shards"
     other = composed("train", *words, f"data={others}", "data.root=x")[0]
     assert other["tokenizer"]["vocab_size"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "position"),
+    [
+        (["task=qa_generative"], "bpe", "Sinusoidal"),
+        (["task=qa"], "bpe", ""),
+        (["task=qa", "model=span_transformer"], "bpe", "Rotary"),
+        (["task=qa", "model=span_transformer", "position=alibi"], "bpe", "ALiBi"),
+        (["task=qa", "tokenizer=unigram"], "unigram", ""),
+        (["experiment=squad_rnn", "data.root=x"], "unigram", ""),
+        (["experiment=squad_transformer", "data.root=x"], "unigram", "Rotary"),
+    ],
+)
+def test_questions_have_a_tokenizer_and_positions_that_suit_short_stories(words, kind, position):
+    settings = composed("train", *words)[0]
+    name = settings["position"]["_target_"].rpartition(".")[2].removesuffix("Position")
+    assert (settings["tokenizer"]["kind"], name) == (kind, position)
 
 
 def _leaves(node, path=()):
@@ -277,7 +296,7 @@ def test_a_run_of_another_alphabet_is_found(tmp_path):
         (["trainer=auto", "data=shards", "data.root=x"], 4096, 0),
         (["trainer=gpu", "data=shards", "data.root=x"], 16384, 4),
         (["trainer=gpu"], 768, 4),
-        (["trainer=gpu", "task=qa"], 4096, 4),
+        (["trainer=gpu", "task=qa"], 2048, 4),
         (["trainer=gpu", "experiment=demo"], 768, 4),
         (["loader.max_tokens=300", "trainer=gpu", "loader.num_workers=1"], 300, 1),
     ],
