@@ -55,7 +55,7 @@ def trained(folder, name, *words):
 
 
 def answering(folder, questions="questions", model="span_rnn"):
-    extra = ("model.ffn_dim=16",) if model == "span_transformer" else ()
+    extra = ("model.ffn_dim=16", "position=sinusoidal") if model == "span_transformer" else ()
     words = ["task=qa", f"model={model}", "data=squad", f"data.root={folder / questions}"]
     return trained(folder, f"{questions}-{model}", *words, *SPANS, *extra)
 
