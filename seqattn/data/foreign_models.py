@@ -1,0 +1,179 @@
+"""Sentencepiece models from elsewhere, rewritten so that their ids are ours.
+
+The few fields that matter are read and written here: sentencepiece's own classes need one version
+of protobuf, which other packages may not allow.
+"""
+
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from seqattn.errors import UserError
+from seqattn.tokens import UNK
+
+NORMAL, UNKNOWN, CONTROL, SYMBOL, UNUSED = 1, 2, 3, 4, 5
+"""Kinds of pieces; 6 is a byte."""
+UNIGRAM, BPE = 1, 2
+_PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5  # fields of a model
+_TYPE, _SIZE, _UNK_SURFACE = 3, 4, 44  # fields of a trainer
+_IDS, _NAMES = {0: 43, 1: 40, 2: 41, 3: 42}, {0: 48, 1: 45, 2: 46, 3: 47}  # by our ids
+_MARKS = ("<pad>", "<unk>", "<s>", "</s>")
+
+
+class Piece(NamedTuple):
+    """A piece with its log-probability, or minus its rank for BPE."""
+
+    name: str
+    score: float = 0.0
+    kind: int = NORMAL
+
+
+@dataclass(frozen=True)
+class ForeignModel:
+    """A model of any order of pieces.
+
+    Args:
+        pieces: in order.
+        algorithm: `UNIGRAM` or `BPE`.
+        marks: names of its marks for padding, begin and end.
+        settings: its other fields, serialized.
+    """
+
+    pieces: Sequence[Piece]
+    algorithm: int
+    marks: Collection[str] = ("<pad>", "<s>", "</s>")
+    settings: bytes = b""
+
+    @classmethod
+    def folding(cls, pieces: Sequence[Piece], algorithm: int, rules: bytes) -> "ForeignModel":
+        """Build a model that folds spaces. Args: rules: compiled rules of its normalization."""
+        settings = _field(_TRAINER, _field(_TYPE, algorithm))
+        return cls(pieces, algorithm, settings=settings + _field(_NORMALIZER, _field(2, rules)))
+
+    @classmethod
+    def read(cls, content: bytes, name: object) -> "ForeignModel":
+        """Parse a serialized model. Args: name: of its file, for messages.
+
+        Raises:
+            UserError: if it is none, or segments text neither by unigrams nor by BPE.
+        """
+        pieces, trainer, settings = [], b"", b""
+        try:
+            for number, value in _fields(content):
+                if number == _PIECE:
+                    fields = dict(_fields(_bytes(value)))
+                    score = struct.unpack("<f", _bytes(fields.get(2, bytes(4))))[0]
+                    kind = int(fields.get(3, NORMAL))
+                    pieces.append(Piece(_bytes(fields[1]).decode(), score, kind))
+                elif number in (_TRAINER, _NORMALIZER, _DENORMALIZER):
+                    trainer += _bytes(value) if number == _TRAINER else b""
+                    settings += _field(number, _bytes(value))
+            spec = dict(_fields(trainer))
+            names = [_bytes(spec.get(_NAMES[n], _MARKS[n].encode())).decode() for n in (0, 2, 3)]
+        except (ValueError, KeyError, IndexError, struct.error) as error:
+            raise UserError(f"{name} is not a sentencepiece model") from error
+        algorithm = spec.get(_TYPE, UNIGRAM)
+        if sum(one.kind == UNKNOWN for one in pieces) != 1:
+            raise UserError(f"{name} is not a sentencepiece model")
+        if algorithm not in (UNIGRAM, BPE):
+            raise UserError(f"{name} is a model of words or characters; use a unigram or BPE model")
+        assert isinstance(algorithm, int)
+        return cls(pieces, algorithm, names, settings)
+
+    def adopted(
+        self,
+        names: Sequence[str] | None = None,
+        control: Collection[str] = (),
+        symbols: Collection[str] = (),
+    ) -> bytes:
+        """Return the serialized model with our marks as its first ids.
+
+        Scores alone decide how text is segmented, so that the order of pieces does not matter.
+
+        Args:
+            names: pieces after the marks; the model's others come last. Those that it lacks never
+                come from segmentation. None for its own, in their order.
+            control: names of pieces that text cannot spell.
+            symbols: names of pieces that are never split.
+        """
+        known = {one.name: one for one in self.pieces}
+        theirs = {one.name for one in self.pieces if one.kind == UNKNOWN} | {
+            one.name for one in self.pieces if one.kind == CONTROL and one.name in self.marks
+        }
+        if names is None:
+            names = [one.name for one in self.pieces if one.name not in theirs]
+        control, symbols, places = set(control), set(symbols), set(names)
+        marks = [mark if mark not in places else f"<{mark}>" for mark in _MARKS]
+        pieces = [
+            Piece(mark, 0.0, UNKNOWN if n == UNK else CONTROL) for n, mark in enumerate(marks)
+        ]
+        rest = [name for name in known if name not in {*places, *theirs, *marks}]
+        for name in [*names, *rest]:
+            piece = known.get(name, Piece(name, 0.0, UNUSED))
+            # BPE would merge an unused piece, and split it again, so that others are not found
+            merged = self.algorithm == BPE and piece.kind == UNUSED and len(name) > 1
+            if name in control or piece.kind == UNKNOWN or merged:
+                piece = piece._replace(kind=CONTROL)
+            elif name in symbols:
+                piece = piece._replace(kind=SYMBOL)
+            pieces.append(piece)
+        trainer = _field(_SIZE, len(pieces)) + _field(_UNK_SURFACE, "⁇".encode())
+        for number, mark in enumerate(marks):
+            trainer += _field(_IDS[number], number) + _field(_NAMES[number], mark.encode())
+        # a field that is repeated takes its last value
+        return b"".join([*map(_serialized, pieces), self.settings, _field(_TRAINER, trainer)])
+
+
+def _serialized(piece: Piece) -> bytes:
+    score = b"\x15" + struct.pack("<f", piece.score)
+    return _field(_PIECE, _field(1, piece.name.encode()) + score + _field(3, piece.kind))
+
+
+def _field(number: int, value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    content = bytearray()
+    while value > 127:
+        content.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*content, value])
+
+
+def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field of a message in the wire format of protobuf."""
+    place = 0
+
+    def varint() -> int:
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = content[place]
+            place += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+            if shift > 63:
+                raise ValueError("a number is too long")
+
+    while place < len(content):
+        number, wire = divmod(varint(), 8)
+        if wire == 0:
+            yield number, varint()
+            continue
+        size = varint() if wire == 2 else {1: 8, 5: 4}.get(wire, len(content))
+        if size > len(content) - place:
+            raise ValueError("a field is too long")
+        yield number, content[place : place + size]
+        place += size
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("a text is expected")
+    return value
