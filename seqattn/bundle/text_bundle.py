@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
@@ -13,9 +13,10 @@ from seqattn.data import base
 from seqattn.data.source_ids import question_source, read_sources
 from seqattn.data.text_lines import TextLines, as_single_lines
 from seqattn.errors import UserError
-from seqattn.generation.base import Hypothesis, Progress, Search
+from seqattn.generation.base import Hypothesis, Progress, Search, listed
 from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.generator import Generator
+from seqattn.generation.processors import ForcedPrefix
 from seqattn.generation.windows import InWindow, generate_from_windows, search_windows
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import EOS
@@ -139,6 +140,16 @@ class TextBundle(Bundle):
     def ended(self, ids: Sequence[int]) -> list[int]:
         """Append the end mark to an output's ids, unless they fill the model's positions."""
         return [*ids] if len(ids) == self.model.max_target_length else [*ids, EOS]
+
+    def search(self, generation: Choice = None, **settings: Any) -> Any:
+        return self.begun(super().search(generation, **settings))
+
+    def begun(self, search: Search) -> Search:
+        """Return a search whose outputs begin as every target does, or with a prefix of its own."""
+        begin, own = self.tokenizer.target_begin, listed(search.processors)
+        if not begin or any(isinstance(one, ForcedPrefix) for one in own):
+            return search
+        return replace(search, processors=(ForcedPrefix(begin, own),))
 
     def generator(self, generation: Choice = None, **settings: Any) -> Generator:
         """Return the search bound to the model. Args: as `search`."""

@@ -103,12 +103,13 @@ def read_sources(
 def tokens_before(texts: Sequence[str], places: Sequence[int], tokenizer: Tokenizer) -> list[int]:
     """Return the number of tokens of each source before the word at a character.
 
-    No piece crosses the space before a word, so the text before it is tokenized separately.
+    No piece crosses the space before a word, so the text before it is tokenized separately. The
+    pieces that begin every source count.
     """
     starts = [max(0, text.rfind(" ", 0, place)) for text, place in zip(texts, places, strict=True)]
     begun = [str(text[:start]) for text, start in zip(texts, starts, strict=True) if start]
     lengths = iter([len(ids) - 1 for ids in tokenizer.encode_source(begun)])
-    return [next(lengths) if start else 0 for start in starts]
+    return [next(lengths) if start else len(tokenizer.source_begin) for start in starts]
 
 
 def question_source(question: str, context: str) -> Headed:

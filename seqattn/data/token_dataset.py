@@ -66,7 +66,8 @@ def _places(
 ) -> dict[str, list[int]]:
     """Convert each of `_NUMBERS` to tokens, at word borders; defaults if `rows` lack one."""
     columns = {}
-    for name, nothing in zip(_NUMBERS, (0, -1, -1), strict=True):
+    defaults = len(tokenizer.source_begin), -1, -1
+    for name, nothing in zip(_NUMBERS, defaults, strict=True):
         if name not in rows:
             columns[name] = [nothing] * len(sources)
             continue

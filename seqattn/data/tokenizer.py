@@ -6,12 +6,13 @@ import multiprocessing
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import sentencepiece
+from pydantic import BaseModel, ValidationError
 
 from seqattn.data.escapes import escaped, unescaped
 from seqattn.data.segmentation import Segmentation
@@ -19,23 +20,42 @@ from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
 from seqattn.storage import file_faults, is_file, write_whole
-from seqattn.tokens import BOS, EOS, PAD, UNK
+from seqattn.tokens import BOS, EOS, PAD, RESERVED, UNK
 
 LINE_BREAK = "\n"
 _FORMAT = "seqattn-tokenizer-1"
 _TRUECASER = "truecaser.json"
 _NAMES = {True: ["joint.model"], False: ["source.model", "target.model"]}
 _SPACED_BREAK = re.compile(r" *\n *")
+_CODE = re.compile(r"(>>[^<>]+<<)(.*)", re.DOTALL)
+
+
+class Begin(NamedTuple):
+    """Pieces that begin every text of a side, such as a language code."""
+
+    source: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+
+
+_NO_MARKS = Begin()
 
 
 class Side:
     """Vocabulary of the source or the target side, a serialized sentencepiece model.
 
+    A text that begins with a control piece of the form ">>fra<<" has it in place of `begin`.
+
+    Args:
+        model: the serialized model.
+        begin: pieces before every text.
+        size: number of its pieces that belong to the vocabulary; later ones are read as unknown.
+            None for all.
+
     Raises:
-        UserError: for bytes that are not a sentencepiece model with our marks.
+        UserError: for bytes that are not a sentencepiece model with our marks, or lack a piece.
     """
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(self, model: bytes, begin: Sequence[str] = (), size: int | None = None) -> None:
         try:
             # a worker has one core; -1 uses all of them
             threads = -1 if multiprocessing.parent_process() is None else 1
@@ -44,16 +64,19 @@ class Side:
             )
         except RuntimeError as error:
             raise UserError("the tokenizer model is not a sentencepiece model") from error
-        names = ("pad_id", "unk_id", "bos_id", "eos_id")
-        marks = tuple(getattr(self._processor, name)() for name in names)
+        kinds = ("pad_id", "unk_id", "bos_id", "eos_id")
+        marks = tuple(getattr(self._processor, name)() for name in kinds)
         if marks != (PAD, UNK, BOS, EOS):
             raise UserError(
                 f"the tokenizer model must have ids {PAD}, {UNK}, {BOS}, {EOS} for pad, unk, bos, "
                 f"eos, got {', '.join(map(str, marks))}"
             )
-        self.size = int(self._processor.get_piece_size())
+        pieces = int(self._processor.get_piece_size())
+        self.size = pieces if size is None else size
+        if not RESERVED < self.size <= pieces:
+            raise UserError(f"the tokenizer model has {pieces} pieces, not {self.size}")
         try:
-            self._processor.id_to_piece([*range(self.size)])
+            names = self._processor.id_to_piece([*range(self.size)])
         except UnicodeDecodeError as error:
             raise UserError("the tokenizer model has pieces that are not valid UTF-8") from error
         first = self._processor.id_to_piece(EOS + 1) if self.size > EOS + 1 else None
@@ -61,6 +84,19 @@ class Side:
         self._folds = self._processor.normalize("a  b") == self._processor.normalize("a b")
         self._line_breaks = self._folds and first == LINE_BREAK
         self._segmentation = lru_cache(1)(Segmentation)
+        self.begin = [self._processor.piece_to_id(name) for name in begin]
+        for name, number in zip(begin, self.begin, strict=True):
+            if number < RESERVED or number >= self.size:
+                raise UserError(f"the tokenizer model has no piece {name!r} to begin a text with")
+        self._unused = {
+            name: number for number, name in enumerate(names) if self._processor.is_unused(number)
+        }
+        self._codes = {
+            name: number
+            for number, name in enumerate(names)
+            if self._processor.is_control(number) and _CODE.fullmatch(name)
+        }
+        self._adopted = pieces > self.size or bool(self._unused)
 
     def line_breaks(self) -> Literal["piece", "space", "unknown"]:
         """Encoding of line breaks."""
@@ -69,10 +105,12 @@ class Side:
         return "space" if self._folds else "unknown"
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode texts, with the end mark and without a begin mark."""
-        read = self._prepared(texts)
+        """Encode texts, after `begin` and with the end mark; an empty text has only the latter."""
+        begins, read = self._prepared(texts)
         ids: list[list[int]] = self._processor.encode(read, out_type=int, add_eos=True)
-        return ids
+        if self._adopted:
+            ids = [self._matched(*row) for row in zip(ids, read, strict=True)]
+        return self._begun(begins, ids)
 
     def sample(
         self, texts: Sequence[str], alpha: float, randoms: Sequence[Random]
@@ -84,26 +122,63 @@ class Side:
                 probability of leaving out a merge; above 0 and below 1.
             randoms: a generator for each text.
         """
-        normalized: list[str] = self._processor.normalize(self._prepared(texts))
+        begins, read = self._prepared(texts)
+        normalized: list[str] = self._processor.normalize(read)
         cut = self._segmentation(self._processor, alpha)
-        return [[*cut(*one), EOS] for one in zip(normalized, randoms, strict=True)]
+        rows = [[*cut(*one), EOS] for one in zip(normalized, randoms, strict=True)]
+        if self._adopted:
+            rows = [[token if token < self.size else UNK for token in row] for row in rows]
+        return self._begun(begins, rows)
 
-    def _prepared(self, texts: Sequence[str]) -> list[str]:
-        """Return texts prepared for sentencepiece."""
+    def _prepared(self, texts: Sequence[str]) -> tuple[list[list[int]], list[str]]:
+        """Return the ids that begin each text, if any do, and the texts for sentencepiece."""
         read = _checked(texts)
+        begins = [self.begin] * len(read) if self.begin else []
+        if self._codes:
+            begins = [self.begin] * len(read)
+            for number, text in enumerate(read):
+                found = _CODE.match(text)
+                if found and found[1] in self._codes:
+                    begins[number], read[number] = [self._codes[found[1]]], found[2]
         if self._line_breaks:
-            return [set_apart(text) for text in read]
-        return read if self._folds else [escaped(text) for text in read]
+            return begins, [set_apart(text) for text in read]
+        return begins, read if self._folds else [escaped(text) for text in read]
+
+    def _begun(self, begins: list[list[int]], rows: list[list[int]]) -> list[list[int]]:
+        """Put the ids that begin each text before those of its pieces."""
+        if not begins:
+            return rows
+        return [
+            [*begin, *row] if len(row) > 1 else row for begin, row in zip(begins, rows, strict=True)
+        ]
+
+    def _matched(self, ids: list[int], text: str) -> list[int]:
+        """Read pieces outside the vocabulary as unknown, and unknown text by an unused piece."""
+        ids = [token if token < self.size else UNK for token in ids]
+        if UNK not in ids or not self._unused:
+            return ids
+        names = [*self._processor.encode(text, out_type=str), ""]
+        return [
+            self._unused.get(name, UNK) if token == UNK else token
+            for token, name in zip(ids, names, strict=True)
+        ]
 
     def offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Return ids of single-line texts without marks, and their (begin, end) in characters.
+        """Return ids of single-line texts without end, and their (begin, end) in characters.
 
         The space before a word belongs to its first piece. If several pieces spell one character,
-        it belongs to the last, and the others are empty.
+        it belongs to the last, and the others are empty, like those of `begin`.
         """
         encode = self._processor.encode
         mappings = [encode(text, return_type="offset_mapping") for text in _checked(texts)]
-        return [(one["ids"], one["offsets"]) for one in mappings]
+        rows = [(one["ids"], one["offsets"]) for one in mappings]
+        if not (self._adopted or self.begin):
+            return rows
+        begin, empty = self.begin, [(0, 0)] * len(self.begin)
+        return [
+            ([*begin, *self._matched([*ids, EOS], text)[:-1]], [*empty, *offsets])
+            for (ids, offsets), text in zip(rows, texts, strict=True)
+        ]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Decode rows of ids; pad, begin and end marks are omitted, unknown becomes "⁇"."""
@@ -132,10 +207,12 @@ class Side:
         """
         names = [self._processor.id_to_piece(int(token)) for token in ids]
         if text is not None:
-            read = self._processor.encode(self._prepared([text]), out_type=str)[0]
-            names[: len(read)] = [
+            begins, read = self._prepared([text])
+            found = self._processor.encode(read, out_type=str)[0]
+            first = len(begins[0]) if begins else 0
+            names[first : first + len(found)] = [
                 piece if token == UNK else name
-                for token, name, piece in zip(ids, names, read, strict=False)
+                for token, name, piece in zip(ids[first:], names[first:], found, strict=False)
             ]
         return [name.replace(LINE_BREAK, "↵") for name in names]
 
@@ -146,17 +223,23 @@ class Tokenizer:
     Args:
         target_model: None if both sides share `source_model`.
         truecaser: restores capital letters in outputs of a lower-cased target side; None for none.
+        joint: True if two models have the same pieces in the same order, and differ in how they
+            segment text. Without a `target_model` always True.
+        begin: pieces that begin the texts of each side; a search produces the target's first.
+        size: as in `Side`.
 
     Attributes:
         joint: True if both sides share one vocabulary.
         fingerprint: digest of the models, 16 hexadecimal digits; equal fingerprints give equal ids.
+        source_begin, target_begin: ids of the pieces that begin every text of a side.
         source_size, target_size: number of pieces of each `Side`.
         encode_source, encode_target, sample_source, sample_target, source_offsets,
         source_pieces, target_pieces, source_vocabulary, target_vocabulary, source_line_breaks:
             methods of the `Side`s.
 
     Raises:
-        UserError: for bytes that are not a sentencepiece model with our marks.
+        UserError: for bytes that are not a sentencepiece model with our marks, models that cannot
+            be joint, or a model without a piece of `begin`.
     """
 
     def __init__(
@@ -164,12 +247,21 @@ class Tokenizer:
         source_model: bytes,
         target_model: bytes | None = None,
         truecaser: Truecaser | None = None,
+        *,
+        joint: bool = False,
+        begin: Begin = _NO_MARKS,
+        size: int | None = None,
     ) -> None:
         self.truecaser = truecaser
-        self.joint = target_model is None
+        self.joint = joint or target_model is None
         self._models = [source_model] if target_model is None else [source_model, target_model]
-        sides = [Side(model) for model in self._models]
-        source, target = sides[0], sides[-1]
+        self._options: dict[str, Any] = {"joint": joint, "begin": begin, "size": size}
+        source = Side(source_model, begin.source, size)
+        target = source
+        if target_model is not None or begin.source != begin.target:
+            target = Side(self._models[-1], begin.target, size)
+        if self.joint and source.vocabulary() != target.vocabulary():
+            raise UserError("the models of a joint vocabulary have different pieces")
         self.source_size, self.target_size = source.size, target.size
         self.encode_source, self.encode_target = source.encode, target.encode
         self.sample_source, self.sample_target = source.sample, target.sample
@@ -177,7 +269,10 @@ class Tokenizer:
         self.source_pieces, self.target_pieces = source.pieces, target.pieces
         self.source_vocabulary, self.target_vocabulary = source.vocabulary, target.vocabulary
         self.source_line_breaks = source.line_breaks
+        self.source_begin, self.target_begin = tuple(source.begin), tuple(target.begin)
         digests = "".join(hashlib.sha256(model).hexdigest() for model in self._models)
+        if self._more():
+            digests += json.dumps(self._more())
         self.fingerprint = hashlib.sha256(digests.encode()).hexdigest()[:16]
 
     def decode_target(self, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -185,18 +280,24 @@ class Tokenizer:
         texts = self._decode_target(rows)
         return texts if self.truecaser is None else [*map(self.truecaser, texts)]
 
+    def _more(self) -> dict[str, Any]:
+        """Return the entries of `tokenizer.json` that differ from those of a trained tokenizer."""
+        begin, size = self._options["begin"], self._options["size"]
+        more = {"begin": begin._asdict()} if any(begin) else {}
+        return more if size is None else {**more, "size": size}
+
     def save(self, directory: Path) -> None:
         """Write the models and then `tokenizer.json`, each file atomically."""
         with file_faults("create", directory):
             directory.mkdir(parents=True, exist_ok=True)
-        contents = dict(zip(_NAMES[self.joint], self._models, strict=True))
+        contents = dict(zip(_NAMES[len(self._models) == 1], self._models, strict=True))
         if self.truecaser is not None:
             contents[_TRUECASER] = json.dumps(asdict(self.truecaser)).encode()
         files = {}
         for name, content in contents.items():
             write_whole(directory / name, content)
             files[name] = hashlib.sha256(content).hexdigest()
-        head = {"format": _FORMAT, "joint": self.joint, "files": files}
+        head = {"format": _FORMAT, "joint": self.joint, "files": files, **self._more()}
         write_whole(directory / "tokenizer.json", json.dumps(head, indent=2).encode())
 
     @classmethod
@@ -219,6 +320,10 @@ class Tokenizer:
         names = sorted(name for name in files if name != _TRUECASER)
         if names not in _NAMES.values():
             raise UserError(foreign)
+        try:
+            more = _Head.model_validate(head)
+        except ValidationError as error:
+            raise UserError(foreign) from error
         models = [_read(path.with_name(name), files[name]) for name in names]
         truecaser = None
         if _TRUECASER in files:
@@ -229,13 +334,26 @@ class Tokenizer:
                 damaged = f"{path.with_name(_TRUECASER)} is not a valid truecaser"
                 raise UserError(f"{damaged}; copy it again or retrain") from error
         try:
-            return cls(models[0], models[1] if len(models) > 1 else None, truecaser)
+            target = models[1] if len(models) > 1 else None
+            return cls(models[0], target, truecaser, **more.options())
         except UserError as error:
             raise UserError(f"{directory}: {error}; copy it again or retrain") from error
 
-    def __reduce__(self) -> "tuple[type[Tokenizer], tuple[Any, ...]]":
-        target = None if self.joint else self._models[1]
-        return type(self), (self._models[0], target, self.truecaser)
+    def __reduce__(self) -> tuple[Any, ...]:
+        models = [*self._models, None][:2]
+        return partial(type(self), **self._options), (*models, self.truecaser)
+
+
+class _Head(BaseModel, strict=True):
+    """Optional entries of `tokenizer.json`."""
+
+    joint: bool
+    begin: dict[Literal["source", "target"], list[str]] = {}
+    size: int | None = None
+
+    def options(self) -> dict[str, Any]:
+        begin = Begin(**{side: tuple(names) for side, names in self.begin.items()})
+        return {"joint": self.joint, "begin": begin, "size": self.size}
 
 
 def set_apart(text: str) -> str:

@@ -77,6 +77,9 @@ class ForcedPrefix(Processor):
     ids: Sequence[int]
     then: Sequence[Processor] = ()
 
+    def __str__(self) -> str:
+        return "forced first tokens"
+
     def __call__(self, scores: Tensor, said: Tensor) -> None:
         place = said.shape[1]
         if place < len(self.ids):

@@ -21,12 +21,15 @@ from seqattn.bundle import files
 from seqattn.bundle.choices import choices
 from seqattn.bundle.files import read_config, write_bundle
 from seqattn.data.base import Texts
+from seqattn.data.foreign_models import ForeignModel
+from seqattn.data.tokenizer import Begin, Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling
 from seqattn.generation.ensemble import Ensemble
-from seqattn.generation.processors import NoRepeatNgram
-from seqattn.tokens import EOS
+from seqattn.generation.forced_decoding import forced_log_probabilities
+from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
+from seqattn.tokens import EOS, RESERVED
 from tests.absent import printed_without
 from tests.bundle.conftest import configuration, corpus, untrained
 from tests.settings import node as as_node
@@ -134,7 +137,7 @@ def test_a_bundle_keeps_what_its_data_is_and_not_where(loaded, tmp_path, data, k
 
 
 def test_the_card_says_what_the_bundle_is(bundle, loaded, tmp_path):
-    card = (bundle / "README.md").read_text()
+    card = (bundle / "ForeignModel.readME.md").read_text()
     _, head, page = card.split("---\n", 2)
     assert yaml.safe_load(head) == {"license": "unknown", "tags": ["seqattn", "translation"]}
     for part in ("Data", "Scores", "Settings", "Training", "Limits"):
@@ -147,7 +150,7 @@ def test_the_card_says_what_the_bundle_is(bundle, loaded, tmp_path):
     files.write_bundle(
         tmp_path / "copy", loaded.config, loaded.model, loaded.tokenizer, scores, {"time": "2 min"}
     )
-    page = (tmp_path / "copy" / "README.md").read_text()
+    page = (tmp_path / "copy" / "ForeignModel.readME.md").read_text()
     assert "\n| val/BLEU | 1 | nrefs:1\\|case:mixed |\n" in page
     assert "\n- time: 2 min\n" in page
 
@@ -419,3 +422,34 @@ def test_an_ensemble_of_several_vocabularies_is_refused(bundle, tmp_path):
     other = untrained(tmp_path / "other", tokenizer, configuration())
     with pytest.raises(UserError, match=r"an ensemble needs a single vocabulary, .*other and "):
         seqattn.load(bundle, ensemble=[other])
+
+
+def test_outputs_begin_with_the_marks_of_the_target_side(loaded, tokenizer):
+    marked = replace(loaded, tokenizer=begun(tokenizer))
+    assert replace(loaded, tokenizer=tokenizer).search("greedy").processors == {}
+    for name in ("greedy", "beam", "sampling", "mbr"):
+        best = [one[0].ids for one in marked.hypotheses(["a dog sees", "the cat"], name)]
+        assert {ids[:2] for ids in best} == {marked.tokenizer.target_begin}
+    forced = marked.search("greedy", processors=[ForcedPrefix([9])])
+    assert marked.search(forced) is forced
+    [text] = marked.generate(["a dog sees"], "greedy")
+    [ids] = [one[0].ids for one in marked.hypotheses(["a dog sees"], "greedy")]
+    assert text == tokenizer.decode_target([ids[2:]])[0] != ""
+    assert str(next(iter(marked.search("greedy").processors.values()))) == "forced first tokens"
+
+
+def test_outputs_begun_by_marks_are_those_that_the_model_finds_behind_them(loaded, tokenizer):
+    marked = replace(loaded, tokenizer=begun(tokenizer))
+    [(own, *_)] = marked.hypotheses(["a dog sees"], "greedy")
+    pair = [(marked.encode("a dog sees")[0][0], own.ids)]  # which reach the limit without an end
+    assert forced_log_probabilities(loaded.model, pair)[0] == pytest.approx(
+        own.log_probability, abs=1e-4
+    )
+
+
+def begun(tokenizer):
+    """The tokenizer with two pieces that begin each target; its marks are not spelt by text."""
+    names = tokenizer.source_vocabulary()[RESERVED:]
+    model = next(iter(tokenizer._models))
+    content = ForeignModel.read(model, "").adopted(names, names[-2:])
+    return Tokenizer(content, begin=Begin(target=(names[-1], names[-2])))

@@ -50,7 +50,7 @@ class TextSetup(Setup):
             search.limit, processors=search.processors, batch_size=_VALIDATED, workers=1
         )
         return TextValidation(
-            greedy.over(self.model),
+            self.bundle.begun(greedy).over(self.model),
             self.run.task.scorer,
             self.bundle.tokenizer.decode_target,
             lambda: self.rows.references,
