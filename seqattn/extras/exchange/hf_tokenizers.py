@@ -1,0 +1,395 @@
+"""Tokenizers of Hugging Face models, as a tokenizer with our ids."""
+
+import base64
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seqattn.data.foreign_models import BPE, CONTROL, NORMAL, UNIGRAM, UNKNOWN, ForeignModel, Piece
+from seqattn.data.tokenizer import Begin, Tokenizer
+from seqattn.errors import UserError
+from seqattn.inputs import read_bytes, read_json
+from seqattn.storage import is_file
+from seqattn.tokens import BOS, EOS, PAD, UNK
+
+_LARGEST = 1 << 27  # bytes; NLLB's tokenizer.json has 17 million
+_MOST_ROWS = 1 << 24
+_M2M_CODES = """af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga
+gd gl gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr
+ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz
+vi wo xh yi yo zh zu""".split()  # noqa: SIM905
+_SHIFTED = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+_T5 = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+
+
+class ImportedTokenizer(NamedTuple):
+    """A tokenizer, and what its ids are in the model that it comes from."""
+
+    tokenizer: Tokenizer
+    rows: list[int]
+    """For each source id the row of the original embedding table."""
+    target_rows: list[int]
+    """For each target id; `rows` unless both sides have their own vocabulary."""
+    lacking: tuple[int, ...]
+    """Target ids without a logit there; their output bias is minus infinity."""
+
+
+@dataclass
+class _Folder:
+    """Files of a tokenizer; those that are missing are empty."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        self.config = self.json("tokenizer_config.json")
+        self.complete = self.json("tokenizer.json")
+        self.specials = self.json("special_tokens_map.json")
+
+    def json(self, name: str, required: bool = False) -> dict[str, Any]:
+        path = self.path / name
+        if not required and not is_file(path):
+            return {}
+        content = read_json(path, "a file of a tokenizer", largest=_LARGEST)
+        if not isinstance(content, dict):
+            raise UserError(f"{path} must hold an object")
+        return content
+
+    def has(self, name: str) -> bool:
+        return is_file(self.path / name)
+
+    def model(self, name: str) -> ForeignModel:
+        path = self.path / name
+        if not is_file(path):
+            raise UserError(f"{path} is missing; download it beside the weights")
+        return ForeignModel.read(read_bytes(path, _LARGEST), path)
+
+    def vocabulary(self, name: str) -> dict[str, int]:
+        """Return the rows of a file such as vocab.json."""
+        return _rows(self.json(name, required=True).items(), self.path / name)
+
+    def added(self) -> dict[str, int]:
+        """Return the rows of pieces outside the model, as far as they are listed."""
+        decoder = _dict(self.config.get("added_tokens_decoder"))
+        listed: list[tuple[str, Any]] = [(_name(one), row) for row, one in decoder.items()]
+        for one in _list(self.complete.get("added_tokens")):
+            listed.append((_name(one), _dict(one).get("id")))
+        listed += self.json("added_tokens.json").items()
+        return _rows(listed, self.path)
+
+    def special(self) -> list[str]:
+        """Return the names of additional special pieces, in order."""
+        lists = [
+            _list(_dict(file).get(key))
+            for file in (self.specials, self.config)
+            for key in ("additional_special_tokens", "extra_special_tokens")
+        ]
+        return list(dict.fromkeys(_name(one) for some in lists for one in some))
+
+    def unknown(self) -> str:
+        return _name(self.config.get("unk_token") or self.specials.get("unk_token") or "<unk>")
+
+
+@dataclass
+class _Vocabulary:
+    """A vocabulary as its folder has it."""
+
+    models: list[ForeignModel]
+    rows: list[dict[str, int]]
+    """Rows of the pieces, by name: one for both sides, or one for each."""
+    control: Collection[str] = ()
+    symbols: Collection[str] = ()
+    codes: dict[str, str] = field(default_factory=dict)
+    """Pieces of the languages, by code."""
+    begin: Begin | None = None
+    """None if the sides begin with the codes of their languages."""
+
+
+def read_tokenizer(
+    directory: Path,
+    config: Mapping[str, Any],
+    source_begin: Sequence[str] | None = None,
+    target_begin: Sequence[str] | None = None,
+) -> ImportedTokenizer:
+    """Read the tokenizer of a folder, with the same ids for the same text but for their order.
+
+    Text that spells a mark, such as "</s>", is text here; transformers reads the mark.
+
+    Args:
+        directory: holds the files of the tokenizer.
+        config: content of config.json.
+        source_begin, target_begin: pieces or language codes that begin the texts of a side, in
+            place of what the folder says.
+
+    Raises:
+        UserError: for files that are missing or damaged, a kind of tokenizer that is not supported,
+            or a language that is not known.
+    """
+    folder, kind = _Folder(directory), config.get("model_type")
+    if kind not in _FAMILIES:
+        known = ", ".join(_FAMILIES)
+        raise UserError(f"{directory} has a tokenizer of {kind}; supported are {known}")
+    read, defaults = _FAMILIES[kind]
+    generation = folder.json("generation_config.json")
+    settings = {**defaults, **_given(generation), **_given(config)}
+    vocabulary = read(folder, settings)
+    begin = _begins(vocabulary, folder, settings, (source_begin, target_begin))
+    layouts = [_layout(folder, settings, rows) for rows in vocabulary.rows]
+    size = len(layouts[0].rows)
+    if size != len(layouts[-1].rows):
+        raise UserError(f"{directory} has vocabularies of different sizes, which is not supported")
+    contents = []
+    for number, model in enumerate(vocabulary.models):
+        names = layouts[min(number, len(layouts) - 1)].names
+        control = {*vocabulary.control, *(name for name in names if _EMPTY.fullmatch(name))}
+        contents.append(model.adopted(names, control, vocabulary.symbols))
+    target = contents[1] if len(contents) > 1 else None
+    joint = len(layouts) == 1
+    tokenizer = Tokenizer(contents[0], target, joint=joint, begin=begin, size=size)
+    rows = layouts[-1].rows
+    doubled = {PAD: [rows[UNK], rows[EOS]], UNK: [rows[EOS]]}
+    lacking = [BOS, *(mark for mark, others in doubled.items() if rows[mark] in others)]
+    return ImportedTokenizer(tokenizer, layouts[0].rows, rows, tuple(sorted(lacking)))
+
+
+class _Layout(NamedTuple):
+    """The order of our ids: names of the pieces after the marks, and rows of all."""
+
+    names: list[str]
+    rows: list[int]
+
+
+def _layout(folder: _Folder, settings: Mapping[str, Any], rows: Mapping[str, int]) -> _Layout:
+    size, unknown = _number(folder, settings, "vocab_size"), folder.unknown()
+    if unknown not in rows:
+        raise UserError(f"{folder.path} has no piece {unknown} for unknown text")
+    pad, start, end = (
+        _number(folder, settings, name)
+        for name in ("pad_token_id", "decoder_start_token_id", "eos_token_id")
+    )
+    marks = [pad, rows[unknown], start, end]
+    named = {row: name for name, row in rows.items()}
+    beyond = max(*named, *marks)
+    if beyond >= size or len(named) != len(rows):
+        raise UserError(
+            f"{folder.path} has a tokenizer of another model: row {beyond} of {size} embeddings"
+        )
+    others = [row for row in range(size) if row not in {pad, rows[unknown], end}]
+    return _Layout([named.get(row, f"<row {row}>") for row in others], [*marks, *others])
+
+
+def _begins(
+    vocabulary: _Vocabulary,
+    folder: _Folder,
+    settings: Mapping[str, Any],
+    chosen: Sequence[Sequence[str] | None],
+) -> Begin:
+    """Return the pieces that begin each side: chosen ones, else what the folder says."""
+    forced = settings.get("forced_bos_token_id")
+    named = {row: name for name, row in vocabulary.rows[-1].items()}
+    sides: list[tuple[str, ...]] = []
+    for number, side in enumerate(("source", "target")):
+        pieces, rows = chosen[number], vocabulary.rows[-number]
+        if pieces is None and number and forced in named:
+            pieces = [named[forced]]
+        elif pieces is None and vocabulary.begin is not None:
+            pieces = vocabulary.begin[number]
+        elif pieces is None:
+            language = folder.config.get(("src_lang", "tgt_lang")[number])
+            if language is None:
+                raise UserError(
+                    f"{folder.path} names no {side} language; add {side}_begin=[CODE], with one "
+                    f"of {_some(vocabulary.codes)}"
+                )
+            pieces = [str(language)]
+        pieces = tuple(vocabulary.codes.get(name, name) for name in pieces)
+        for name in pieces:
+            if name not in rows:
+                codes = f"; use one of {_some(vocabulary.codes)}" if vocabulary.codes else ""
+                raise UserError(f"{side}_begin: {folder.path} has no piece {name!r}{codes}")
+        sides.append(pieces)
+    return Begin(*sides)
+
+
+def _marian(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
+    models = [folder.model("source.spm"), folder.model("target.spm")]
+    rows = [folder.vocabulary("vocab.json")]
+    if folder.config.get("separate_vocabs"):
+        rows.append(folder.vocabulary("target_vocab.json"))
+    codes = [name for name in rows[0] if name.startswith(">>") and name.endswith("<<")]
+    return _Vocabulary(models, rows, codes, begin=Begin())
+
+
+def _m2m_100(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
+    if not folder.has("vocab.json"):
+        return _fairseq(folder, settings)
+    rows, added = folder.vocabulary("vocab.json"), folder.added()
+    listed = [name for name in folder.special() if name.startswith("__")]
+    codes = listed or [f"__{code}__" for code in _M2M_CODES]
+    for number, name in enumerate(codes, len(rows)):
+        rows[name] = added.get(name, number)
+    models = [folder.model("sentencepiece.bpe.model")]
+    return _Vocabulary(models, [rows], {"<s>", *codes}, codes={name[2:-2]: name for name in codes})
+
+
+def _fairseq(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
+    """NLLB and mBART-50, whose ids are sentencepiece's, shifted by one, before the languages."""
+    if folder.config.get("legacy_behaviour"):
+        raise UserError(f"{folder.path} puts language codes after the text, which is not supported")
+    special = folder.special()
+    if folder.has("sentencepiece.bpe.model"):
+        model = folder.model("sentencepiece.bpe.model")
+        names = ["<s>", "<pad>", "</s>", "<unk>", *(one.name for one in model.pieces[3:])]
+        known = {*names, "<mask>"}
+        names += [*(name for name in special if name not in known), "<mask>"]
+        rows = {name: row for row, name in enumerate(names)} | folder.added()
+    else:
+        model, rows = _complete(folder, "<unk>")
+        special += [name for name in folder.added() if name not in special]
+    codes = [name for name in special if _LANGUAGE.fullmatch(name) and name in rows]
+    if not codes:
+        raise UserError(
+            f"{folder.path} lists no language codes; add special_tokens_map.json or tokenizer.json"
+        )
+    return _Vocabulary([model], [rows], {"<s>", "<mask>", *codes}, codes={n: n for n in codes})
+
+
+def _mbart(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
+    vocabulary = _fairseq(folder, settings)
+    if "xh_ZA" not in vocabulary.codes:
+        raise UserError(
+            f"{folder.path} is mBART-cc25, whose sources end with a language code, which is not "
+            "supported; use mBART-50"
+        )
+    return vocabulary
+
+
+def _t5(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
+    unknown = folder.unknown()
+    if folder.has("spiece.model"):
+        model = folder.model("spiece.model")
+        rows = {one.name: row for row, one in enumerate(model.pieces)}
+        count = folder.config.get("extra_ids", 100)
+        if not any("<extra_id_" in name for name in rows) and isinstance(count, int):
+            end = len(rows) + min(count, 1_000)
+            rows |= {f"<extra_id_{n}>": end - 1 - n for n in range(end - len(rows))}
+    else:
+        model, rows = _complete(folder, unknown)
+    # the space before a sentinel belongs to it
+    symbols = {name: f"▁{name.lstrip('▁')}" for name in rows if "<extra_id_" in name}
+    rows = {symbols.get(name, name): row for name, row in rows.items()}
+    return _Vocabulary([model], [rows], (), symbols.values(), begin=Begin())
+
+
+def _pegasus(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
+    if folder.has("spiece.model"):
+        model, offset = folder.model("spiece.model"), folder.config.get("offset", 103)
+        special = ["<mask_1>", "<mask_2>", *(f"<unk_{n}>" for n in range(2, 103))]
+        if offset != len(special):
+            raise UserError(f"{folder.path} has {offset} reserved pieces; supported are 103")
+        names = ["<pad>", "</s>", *special, *(one.name for one in model.pieces[2:])]
+        rows = {name: row for row, name in enumerate(names)}
+    else:
+        model, rows = _complete(folder, folder.unknown())
+        special = [*folder.added()]
+    return _Vocabulary([model], [rows], special, begin=Begin())
+
+
+def _complete(folder: _Folder, unknown: str) -> tuple[ForeignModel, dict[str, int]]:
+    """Read the model and the rows of tokenizer.json."""
+    path = folder.path / "tokenizer.json"
+    if not folder.complete:
+        raise UserError(f"{path} is missing, and so is a sentencepiece model; download one")
+    spec = _dict(folder.complete.get("model"))
+    vocabulary, kind = spec.get("vocab"), spec.get("type")
+    added = folder.added()
+    try:
+        if kind == "Unigram" and isinstance(vocabulary, list):
+            scored = [(str(name), float(score)) for name, score in vocabulary]
+            rows = {name: row for row, (name, _) in enumerate(scored)}
+        elif kind == "BPE" and isinstance(vocabulary, dict):
+            rows = _rows(vocabulary.items(), path)
+            merges = [one.split(" ") if isinstance(one, str) else one for one in spec["merges"]]
+            ranks: dict[str, float] = {}
+            for rank, (left, right) in enumerate(merges, 1):
+                ranks.setdefault(left + right, -float(rank))
+            scored = [(name, ranks.get(name, -float(len(merges)) - 1)) for name in rows]
+        else:
+            raise UserError(f"{path} is of kind {kind}; supported are Unigram and BPE")
+        rules = b"".join(
+            base64.b64decode(one["precompiled_charsmap"])
+            for one in _normalizers(folder.complete.get("normalizer"))
+            if "precompiled_charsmap" in one
+        )
+    except (TypeError, ValueError, KeyError) as error:
+        raise UserError(f"{path} is not a tokenizer: {error}") from error
+    pieces = [
+        Piece(name, score, UNKNOWN if name == unknown else CONTROL if name in added else NORMAL)
+        for name, score in scored
+        if name in rows
+    ]
+    model = ForeignModel.folding(pieces, UNIGRAM if kind == "Unigram" else BPE, rules)
+    return model, rows | added
+
+
+def _normalizers(node: Any) -> list[dict[str, Any]]:
+    node = _dict(node)
+    return [_dict(one) for one in _list(node.get("normalizers"))] or [node]
+
+
+_EMPTY, _LANGUAGE = re.compile(r"<row \d+>"), re.compile(r"[a-z]{2,3}_([A-Z]{2}|[A-Z][a-z]{3})")
+_FAMILIES: dict[Any, tuple[Callable[[_Folder, Mapping[str, Any]], _Vocabulary], dict[str, int]]] = {
+    "marian": (_marian, {"eos_token_id": 0}),
+    "m2m_100": (_m2m_100, _SHIFTED),
+    "mbart": (_mbart, _SHIFTED),
+    "t5": (_t5, _T5),
+    "mt5": (_t5, _T5),
+    "pegasus": (_pegasus, _T5),
+}
+
+
+def _number(folder: _Folder, settings: Mapping[str, Any], key: str) -> int:
+    value = settings.get(key)
+    value = value[0] if isinstance(value, list) and value else value
+    if not isinstance(value, int) or not 0 <= value < _MOST_ROWS:
+        raise UserError(f"{folder.path}: config.json needs {key}, a number, got {value!r}")
+    return value
+
+
+def _rows(listed: Iterable[tuple[str, Any]], path: Path) -> dict[str, int]:
+    """Check rows of pieces; names that no sentencepiece model can have are left out."""
+    rows = {}
+    for name, row in listed:
+        try:
+            number = int(row)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{path}: the row of {name!r} must be a number, got {row!r}") from error
+        if number < 0:
+            raise UserError(f"{path}: the row of {name!r} must be a number, got {row!r}")
+        if name and "\0" not in name:
+            rows[name] = number
+    return rows
+
+
+def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def _name(piece: Any) -> str:
+    """Return the name of a piece: itself, or the content of an object."""
+    return str(_dict(piece).get("content", "")) if isinstance(piece, dict) else str(piece)
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _some(names: Collection[str]) -> str:
+    """Return a few of many names, for a message."""
+    shown = [*names][:5]
+    return ", ".join(shown) + (" ..." if len(names) > 5 else "")
