@@ -18,7 +18,8 @@ UNIGRAM, BPE = 1, 2
 _PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5  # fields of a model
 _TYPE, _SIZE, _UNK_SURFACE = 3, 4, 44  # fields of a trainer
 _IDS, _NAMES = {0: 43, 1: 40, 2: 41, 3: 42}, {0: 48, 1: 45, 2: 46, 3: 47}  # by our ids
-_MARKS = ("<pad>", "<unk>", "<s>", "</s>")
+MARKS = ("<pad>", "<unk>", "<s>", "</s>")
+"""Names of our marks, in the order of their ids."""
 
 
 class Piece(NamedTuple):
@@ -70,7 +71,7 @@ class ForeignModel:
                     trainer += _bytes(value) if number == _TRAINER else b""
                     settings += _field(number, _bytes(value))
             spec = dict(_fields(trainer))
-            names = [_bytes(spec.get(_NAMES[n], _MARKS[n].encode())).decode() for n in (0, 2, 3)]
+            names = [_bytes(spec.get(_NAMES[n], MARKS[n].encode())).decode() for n in (0, 2, 3)]
         except (ValueError, KeyError, IndexError, struct.error) as error:
             raise UserError(f"{name} is not a sentencepiece model") from error
         algorithm = spec.get(_TYPE, UNIGRAM)
@@ -104,7 +105,7 @@ class ForeignModel:
         if names is None:
             names = [one.name for one in self.pieces if one.name not in theirs]
         control, symbols, places = set(control), set(symbols), set(names)
-        marks = [mark if mark not in places else f"<{mark}>" for mark in _MARKS]
+        marks = [mark if mark not in places else f"<{mark}>" for mark in MARKS]
         pieces = [
             Piece(mark, 0.0, UNKNOWN if n == UNK else CONTROL) for n, mark in enumerate(marks)
         ]

@@ -1,4 +1,4 @@
-"""Text to subword ids and back, by sentencepiece models stored with the run."""
+"""Text to subword ids and back, by models stored with the run."""
 
 import hashlib
 import json
@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 import sentencepiece
 from pydantic import BaseModel, ValidationError
 
-from seqattn.data.escapes import escaped, unescaped
+from seqattn.data.byte_level import ByteLevelSide
+from seqattn.data.escapes import escaped, unescaped, valid_texts
 from seqattn.data.segmentation import Segmentation
 from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
@@ -25,7 +26,7 @@ from seqattn.tokens import BOS, EOS, PAD, RESERVED, UNK
 LINE_BREAK = "\n"
 _FORMAT = "seqattn-tokenizer-1"
 _TRUECASER = "truecaser.json"
-_NAMES = {True: ["joint.model"], False: ["source.model", "target.model"]}
+_NAMES = [["joint.json"], ["joint.model"], ["source.model", "target.model"]]
 _SPACED_BREAK = re.compile(r" *\n *")
 _CODE = re.compile(r"(>>[^<>]+<<)(.*)", re.DOTALL)
 
@@ -132,7 +133,7 @@ class Side:
 
     def _prepared(self, texts: Sequence[str]) -> tuple[list[list[int]], list[str]]:
         """Return the ids that begin each text, if any do, and the texts for sentencepiece."""
-        read = _checked(texts)
+        read = valid_texts(texts)
         begins = [self.begin] * len(read) if self.begin else []
         if self._codes:
             begins = [self.begin] * len(read)
@@ -170,7 +171,7 @@ class Side:
         it belongs to the last, and the others are empty, like those of `begin`.
         """
         encode = self._processor.encode
-        mappings = [encode(text, return_type="offset_mapping") for text in _checked(texts)]
+        mappings = [encode(text, return_type="offset_mapping") for text in valid_texts(texts)]
         rows = [(one["ids"], one["offsets"]) for one in mappings]
         if not (self._adopted or self.begin):
             return rows
@@ -218,7 +219,7 @@ class Side:
 
 
 class Tokenizer:
-    """Tokenizer of both sides, with serialized sentencepiece models.
+    """Tokenizer of both sides, with serialized models of sentencepiece, or one of byte-level BPE.
 
     Args:
         target_model: None if both sides share `source_model`.
@@ -256,10 +257,10 @@ class Tokenizer:
         self.joint = joint or target_model is None
         self._models = [source_model] if target_model is None else [source_model, target_model]
         self._options: dict[str, Any] = {"joint": joint, "begin": begin, "size": size}
-        source = Side(source_model, begin.source, size)
+        source = _side(source_model, begin.source, size)
         target = source
         if target_model is not None or begin.source != begin.target:
-            target = Side(self._models[-1], begin.target, size)
+            target = _side(self._models[-1], begin.target, size)
         if self.joint and source.vocabulary() != target.vocabulary():
             raise UserError("the models of a joint vocabulary have different pieces")
         self.source_size, self.target_size = source.size, target.size
@@ -290,7 +291,8 @@ class Tokenizer:
         """Write the models and then `tokenizer.json`, each file atomically."""
         with file_faults("create", directory):
             directory.mkdir(parents=True, exist_ok=True)
-        contents = dict(zip(_NAMES[len(self._models) == 1], self._models, strict=True))
+        names = _NAMES[0 if _is_byte_level(self._models[0]) else len(self._models)]
+        contents = dict(zip(names, self._models, strict=True))
         if self.truecaser is not None:
             contents[_TRUECASER] = json.dumps(asdict(self.truecaser)).encode()
         files = {}
@@ -318,7 +320,7 @@ class Tokenizer:
         files = head.get("files") if isinstance(head, dict) else None
         files = files if isinstance(files, dict) and head.get("format") == _FORMAT else {}
         names = sorted(name for name in files if name != _TRUECASER)
-        if names not in _NAMES.values():
+        if names not in _NAMES:
             raise UserError(foreign)
         try:
             more = _Head.model_validate(head)
@@ -356,25 +358,20 @@ class _Head(BaseModel, strict=True):
         return {"joint": self.joint, "begin": begin, "size": self.size}
 
 
+def _is_byte_level(model: bytes) -> bool:
+    return model.startswith(b"{")  # a sentencepiece model begins with another byte
+
+
+def _side(model: bytes, begin: Sequence[str], size: int | None) -> Side | ByteLevelSide:
+    return ByteLevelSide(model, begin) if _is_byte_level(model) else Side(model, begin, size)
+
+
 def set_apart(text: str) -> str:
     """Remove space before a line break, put a space after it, and drop empty lines.
 
     The pieces of a word are then the same at the start of a line and within it.
     """
     return re.sub(r"\s*\n\s*", f"{LINE_BREAK} ", text.strip())
-
-
-def _checked(texts: Sequence[str]) -> list[str]:
-    """Return the texts; raise UserError for a lone surrogate."""
-    for number, text in enumerate(texts, 1):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UserError(
-                f"text {number:,} is not valid Unicode: unpaired surrogate "
-                f"U+{ord(text[error.start]):04X} at character {error.start + 1:,}"
-            ) from error
-    return list(texts)
 
 
 def _read(path: Path, digest: object) -> bytes:

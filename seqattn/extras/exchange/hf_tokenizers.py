@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqattn.data.foreign_models import BPE, CONTROL, NORMAL, UNIGRAM, UNKNOWN, ForeignModel, Piece
+from seqattn.data.byte_level import ByteLevelModel
+from seqattn.data.foreign_models import (
+    BPE,
+    CONTROL,
+    MARKS,
+    NORMAL,
+    UNIGRAM,
+    UNKNOWN,
+    ForeignModel,
+    Piece,
+)
 from seqattn.data.tokenizer import Begin, Tokenizer
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
@@ -15,7 +25,7 @@ from seqattn.storage import is_file
 from seqattn.tokens import BOS, EOS, PAD, UNK
 
 _LARGEST = 1 << 27  # bytes; NLLB's tokenizer.json has 17 million
-_MOST_ROWS = 1 << 24
+_MOST_ROWS = 1 << 20
 _M2M_CODES = """af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga
 gd gl gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr
 ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz
@@ -91,11 +101,28 @@ class _Folder:
         return _name(self.config.get("unk_token") or self.specials.get("unk_token") or "<unk>")
 
 
+@dataclass(frozen=True)
+class _ByteLevel:
+    """A byte-level model whose ids are not yet ours."""
+
+    merges: list[str]
+    prefix_space: bool
+
+    def adopted(self, names: Sequence[str], control: Collection[str], symbols: Any = ()) -> bytes:
+        """Return the serialized model with our marks first. Args: as `ForeignModel.adopted`."""
+        marks = [f"<{mark}>" if mark in names else mark for mark in MARKS]
+        content = ByteLevelModel(
+            pieces=[*marks, *names], control=sorted(control), merges=self.merges,
+            prefix_space=self.prefix_space,
+        )  # fmt: skip
+        return content.model_dump_json().encode()
+
+
 @dataclass
 class _Vocabulary:
     """A vocabulary as its folder has it."""
 
-    models: list[ForeignModel]
+    models: Sequence[ForeignModel | _ByteLevel]
     rows: list[dict[str, int]]
     """Rows of the pieces, by name: one for both sides, or one for each."""
     control: Collection[str] = ()
@@ -126,7 +153,7 @@ def read_tokenizer(
         UserError: for files that are missing or damaged, a kind of tokenizer that is not supported,
             or a language that is not known.
     """
-    folder, kind = _Folder(directory), config.get("model_type")
+    folder, kind = _Folder(directory), str(config.get("model_type"))
     if kind not in _FAMILIES:
         known = ", ".join(_FAMILIES)
         raise UserError(f"{directory} has a tokenizer of {kind}; supported are {known}")
@@ -146,7 +173,10 @@ def read_tokenizer(
         contents.append(model.adopted(names, control, vocabulary.symbols))
     target = contents[1] if len(contents) > 1 else None
     joint = len(layouts) == 1
-    tokenizer = Tokenizer(contents[0], target, joint=joint, begin=begin, size=size)
+    try:
+        tokenizer = Tokenizer(contents[0], target, joint=joint, begin=begin, size=size)
+    except UserError as error:
+        raise UserError(f"{directory}: {error}") from error
     rows = layouts[-1].rows
     doubled = {PAD: [rows[UNK], rows[EOS]], UNK: [rows[EOS]]}
     lacking = [BOS, *(mark for mark, others in doubled.items() if rows[mark] in others)]
@@ -191,7 +221,7 @@ def _begins(
     sides: list[tuple[str, ...]] = []
     for number, side in enumerate(("source", "target")):
         pieces, rows = chosen[number], vocabulary.rows[-number]
-        if pieces is None and number and forced in named:
+        if pieces is None and number and isinstance(forced, int) and forced in named:
             pieces = [named[forced]]
         elif pieces is None and vocabulary.begin is not None:
             pieces = vocabulary.begin[number]
@@ -296,6 +326,26 @@ def _pegasus(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
     return _Vocabulary([model], [rows], special, begin=Begin())
 
 
+def _bart(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
+    if folder.has("vocab.json"):
+        rows, added = folder.vocabulary("vocab.json"), folder.added()
+        lines = (
+            read_bytes(folder.path / "merges.txt", _LARGEST).decode("utf-8", "replace").split("\n")
+        )
+        merges = [line for line in lines[lines[0].startswith("#version") :] if line]
+    else:
+        spec = _dict(folder.complete.get("model"))
+        rows, added = _rows(_dict(spec.get("vocab")).items(), folder.path), folder.added()
+        pairs = _list(spec.get("merges"))
+        merges = [one if isinstance(one, str) else " ".join(map(str, one)) for one in pairs]
+    rows |= added
+    marks = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    control = {name for name in (*marks, *added) if name in rows}
+    prefix = folder.config.get("add_prefix_space") is True
+    begin = Begin(("<s>",), ("<s>",))
+    return _Vocabulary([_ByteLevel(merges, prefix)], [rows], control, begin=begin)
+
+
 def _complete(folder: _Folder, unknown: str) -> tuple[ForeignModel, dict[str, int]]:
     """Read the model and the rows of tokenizer.json."""
     path = folder.path / "tokenizer.json"
@@ -346,6 +396,7 @@ _FAMILIES: dict[Any, tuple[Callable[[_Folder, Mapping[str, Any]], _Vocabulary], 
     "t5": (_t5, _T5),
     "mt5": (_t5, _T5),
     "pegasus": (_pegasus, _T5),
+    "bart": (_bart, _SHIFTED),
 }
 
 

@@ -15,8 +15,8 @@ from tests.extras.exchange.foreign_tokenizers import nasty
 
 pytest.importorskip("transformers")
 CODES = [">>fra<<", ">>deu<<"]
-FAMILIES = ["marian", "m2m_100", "nllb", "mbart50", "t5", "pegasus"]
-TWO_FORMS = ["nllb", "mbart50", "t5", "pegasus"]
+FAMILIES = ["marian", "m2m_100", "nllb", "mbart50", "t5", "pegasus", "bart"]
+TWO_FORMS = ["nllb", "mbart50", "t5", "pegasus", "bart"]
 """Families that transformers saves as tokenizer.json alone; the hub has sentencepiece's file."""
 UNTRIMMED = ["nllb", "mbart50", "pegasus"]
 """Families whose conversion in transformers keeps the spaces around a text, unlike sentencepiece,
