@@ -52,6 +52,8 @@ def written(config: Mapping[str, Node]) -> str:
     nodes = {name: config[name] for name in KEPT if config.get(name) is not None}
     if "data" in nodes:
         nodes["data"] = without_paths(nodes["data"])
+    if "tokenizer" in nodes:  # which may be read from files
+        nodes["tokenizer"] = without_paths(nodes["tokenizer"])
     parts = {name: remarked(node, name, _type) for name, node in nodes.items()}
     return yaml.safe_dump({"format": FORMAT, **parts}, sort_keys=False)
 

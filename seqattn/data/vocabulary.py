@@ -5,7 +5,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,10 +15,12 @@ import sentencepiece
 from annotated_types import Ge, Le
 
 from seqattn.data.escapes import escaped
-from seqattn.data.tokenizer import LINE_BREAK, Tokenizer, set_apart
+from seqattn.data.foreign_models import MARKS, ForeignModel
+from seqattn.data.tokenizer import LINE_BREAK, Side, Tokenizer, set_apart
 from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
-from seqattn.storage import file_faults
+from seqattn.inputs import check_there, read_bytes
+from seqattn.storage import file_faults, user_path
 from seqattn.tokens import BOS, EOS, PAD, UNK
 
 # Unigram training sums expectations per thread, so rounding and vocabulary depend on the number of
@@ -28,6 +30,7 @@ LONGEST_LEARNT = 20_000
 """Characters of a text used for training: sentencepiece is quadratic in the length of a run of
 letters without a space, minutes for a million."""
 _LARGEST_UNASKED = 8000
+_SYMBOL = re.compile(r"[^\s▁▅]+")
 _TOO_LARGE = re.compile(r"set it to a value <= (\d+)")
 
 
@@ -50,9 +53,11 @@ class TokenizerConfig:
             spaces; "identity" keeps them like any character, within pieces.
         truecase: restore capital letters in outputs if `normalization` folds case; see
             `Truecaser`.
+        symbols: pieces that are never split, such as "<2de>" before each source.
 
     Raises:
-        UserError: for `line_breaks` or `truecase` with a rule that preserves them anyway.
+        UserError: for `line_breaks` or `truecase` with a rule that preserves them anyway, or for
+            symbols that are empty, repeated, marks, or have spaces.
     """
 
     kind: Literal["unigram", "bpe"] = "unigram"
@@ -63,8 +68,16 @@ class TokenizerConfig:
     normalization: Literal["identity", "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf"] = "identity"
     line_breaks: bool = False
     truecase: bool = False
+    symbols: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "symbols", tuple(self.symbols))  # equal to those of a list
+        for number, symbol in enumerate(self.symbols):
+            if symbol in (*MARKS, *self.symbols[:number]) or not _SYMBOL.fullmatch(symbol):
+                raise UserError(
+                    "tokenizer.symbols must be different pieces without spaces, such as <2de>, "
+                    f"got {symbol!r}"
+                )
         if self.line_breaks and self.normalization == "identity":
             raise UserError(
                 "tokenizer.normalization=identity already keeps line breaks; set "
@@ -77,10 +90,47 @@ class TokenizerConfig:
             )
 
 
+@dataclass(frozen=True)
+class TokenizerFiles(TokenizerConfig):
+    """Sentencepiece models from elsewhere, in place of a vocabulary to train.
+
+    Their segmentation is kept; padding, unknown, begin and end get our ids.
+
+    Args:
+        source: file of a unigram or BPE model, of both sides if there is no `target`.
+        target: file of the target side's model.
+    """
+
+    source: str | None = None
+    target: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "joint", self.target is None)
+
+    def read(self) -> Tokenizer:
+        """Return the tokenizer.
+
+        Raises:
+            UserError: if a file is missing, or is not such a model.
+        """
+        if self.source is None:
+            raise UserError("missing required key: tokenizer.source (add tokenizer.source=FILE)")
+        models = []
+        for path in (user_path(name) for name in (self.source, self.target) if name is not None):
+            check_there(path, "a sentencepiece model")
+            model = ForeignModel.read(read_bytes(path), path).adopted()
+            try:
+                Side(model)
+            except UserError as error:
+                raise UserError(f"{path}: {error}") from error
+            models.append(model)
+        return Tokenizer(models[0], models[1] if len(models) > 1 else None)
+
+
 def train_tokenizer(
     source: Iterable[str], target: Iterable[str], config: TokenizerConfig, cache_dir: Path
 ) -> Tokenizer:
-    """Train a vocabulary, or load it from the cache.
+    """Train a vocabulary, or load it from the cache, or from the files of `TokenizerFiles`.
 
     The cache is keyed by texts and config, so that a changed corpus or size never gets an old
     vocabulary. The same texts and config give the same models on every machine. Only the first
@@ -89,6 +139,8 @@ def train_tokenizer(
     Raises:
         UserError: for no text, a size too large for these texts, or a cache that cannot be written.
     """
+    if isinstance(config, TokenizerFiles):
+        return config.read()
     # an iterator can be read only once, and the texts are read to hash and again to train
     source = list(source) if isinstance(source, Iterator) else source
     target = list(target) if isinstance(target, Iterator) else target
@@ -114,6 +166,8 @@ def _content_key(source: Iterable[str], target: Iterable[str], config: Tokenizer
     settings = asdict(config)
     if not config.truecase:
         del settings["truecase"]  # keeps vocabularies cached before this setting existed
+    if not config.symbols:
+        del settings["symbols"]  # likewise
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update(sentencepiece.__version__.encode())
     for side, texts in (("source", source), ("target", target)):
@@ -173,7 +227,7 @@ def _train(texts: Iterable[str], config: TokenizerConfig, size: int) -> bytes:
         byte_fallback=config.byte_fallback,
         character_coverage=config.character_coverage,
         normalization_rule_name=config.normalization,
-        user_defined_symbols=[LINE_BREAK] if config.line_breaks else [],
+        user_defined_symbols=[*([LINE_BREAK] if config.line_breaks else []), *config.symbols],
         remove_extra_whitespaces=config.normalization != "identity",
         pad_id=PAD,
         unk_id=UNK,

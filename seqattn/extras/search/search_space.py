@@ -102,7 +102,8 @@ class SearchSpace:
             UserError: if the run's own model cannot be built, or a range does not fit the run.
         """
         order, base = random.Random(seed), Architecture.of(settings)
-        joint = bool(settings["tokenizer"]["joint"])
+        vocabulary = settings["tokenizer"]  # of files it has no such key
+        joint = bool(vocabulary.get("joint", vocabulary.get("target") is None))
         base.check(joint)
         self._check_ranges(settings)
         supported = {} if self.attention == [] else base.taken()
