@@ -68,12 +68,12 @@ class TokenizerConfig:
     normalization: Literal["identity", "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf"] = "identity"
     line_breaks: bool = False
     truecase: bool = False
-    symbols: Sequence[str] = ()
+    symbols: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "symbols", tuple(self.symbols))  # equal to those of a list
-        for number, symbol in enumerate(self.symbols):
-            if symbol in (*MARKS, *self.symbols[:number]) or not _SYMBOL.fullmatch(symbol):
+        symbols = self.symbols or ()
+        for number, symbol in enumerate(symbols):
+            if symbol in (*MARKS, *symbols[:number]) or not _SYMBOL.fullmatch(symbol):
                 raise UserError(
                     "tokenizer.symbols must be different pieces without spaces, such as <2de>, "
                     f"got {symbol!r}"
@@ -165,9 +165,9 @@ def _content_key(source: Iterable[str], target: Iterable[str], config: Tokenizer
     """Return the cache key of a vocabulary: texts, config and version of the trainer."""
     settings = asdict(config)
     if not config.truecase:
-        del settings["truecase"]  # keeps vocabularies cached before this setting existed
+        del settings["truecase"]  # keeps vocabularies cached before these settings existed
     if not config.symbols:
-        del settings["symbols"]  # likewise
+        del settings["symbols"]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update(sentencepiece.__version__.encode())
     for side, texts in (("source", source), ("target", target)):
@@ -227,7 +227,10 @@ def _train(texts: Iterable[str], config: TokenizerConfig, size: int) -> bytes:
         byte_fallback=config.byte_fallback,
         character_coverage=config.character_coverage,
         normalization_rule_name=config.normalization,
-        user_defined_symbols=[*([LINE_BREAK] if config.line_breaks else []), *config.symbols],
+        user_defined_symbols=[
+            *([LINE_BREAK] if config.line_breaks else []),
+            *(config.symbols or ()),
+        ],
         remove_extra_whitespaces=config.normalization != "identity",
         pad_id=PAD,
         unk_id=UNK,

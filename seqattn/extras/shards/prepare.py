@@ -27,7 +27,7 @@ from seqattn.data.shard_files import (
     write_split,
 )
 from seqattn.data.tokenizer import Tokenizer
-from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+from seqattn.data.vocabulary import TokenizerConfig, TokenizerFiles, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.shards.cleaning import Cleaning
 from seqattn.extras.shards.preparation import (
@@ -122,7 +122,7 @@ class Preparation:
         hints = parameters(Preparation)
         deciding = {name for name, hint in hints.items() if role_in(hint, Role.STEP) is Role.STEP}
         settings = {key: node for key, node in self.settings.items() if key in deciding}
-        settings["data"] = without_paths(settings["data"])
+        settings |= {part: without_paths(settings[part]) for part in ("data", "tokenizer")}
         files: Callable[[str], list[Path]] = getattr(self.data, "files", lambda split: [])
         contents = {"data.train": digests(files("train"))}
         if not self.hold_out:
@@ -136,6 +136,8 @@ class Preparation:
                     f"tokenizer conflicts with vocabulary={self.vocabulary}; remove one"
                 )
             contents["vocabulary"] = [tokenizer.fingerprint]
+        elif isinstance(self.tokenizer, TokenizerFiles):
+            contents["vocabulary"] = [self.tokenizer.read().fingerprint]
         return Provenance(settings=settings, contents=contents)
 
     def _finished(self, provenance: Provenance) -> Manifest | None:
