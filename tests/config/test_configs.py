@@ -25,6 +25,7 @@ NEEDED = {
     ("data", "squad"): ["task=qa", "data.dataset=x"],
     ("data", "demo_qa"): ["task=qa"],
     ("loader", "spans"): ["task=qa"],
+    ("tokenizer", "files"): ["tokenizer.source=x"],
     ("generation", "spans"): ["task=qa"],
     ("model", "span_rnn"): ["task=qa"],
     ("model", "span_transformer"): ["task=qa"],
