@@ -76,8 +76,9 @@ class Side:
         self.size = pieces if size is None else size
         if not RESERVED < self.size <= pieces:
             raise UserError(f"the tokenizer model has {pieces} pieces, not {self.size}")
+        ids = [*range(self.size)]
         try:
-            names = self._processor.id_to_piece([*range(self.size)])
+            names = self._processor.id_to_piece(ids)
         except UnicodeDecodeError as error:
             raise UserError("the tokenizer model has pieces that are not valid UTF-8") from error
         first = self._processor.id_to_piece(EOS + 1) if self.size > EOS + 1 else None
@@ -89,13 +90,12 @@ class Side:
         for name, number in zip(begin, self.begin, strict=True):
             if number < RESERVED or number >= self.size:
                 raise UserError(f"the tokenizer model has no piece {name!r} to begin a text with")
-        self._unused = {
-            name: number for number, name in enumerate(names) if self._processor.is_unused(number)
-        }
+        unused, control = self._processor.is_unused(ids), self._processor.is_control(ids)
+        self._unused = {names[number]: number for number in ids if unused[number]}
         self._codes = {
-            name: number
-            for number, name in enumerate(names)
-            if self._processor.is_control(number) and _CODE.fullmatch(name)
+            names[number]: number
+            for number in ids
+            if control[number] and _CODE.fullmatch(names[number])
         }
         self._adopted = pieces > self.size or bool(self._unused)
 

@@ -32,7 +32,9 @@ SEARCHES = {
     "beam, short": {**BEAM, "limit": {"ratio": 0.3, "extra": 1}},
     "beam, length penalty": {**BEAM, "length_penalty": 0.4},
 }
+FORCED = "seqattn.generation.processors.ForcedPrefix"
 REFUSED = {
+    "forced first tokens": {"processors": {"begin": {"_target_": FORCED, "ids": [5]}}},
     "Sampling": {"generation": "sampling"},
     "NoRepeatNgram": {"processors": {"bigrams": {"_target_": NGRAM, "size": 2}}},
     "generation.early_stopping=false": {"early_stopping": False},

@@ -187,3 +187,93 @@ def test_a_config_that_does_not_fit_is_refused_in_a_line(case, changed, reason):
     with pytest.raises(UserError, match=reason) as caught:
         read_tokenizer(one.saved, json.loads(json.dumps(one.config | changed)))
     assert "\n" not in str(caught.value)
+
+
+def test_sides_begin_with_the_languages_that_are_asked_for(case):
+    for name, code, piece in (("nllb", "fra_Latn", "fra_Latn"), ("m2m_100", "fr", "__fr__")):
+        one = case(name)
+        tokenizer = read_tokenizer(one.saved, one.config, [code], [piece]).tokenizer
+        for encode, pieces in (
+            (tokenizer.encode_source, tokenizer.source_pieces),
+            (tokenizer.encode_target, tokenizer.target_pieces),
+        ):
+            assert pieces(encode(["The dog"])[0])[0] == piece
+        with pytest.raises(UserError, match=r"target_begin: .* has no piece 'xx'; use one of"):
+            read_tokenizer(one.saved, one.config, [code], ["xx"])
+    row = case("nllb").theirs.convert_tokens_to_ids("ita_Latn")
+    forced = case("nllb").config | {"forced_bos_token_id": row}
+    tokenizer = read_tokenizer(case("nllb").saved, forced).tokenizer
+    assert tokenizer.target_pieces(tokenizer.target_begin) == ["ita_Latn"]
+    assert (
+        read_tokenizer(case("bart").saved, case("bart").config, [], []).tokenizer.encode_source(
+            ["a"]
+        )[0]
+        != read_tokenizer(case("bart").saved, case("bart").config).tokenizer.encode_source(["a"])[0]
+    )
+
+
+def test_a_sentinel_of_t5_is_a_piece_with_the_space_before_it(case):
+    one, text = case("t5"), "The dog <extra_id_3> the cat <extra_id_0>"
+    imported = read_tokenizer(one.saved, one.config)
+    [ids] = imported.tokenizer.encode_source([text])
+    assert [imported.rows[n] for n in ids] == one.theirs(text)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        (
+            "nllb",
+            {"tgt_lang": None},
+            r"names no target language; add target_begin=\[CODE\], with one ",
+        ),
+        (
+            "nllb",
+            {"src_lang": None},
+            r"names no source language; add source_begin=\[CODE\], with one ",
+        ),
+        ("nllb", {"legacy_behaviour": True}, "puts language codes after the text, which is not su"),
+        (
+            "nllb",
+            {"additional_special_tokens": [], "added_tokens_decoder": {}},
+            "lists no language ",
+        ),
+        (
+            "mbart50",
+            {"additional_special_tokens": ["en_XX"], "added_tokens_decoder": {}},
+            "is mBART-c",
+        ),
+        ("pegasus", {"offset": 0}, "has 0 reserved pieces; supported are 103"),
+        ("t5", {"unk_token": "?"}, r"has no piece \? for unknown text"),
+    ],
+)
+def test_folders_that_lack_what_is_needed_are_refused(case, tmp_path, name, settings, reason):
+    one = case(name)
+    shutil.copytree(one.folder, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    with pytest.raises(UserError, match=reason) as caught:
+        read_tokenizer(tmp_path, one.config)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "is missing, and so is a sentencepiece model; download one"),
+        ({"model": {"type": "WordPiece"}}, "is of kind WordPiece; supported are Unigram and BPE"),
+        ({"model": {"type": "Unigram", "vocab": [["a"]]}}, r"tokenizer\.json is not a tokenizer"),
+        ({"model": {"type": "Unigram", "vocab": [["a", []]]}}, r"tokenizer\.json is not a tokenizer"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}}}, r"tokenizer\.json is not a tokenizer"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [[1]]}}, "is not a tokenizer"),
+        ({"model": {"type": "Unigram", "vocab": [["<unk>", 0], ["a", 0]]},
+          "normalizer": {"precompiled_charsmap": "AAAA"}}, "is not a sentencepiece model"),
+        ({"model": [], "added_tokens": {"id": 3}}, "is of kind None"),
+    ],
+)  # fmt: skip
+def test_a_damaged_tokenizer_json_is_refused(case, tmp_path, content, reason):
+    if content is not None:
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=reason) as caught:
+        read_tokenizer(tmp_path, case("t5").config)
+    assert "\n" not in str(caught.value)
