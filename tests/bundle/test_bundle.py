@@ -137,7 +137,7 @@ def test_a_bundle_keeps_what_its_data_is_and_not_where(loaded, tmp_path, data, k
 
 
 def test_the_card_says_what_the_bundle_is(bundle, loaded, tmp_path):
-    card = (bundle / "ForeignModel.readME.md").read_text()
+    card = (bundle / "README.md").read_text()
     _, head, page = card.split("---\n", 2)
     assert yaml.safe_load(head) == {"license": "unknown", "tags": ["seqattn", "translation"]}
     for part in ("Data", "Scores", "Settings", "Training", "Limits"):
@@ -150,7 +150,7 @@ def test_the_card_says_what_the_bundle_is(bundle, loaded, tmp_path):
     files.write_bundle(
         tmp_path / "copy", loaded.config, loaded.model, loaded.tokenizer, scores, {"time": "2 min"}
     )
-    page = (tmp_path / "copy" / "ForeignModel.readME.md").read_text()
+    page = (tmp_path / "copy" / "README.md").read_text()
     assert "\n| val/BLEU | 1 | nrefs:1\\|case:mixed |\n" in page
     assert "\n- time: 2 min\n" in page
 

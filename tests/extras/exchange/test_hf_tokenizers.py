@@ -204,12 +204,8 @@ def test_sides_begin_with_the_languages_that_are_asked_for(case):
     forced = case("nllb").config | {"forced_bos_token_id": row}
     tokenizer = read_tokenizer(case("nllb").saved, forced).tokenizer
     assert tokenizer.target_pieces(tokenizer.target_begin) == ["ita_Latn"]
-    assert (
-        read_tokenizer(case("bart").saved, case("bart").config, [], []).tokenizer.encode_source(
-            ["a"]
-        )[0]
-        != read_tokenizer(case("bart").saved, case("bart").config).tokenizer.encode_source(["a"])[0]
-    )
+    bart = case("bart")
+    assert read_tokenizer(bart.saved, bart.config, [], []).tokenizer.source_begin == ()
 
 
 def test_a_sentinel_of_t5_is_a_piece_with_the_space_before_it(case):
@@ -263,7 +259,7 @@ def test_folders_that_lack_what_is_needed_are_refused(case, tmp_path, name, sett
         (None, "is missing, and so is a sentencepiece model; download one"),
         ({"model": {"type": "WordPiece"}}, "is of kind WordPiece; supported are Unigram and BPE"),
         ({"model": {"type": "Unigram", "vocab": [["a"]]}}, r"tokenizer\.json is not a tokenizer"),
-        ({"model": {"type": "Unigram", "vocab": [["a", []]]}}, r"tokenizer\.json is not a tokenizer"),
+        ({"model": {"type": "Unigram", "vocab": [["a", []]]}}, "is not a tokenizer"),
         ({"model": {"type": "BPE", "vocab": {"a": 0}}}, r"tokenizer\.json is not a tokenizer"),
         ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [[1]]}}, "is not a tokenizer"),
         ({"model": {"type": "Unigram", "vocab": [["<unk>", 0], ["a", 0]]},
