@@ -109,7 +109,8 @@ class ForeignModel:
         pieces = [
             Piece(mark, 0.0, UNKNOWN if n == UNK else CONTROL) for n, mark in enumerate(marks)
         ]
-        rest = [name for name in known if name not in {*places, *theirs, *marks}]
+        placed = {*places, *theirs, *marks}
+        rest = [name for name in known if name not in placed]
         for name in [*names, *rest]:
             piece = known.get(name, Piece(name, 0.0, UNUSED))
             # BPE would merge an unused piece, and split it again, so that others are not found
