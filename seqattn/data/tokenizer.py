@@ -197,7 +197,8 @@ class Side:
 
     def vocabulary(self) -> list[str]:
         """Return the piece of every id, in sentencepiece's notation."""
-        return [self._processor.id_to_piece(number) for number in range(self.size)]
+        names: list[str] = self._processor.id_to_piece([*range(self.size)])
+        return names
 
     def pieces(self, ids: Sequence[int], text: str | None = None) -> list[str]:
         """Return a label for each id, for plots: "▁" begins a word, "↵" is a line break.
@@ -261,7 +262,7 @@ class Tokenizer:
         target = source
         if target_model is not None or begin.source != begin.target:
             target = _side(self._models[-1], begin.target, size)
-        if self.joint and source.vocabulary() != target.vocabulary():
+        if joint and target_model is not None and source.vocabulary() != target.vocabulary():
             raise UserError("the models of a joint vocabulary have different pieces")
         self.source_size, self.target_size = source.size, target.size
         self.encode_source, self.encode_target = source.encode, target.encode
