@@ -235,6 +235,7 @@ class Tokenizer:
         fingerprint: digest of the models, 16 hexadecimal digits; equal fingerprints give equal ids.
         source_begin, target_begin: ids of the pieces that begin every text of a side.
         source_size, target_size: number of pieces of each `Side`.
+        file_names: names of the stored models, one for both sides or one for each.
         encode_source, encode_target, sample_source, sample_target, source_offsets,
         source_pieces, target_pieces, source_vocabulary, target_vocabulary, source_line_breaks:
             methods of the `Side`s.
@@ -257,6 +258,7 @@ class Tokenizer:
         self.truecaser = truecaser
         self.joint = joint or target_model is None
         self._models = [source_model] if target_model is None else [source_model, target_model]
+        self.file_names = _NAMES[0 if _is_byte_level(source_model) else len(self._models)]
         self._options: dict[str, Any] = {"joint": joint, "begin": begin, "size": size}
         source = _side(source_model, begin.source, size)
         target = source
@@ -292,8 +294,7 @@ class Tokenizer:
         """Write the models and then `tokenizer.json`, each file atomically."""
         with file_faults("create", directory):
             directory.mkdir(parents=True, exist_ok=True)
-        names = _NAMES[0 if _is_byte_level(self._models[0]) else len(self._models)]
-        contents = dict(zip(names, self._models, strict=True))
+        contents = dict(zip(self.file_names, self._models, strict=True))
         if self.truecaser is not None:
             contents[_TRUECASER] = json.dumps(asdict(self.truecaser)).encode()
         files = {}

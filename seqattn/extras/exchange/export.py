@@ -113,6 +113,8 @@ def export(
 
 def _write(bundle: TextBundle, new: Path, quantize: str | None) -> float:
     """Write all files and return the largest score difference in float32."""
+    if bundle.tokenizer.file_names[0].endswith(".json"):
+        raise UserError("CTranslate2 exports do not support byte-level vocabularies")
     pieces = bundle.tokenizer.source_vocabulary(), bundle.tokenizer.target_vocabulary()
     for kind in (None, quantize) if quantize else (None,):
         spec = ctranslate_spec(bundle.model, *pieces)
@@ -164,12 +166,19 @@ def _difference(
 def _card(bundle: TextBundle) -> str:
     """Return instructions to run the model, as a Markdown page."""
     search: Any = bundle.search()
-    names = ("joint", "joint") if bundle.tokenizer.joint else ("source", "target")
+    tokenizer = bundle.tokenizer
+    names = tokenizer.file_names[0], tokenizer.file_names[-1]
     options = f"beam_size={getattr(search, 'beam_size', 1)}"
     if hasattr(search, "length_penalty"):
         options += f", length_penalty={search.length_penalty:g}"
     options += f", min_decoding_length={search.limit.minimum}"
-    options += f", suppress_sequences=[[{bundle.tokenizer.target_vocabulary()[PAD]!r}]]"
+    options += f", suppress_sequences=[[{tokenizer.target_vocabulary()[PAD]!r}]]"
+    if tokenizer.target_begin:
+        options += f", target_prefix=[{tokenizer.target_pieces(tokenizer.target_begin)}]"
+    begin = "".join(f"{piece!r}, " for piece in tokenizer.source_pieces(tokenizer.source_begin))
+    note = " Its beams do not count `target_prefix`." if tokenizer.target_begin else ""
+    encoded = 'source.encode("TEXT", out_type=str)'
+    encoded = f"[{begin}*{encoded}]" if begin else encoded
     limit = f"max(1, int({search.limit.ratio:g} * (len(pieces) + 1)) + {search.limit.extra})"
     return f"""# {bundle.config.get("name", "model")} for CTranslate2
 
@@ -180,10 +189,10 @@ import ctranslate2
 from sentencepiece import SentencePieceProcessor
 
 translator = ctranslate2.Translator("DIR")  # device="cuda", compute_type="int8", ...
-source = SentencePieceProcessor(model_file="DIR/{names[0]}.model")
-target = SentencePieceProcessor(model_file="DIR/{names[1]}.model")
+source = SentencePieceProcessor(model_file="DIR/{names[0]}")
+target = SentencePieceProcessor(model_file="DIR/{names[1]}")
 
-pieces = source.encode("TEXT", out_type=str)
+pieces = {encoded}
 max_length = {limit}
 options = dict(
     {options}
@@ -196,5 +205,5 @@ Beam size, length penalty and output lengths are those of the bundle's search. S
 options yourself, such as processors, sampling or a coverage penalty. CTranslate2 adds the end token
 to each source. seqattn preprocesses line breaks and the characters U+2581 and U+2585 before
 sentencepiece, and restores capital letters in outputs of a lower-cased vocabulary:
-`Tokenizer.load(Path("DIR"))` from `seqattn.data.tokenizer` does both.
+`Tokenizer.load(Path("DIR"))` from `seqattn.data.tokenizer` does both.{note}
 """

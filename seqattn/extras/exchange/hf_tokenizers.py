@@ -141,7 +141,11 @@ def read_tokenizer(
 ) -> ImportedTokenizer:
     """Read the tokenizer of a folder, with the same ids for the same text but for their order.
 
-    Text that spells a mark, such as "</s>", is text here; transformers reads the mark.
+    Text is segmented as by sentencepiece, which the models were trained with. Ids differ from those
+    of transformers 5 where a text spells a mark, such as "</s>" (text here, but for a language
+    code ">>fra<<" of Marian before a text and sentinels of T5 after a space), has spaces around it
+    (NLLB, mBART-50 and Pegasus keep them there), or has a combining mark after a letter that
+    normalization changes. An empty text has no begin marks.
 
     Args:
         directory: holds the files of the tokenizer.

@@ -6,6 +6,10 @@ import shutil
 import pytest
 
 import seqattn
+from seqattn.bundle.files import write_bundle
+from seqattn.data.foreign_models import ForeignModel
+from seqattn.data.tokenizer import Begin, Tokenizer
+from seqattn.tokens import RESERVED
 from tests.cli.small import listing, pairs, refusal, run, succeed
 
 pytest.importorskip("ctranslate2")
@@ -38,6 +42,23 @@ def test_the_program_of_its_page_says_what_the_bundle_says(export, trained, capf
     for text in texts:
         exec(program(new, text), {})
     assert capfd.readouterr().out.splitlines() == seqattn.load(trained / "model").generate(texts)
+
+
+def test_the_program_of_its_page_begins_texts_as_the_bundle_does(trained, tmp_path, capfd):
+    plain, old = seqattn.load(trained / "model"), trained / "model" / "joint.model"
+    names = plain.tokenizer.source_vocabulary()[RESERVED:]
+    model = ForeignModel.read(old.read_bytes(), old).adopted(names, names[-2:])
+    tokenizer = Tokenizer(model, model, joint=True, begin=Begin((names[-1],), (names[-2],)))
+    write_bundle(tmp_path / "model", plain.config, plain.model, tokenizer, {})
+    succeed(capfd, "export", f"bundle={tmp_path}/model", f"output={tmp_path}/new")
+    page = (tmp_path / "new" / "README.md").read_text(encoding="utf-8")
+    assert f"pieces = [{names[-1]!r}, *source.encode(" in page
+    assert f"target_prefix=[[{names[-2]!r}]]" in page
+    texts = [source for source, _ in pairs()][::9]
+    for text in texts:
+        exec(program(tmp_path / "new", text).replace("beam_size=2", "beam_size=1"), {})
+    outputs = seqattn.load(tmp_path / "model").generate(texts, "greedy", limit={"extra": 3})
+    assert capfd.readouterr().out.splitlines() == outputs
 
 
 @pytest.mark.parametrize("kind", ["int8", "float16"])
