@@ -39,7 +39,8 @@ class Start(NamedTuple):
     def load_weights(self, model: nn.Module, tokenizer: Tokenizer) -> None:
         """Load the weights of a bundle, or the vectors of a file, into a new model.
 
-        Settings that change no shape, such as a kernel, may differ and are reported.
+        Settings that change no shape, such as a kernel, may differ and are reported. So may the
+        position scheme, whose own parameters then stay random.
 
         Args:
             model: model of the run.
@@ -59,13 +60,15 @@ class Start(NamedTuple):
         saved, own = self.bundle.model.state_dict(), model.state_dict()
         for name in {**own, **saved}:
             there, here = (tuple(s[name].shape) if name in s else "missing" for s in (saved, own))
+            if ".position." in name and "missing" in (there, here):
+                continue
             if there != here:
                 raise UserError(
                     f"init_from={self.bundle.path} does not fit: {name} is {there} in the bundle "
                     f"and {here} in the model; the bundle was trained with "
                     f"{differing or 'a different vocabulary'}"
                 )
-        model.load_state_dict(saved)
+        model.load_state_dict({**own, **{name: saved[name] for name in saved if name in own}})
         if differing:
             _tell(f"init_from={self.bundle.path} was trained with {differing}")
 
