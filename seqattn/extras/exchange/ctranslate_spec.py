@@ -25,6 +25,7 @@ from seqattn.positions import (
     T5Position,
 )
 from seqattn.positions.relative import ShawLayer
+from seqattn.tokens import BOS, EOS, UNK
 
 if TYPE_CHECKING:
     from ctranslate2.specs import TransformerSpec
@@ -94,6 +95,9 @@ def ctranslate_spec(
     spec = specs.TransformerSpec(encoder, decoder)
     spec.config.layer_norm_epsilon = model.decoder.layers[0].feed.norm.eps
     spec.config.add_source_eos = True
+    # an imported vocabulary may have another piece named <s>
+    spec.config.bos_token = spec.config.decoder_start_token = target_pieces[BOS]
+    spec.config.eos_token, spec.config.unk_token = target_pieces[EOS], target_pieces[UNK]
     spec.register_source_vocabulary([*source_pieces])
     spec.register_target_vocabulary([*target_pieces])
     spec.validate()
