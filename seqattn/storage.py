@@ -36,6 +36,11 @@ def file_faults(doing: str, path: Path) -> Iterator[None]:
         raise UserError(f"cannot {doing} {path}: {error}") from error
 
 
+def default_cache() -> Path:
+    """Return the directory of caches: SEQATTN_CACHE in the environment, or ~/.cache/seqattn."""
+    return user_path(os.environ.get("SEQATTN_CACHE") or "~/.cache/seqattn")
+
+
 def user_path(name: str | Path) -> Path:
     """Return the path for a name typed by the user, with "~" expanded.
 

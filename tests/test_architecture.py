@@ -46,7 +46,7 @@ HOMES_OF_OTHERS = {
     "rouge_score": {"metrics"},
     "scipy": {"extras"},
     "torchmetrics": {"extras", "metrics"},
-    "transformers": set(),
+    "transformers": {"extras"},
     "fastapi": {"extras"},
     "starlette": {"extras"},
     "uvicorn": {"extras"},

@@ -9,13 +9,22 @@ import math
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
-from seqattn.bundle.choices import SLOT_NODES, types_at
+from seqattn.bundle.choices import SLOT_NODES, choices, types_at
 from seqattn.bundle.data_paths import without_paths
-from seqattn.bundle.nodes import PARTIAL, TARGET, TYPE, Node, each, nearest, remarked
+from seqattn.bundle.nodes import (
+    PARTIAL,
+    TARGET,
+    TYPE,
+    Node,
+    each,
+    import_path,
+    nearest,
+    remarked,
+)
 from seqattn.checking import shown
 from seqattn.errors import UserError
 from seqattn.inputs import parse_yaml
@@ -24,6 +33,8 @@ from seqattn.storage import is_file, user_path
 FORMAT = "seqattn bundle 2"
 CONFIG, WEIGHTS, SCORES = "config.yaml", "model.safetensors", "scores.json"
 """Files of a bundle, except its vocabulary and its card."""
+HUB = "hf://"
+"""Prefix of the names of models on the Hugging Face Hub."""
 Config = dict[str, Node]
 """Nodes of a run by name, in the form that `nodes.build` accepts."""
 KEPT = (
@@ -37,8 +48,15 @@ _OF_TRAINING = ("optimizer", "schedule")
 
 
 def bundle_dir(name: str | Path) -> Path:
-    """Return the directory of a bundle: RUN/model for a run, else the path itself."""
+    """Return the directory of a bundle: RUN/model for a run, else the path itself.
+
+    A folder of Hugging Face, or a name such as "hf://ORG/MODEL", is imported into the cache.
+    """
     path = user_path(name)
+    foreign = is_file(path / "config.json") and not is_file(path / CONFIG)
+    if foreign or str(name).startswith(HUB):
+        importer = choices("importer")["huggingface"][TARGET]
+        return cast(Path, import_path(importer)(str(name)))
     of_run = path / "model"
     return of_run if is_file(of_run / WEIGHTS) and not is_file(path / WEIGHTS) else path
 

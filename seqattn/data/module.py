@@ -1,6 +1,5 @@
 """Lightning data modules of a training run."""
 
-import os
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -24,7 +23,7 @@ from seqattn.data.token_dataset import SubwordSampling, TokenDataset, tokenize
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
-from seqattn.storage import digest_of, user_path
+from seqattn.storage import default_cache, digest_of, user_path
 
 _FIRST_ROWS, _FIRST_TOKENS = 16, 2048  # limits of `TextData.first`; tokens per side
 
@@ -64,8 +63,7 @@ class TextData(LightningDataModule):
         self.source = source
         self.tokenizer_config = tokenizer_config
         self.options = options or self.default_options()
-        default = os.environ.get("SEQATTN_CACHE") or "~/.cache/seqattn"
-        self.cache_dir = user_path(cache_dir or default)
+        self.cache_dir = user_path(cache_dir) if cache_dir else default_cache()
         self.seed = seed
         self.scored: Sequence[str] = ("val",)
         """Splits needed besides train."""

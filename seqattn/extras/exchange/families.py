@@ -1,0 +1,318 @@
+"""Families of encoder-decoders of Hugging Face: settings and names of weights in both forms."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from seqattn.bundle.choices import choices
+from seqattn.bundle.nodes import Node
+from seqattn.errors import UserError
+from seqattn.extras.exchange.hf_folder import HFFolder
+
+Side = Literal["source", "target"]
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Our activation for each of theirs."""
+GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
+"""Our gated activation for each plain one."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A tensor of ours, and the tensors of Hugging Face that hold it.
+
+    Args:
+        ours: name in our state dict.
+        theirs: names in theirs, concatenated along the first axis.
+        scale: factor from theirs to ours.
+        skipped: first rows of theirs, which ours lacks.
+        side: vocabulary whose ids its rows are; None for none.
+    """
+
+    ours: str
+    theirs: tuple[str, ...]
+    scale: float = 1.0
+    skipped: int = 0
+    side: Side | None = None
+
+    def from_hf(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Return our tensor, in float32, with their vocabulary."""
+        joined = tensors[0] if len(tensors) == 1 else torch.cat([*tensors])
+        return joined[self.skipped :].float() * self.scale
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model of Hugging Face in our terms.
+
+    Args:
+        nodes: the nodes `model`, `attention`, `position`, and those of slots that differ.
+        weights: all weights except the output bias.
+        output_bias: name of their output bias, a (1, V) tensor that may be missing.
+        unused: further names that may be in the file: copies of tied tables, and sinusoids.
+    """
+
+    nodes: dict[str, Node]
+    weights: list[Weight]
+    output_bias: str | None = None
+    unused: tuple[str, ...] = ()
+
+
+class Settings:
+    """Values of a config.json, checked for their kind.
+
+    Args:
+        values: the object that the file holds.
+        file: path of the file, for messages.
+    """
+
+    def __init__(self, values: Mapping[str, Any], file: object) -> None:
+        self.values, self.file = values, file
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value; raise UserError if it is missing and has no default."""
+        value = self.values.get(key)
+        if value is None and default is None:
+            raise UserError(f"{self.file} lacks {key}")
+        return default if value is None else value
+
+    def check(self, key: str, *supported: Any) -> None:
+        """Raise UserError if a key is set to a value that is not supported."""
+        value = self.values.get(key)
+        if value is not None and value not in supported:
+            words = " or ".join(str(one).lower() for one in supported)
+            raise UserError(f"{self.file} has {key}={value}; only {words} is supported")
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """Return a whole number of at least 1."""
+        value = self.get(key, default)
+        if type(value) is not int or value < 1:
+            raise UserError(f"{self.file} has {key}={value!r}, which must be a number from 1")
+        return value
+
+    def activation(self, key: str, value: str | None = None) -> str:
+        """Return our name of an activation."""
+        value = self.get(key) if value is None else value
+        if value not in ACTIVATIONS:
+            names = ", ".join(ACTIVATIONS)
+            raise UserError(f"{self.file} has {key}={value!r}; only {names} are supported")
+        return ACTIVATIONS[value]
+
+
+def family(folder: HFFolder) -> Family:
+    """Return the description of a folder's model.
+
+    Raises:
+        UserError: if the family, or a setting, is not supported.
+    """
+    file, kind = folder.path / "config.json", folder.config.get("model_type")
+    read = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if read is None:
+        names = ", ".join(FAMILIES)
+        raise UserError(f"{file} has model_type={kind!r}; supported are {names}")
+    return read(Settings(folder.config, file), folder)
+
+
+_BART_ATTENTION = [
+    ("query", "q_proj"),
+    ("key", "k_proj"),
+    ("value", "v_proj"),
+    ("output", "out_proj"),
+]
+_BIASES = "weight", "bias"
+_BART_LAYER = {
+    "feedforward.inner": "fc1",
+    "feedforward.outer": "fc2",
+    "feed.norm": "final_layer_norm",
+}
+
+
+def _bart(settings: Settings, folder: HFFolder) -> Family:
+    """Marian, BART, mBART, Pegasus, M2M-100 and NLLB, which share the names of their weights."""
+    kind = settings.get("model_type")
+    pre_norm, embedding_norm = kind in ("mbart", "pegasus", "m2m_100"), kind in ("bart", "mbart")
+    settings.check("normalize_before", pre_norm)
+    settings.check("normalize_embedding", embedding_norm)
+    settings.check("add_final_layer_norm", pre_norm)
+    settings.check("static_position_embeddings", not embedding_norm)
+    settings.check("add_bias_logits", False)
+    width = settings.count("encoder_ffn_dim")
+    settings.check("decoder_ffn_dim", width)
+    copies = ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"]
+    joint = settings.get("share_encoder_decoder_embeddings", True)
+    sides = [folder.table("model.shared.weight", *copies)] * 2 if joint else copies
+    output = folder.output_table(sides[1])
+    tied = output == sides[1]
+    model = _chosen(
+        "model", "transformer",
+        dim=settings.count("d_model"), ffn_dim=width,
+        encoder_layers=settings.count("encoder_layers"),
+        decoder_layers=settings.count("decoder_layers"),
+        activation=settings.activation("activation_function"),
+        pre_norm=pre_norm, dropout=settings.get("dropout", 0.1),
+        share_embeddings=_sharing(joint, tied),
+        embedding_scale=None if settings.get("scale_embedding", False) else 1.0,
+        embedding_norm=embedding_norm, output_bias=True,
+    )  # fmt: skip
+    heads = [settings.count(f"{side}_attention_heads") for side in ("encoder", "decoder")]
+    slots = [("encoder_attention", heads[0]), ("decoder_attention", heads[1])]
+    slots = [("attention", heads[0])] if heads[0] == heads[1] else slots
+    slots += [("cross_attention", heads[1])] if len(slots) > 1 else []
+    attention = {
+        slot: _chosen(
+            "attention", "mha", num_heads=count, num_kv_heads=count,
+            dropout=settings.get("attention_dropout", 0.0),
+        )
+        for slot, count in slots
+    }  # fmt: skip
+    attention.setdefault("attention", attention[slots[0][0]])
+    if embedding_norm:
+        position = _chosen(
+            "position", "learned", max_length=settings.count("max_position_embeddings")
+        )
+    elif kind == "m2m_100":
+        first = settings.count("pad_token_id", 1) + 1
+        position = _chosen("position", "sinusoidal", layout="halves", first=first, endpoint=True)
+    else:
+        position = _chosen("position", "sinusoidal", layout="halves")
+    weights = [
+        Weight("source_embedding.table.weight", (sides[0],), side="source"),
+        Weight("target_embedding.table.weight", (sides[1],), side="target"),
+        Weight("head.linear.weight", (output,), side="target"),
+    ]
+    for stack, side in (("encoder", "source"), ("decoder", "target")):
+        theirs = f"model.{stack}"
+        if embedding_norm:
+            weights += _named(f"{side}_embedding.norm", f"{theirs}.layernorm_embedding")
+            table = f"{theirs}.embed_positions.weight"
+            weights.append(Weight(f"{stack}.position.table.weight", (table,), skipped=2))
+        if pre_norm:
+            weights += _named(f"{stack}.norm", f"{theirs}.layer_norm")
+        for number in range(model[f"{stack}_layers"]):
+            layer = f"{stack}.layers.{number}", f"{theirs}.layers.{number}"
+            weights += _bart_layer(*layer, cross=stack == "decoder")
+    nodes = {"model": model, "position": position, **attention}
+    unused = ["lm_head.weight", "model.shared.weight", *copies]
+    unused += [f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")]
+    bias = None if kind == "m2m_100" else "final_logits_bias"
+    return Family(nodes, weights, bias, tuple(unused))
+
+
+def _bart_layer(ours: str, theirs: str, cross: bool) -> Iterator[Weight]:
+    attentions = [("self_attention", "self_attn", "attend")]
+    attentions += [("cross_attention", "encoder_attn", "cross")] if cross else []
+    for mine, their, residual in attentions:
+        for part, name in _BART_ATTENTION:
+            yield from _named(f"{ours}.{mine}.{part}", f"{theirs}.{their}.{name}")
+        yield from _named(f"{ours}.{residual}.norm", f"{theirs}.{their}_layer_norm")
+    for part, name in _BART_LAYER.items():
+        yield from _named(f"{ours}.{part}", f"{theirs}.{name}")
+
+
+_T5_ATTENTION = {"query": "q", "key": "k", "value": "v", "output": "o"}
+
+
+def _t5(settings: Settings, folder: HFFolder) -> Family:
+    """T5 1.0 and 1.1, Flan-T5 and mT5."""
+    settings.check("layer_norm_epsilon", 1e-6)
+    kind, _, name = settings.get("feed_forward_proj", "relu").rpartition("-")
+    # their gated GELU is the approximation by a tanh, whatever its name
+    name = "gelu_new" if kind and name == "gelu" else name
+    activation = settings.activation("feed_forward_proj", name)
+    if kind not in ("", "gated") or (kind and activation not in GATED):
+        proj = settings.get("feed_forward_proj")
+        raise UserError(f"{settings.file} has feed_forward_proj={proj!r}, which is not supported")
+    dim, head_dim = settings.count("d_model"), settings.count("d_kv")
+    copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
+    inputs = folder.table("shared.weight", *copies)
+    output = folder.output_table(inputs)
+    tied = output == inputs
+    scaled = settings.get("scale_decoder_outputs", settings.get("tie_word_embeddings", True))
+    scaled = scaled and settings.get("model_type") == "t5"
+    layers = settings.count("num_layers")
+    model = _chosen(
+        "model", "transformer", dim=dim, ffn_dim=settings.count("d_ff"), encoder_layers=layers,
+        decoder_layers=settings.count("num_decoder_layers", layers),
+        activation=GATED[activation] if kind else activation, norm="rmsnorm", bias=False,
+        dropout=settings.get("dropout_rate", 0.1), share_embeddings=_sharing(True, tied),
+        embedding_scale=None if tied and scaled else 1.0, output_bias=True,
+    )  # fmt: skip
+    heads = settings.count("num_heads")
+    attention = _chosen(
+        "attention", "mha", num_heads=heads, num_kv_heads=heads, head_dim=head_dim, bias=False
+    )
+    position = _chosen(
+        "position", "t5", num_buckets=settings.get("relative_attention_num_buckets", 32),
+        max_distance=settings.get("relative_attention_max_distance", 128),
+    )  # fmt: skip
+    # a scaled output: of a tied table D^-0.5 of theirs, which our scale of embeddings undoes
+    root = dim**-0.5 if scaled else 1.0
+    table = root if tied else 1.0
+    weights = [
+        Weight("source_embedding.table.weight", (inputs,), table, side="source"),
+        Weight("target_embedding.table.weight", (inputs,), table, side="target"),
+        Weight("head.linear.weight", (output,), root, side="target"),
+    ]
+    for stack in ("encoder", "decoder"):
+        first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        weights.append(Weight(f"{stack}.position.table.weight", (first,)))
+        weights.append(Weight(f"{stack}.norm.weight", (f"{stack}.final_layer_norm.weight",)))
+        for number in range(model[f"{stack}_layers"]):
+            layer = f"{stack}.layers.{number}", f"{stack}.block.{number}.layer"
+            cross_scale = head_dim**0.5 if stack == "decoder" else None
+            weights += _t5_layer(*layer, cross_scale, gated=bool(kind))
+    unread = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    unused = ("lm_head.weight", "shared.weight", *copies, unread)
+    nodes = {"model": model, "attention": attention, "position": position}
+    return Family(nodes, weights, unused=unused)
+
+
+def _t5_layer(ours: str, theirs: str, cross_scale: float | None, gated: bool) -> Iterator[Weight]:
+    """Yield a layer's weights; T5 does not scale the scores of cross-attention, and we do."""
+    attentions = [("self_attention", "SelfAttention", "attend", 1.0)]
+    if cross_scale is not None:
+        attentions.append(("cross_attention", "EncDecAttention", "cross", cross_scale))
+    for number, (mine, their, residual, scale) in enumerate(attentions):
+        for part, name in _T5_ATTENTION.items():
+            factor = scale if part == "query" else 1.0
+            matrix = f"{theirs}.{number}.{their}.{name}.weight"
+            yield Weight(f"{ours}.{mine}.{part}.weight", (matrix,), factor)
+        yield Weight(f"{ours}.{residual}.norm.weight", (f"{theirs}.{number}.layer_norm.weight",))
+    last = f"{theirs}.{len(attentions)}"
+    inner = ("wi_0", "wi_1") if gated else ("wi",)
+    names = tuple(f"{last}.DenseReluDense.{name}.weight" for name in inner)
+    yield Weight(f"{ours}.feedforward.inner.weight", names)
+    yield Weight(f"{ours}.feedforward.outer.weight", (f"{last}.DenseReluDense.wo.weight",))
+    yield Weight(f"{ours}.feed.norm.weight", (f"{last}.layer_norm.weight",))
+
+
+FAMILIES: dict[str, Callable[[Settings, HFFolder], Family]] = {
+    **dict.fromkeys(("marian", "m2m_100", "bart", "mbart", "pegasus"), _bart),
+    **dict.fromkeys(("t5", "mt5"), _t5),
+}
+"""Readers by `model_type`; NLLB is m2m_100, Flan-T5 is t5."""
+
+
+def _chosen(group: str, name: str, **settings: Node) -> dict[str, Node]:
+    """Return the node of a choice with these settings."""
+    node: dict[str, Node] = {**choices(group)[name]}
+    return node | settings
+
+
+def _sharing(joint: bool, tied: bool) -> str:
+    return ("all" if tied else "inputs") if joint else ("target" if tied else "none")
+
+
+def _named(ours: str, theirs: str) -> Iterator[Weight]:
+    """Yield the weight and bias of a module."""
+    for part in _BIASES:
+        yield Weight(f"{ours}.{part}", (f"{theirs}.{part}",))

@@ -1,0 +1,157 @@
+"""Model folders of Hugging Face: configuration and weights, read without running code."""
+
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from seqattn.bundle.documents import HUB
+from seqattn.errors import UserError
+from seqattn.inputs import read_json
+from seqattn.storage import is_file, user_path
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
+"""File that lists the parts of weights in several files."""
+_GENERATION = "generation_config.json"
+_DOWNLOADED = ["*.json", "*.safetensors", "*.spm", "*.model", "merges.txt"]
+_OUTPUT = "lm_head.weight"
+
+
+def local_folder(source: str) -> Path:
+    """Return the folder of a model; one that does not exist is downloaded from the hub.
+
+    Raises:
+        UserError: if the hub cannot be reached, or has no such model.
+    """
+    path, name = user_path(source), source.removeprefix(HUB)
+    if path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        return path
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=_DOWNLOADED))
+    except (OSError, ValueError) as error:  # of the network, and of the name
+        reason = str(error).split("\n")[0]
+        raise UserError(
+            f"source={source} is no folder, and cannot be downloaded ({reason})"
+        ) from error
+
+
+class HFFolder:
+    """A model folder, a context manager that keeps its weights open.
+
+    Args:
+        path: the folder.
+
+    Attributes:
+        config: content of config.json.
+        generation: content of generation_config.json, empty without one.
+        shapes: shapes of the weights, by name.
+
+    Raises:
+        UserError: if files are missing or damaged, or the weights are pickled.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_dir():
+            raise UserError(f"source={path} does not exist; give a folder with {CONFIG}")
+        if not is_file(path / CONFIG):
+            raise UserError(f"source={path} is not a Hugging Face model: {CONFIG} is missing")
+        self.config = self._object(CONFIG)
+        found = is_file(path / _GENERATION)
+        self.generation = self._object(_GENERATION) if found else {}
+        self._open = ExitStack()
+        self._files: dict[str, Any] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        try:
+            for file in self._weight_files():
+                self._read(file)
+        except BaseException:
+            self._open.close()
+            raise
+
+    def __enter__(self) -> "HFFolder":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    @property
+    def files(self) -> list[Path]:
+        """Files of configuration and weights."""
+        return [self.path / CONFIG, *self._weight_files()]
+
+    def tensor(self, name: str) -> Tensor:
+        """Return a weight by its name.
+
+        Raises:
+            UserError: if it is missing or has values that are not finite numbers.
+        """
+        if name not in self._files:
+            raise UserError(f"source={self.path} lacks the weight {name}")
+        tensor: Tensor = self._files[name].get_tensor(name)
+        if not tensor.is_floating_point() or not tensor.float().isfinite().all():
+            raise UserError(f"source={self.path}: {name} has values that are not finite numbers")
+        return tensor
+
+    def table(self, *names: str) -> str:
+        """Return the first of several names of an embedding table that the file has.
+
+        A file holds only one of several names of tied weights, which may be that of the output.
+        """
+        return next((name for name in (*names, _OUTPUT) if name in self._files), names[0])
+
+    def output_table(self, tied: str) -> str:
+        """Return the name of the output matrix: `tied`, unless it differs from that table."""
+        if _OUTPUT not in self._files or tied not in self._files:
+            return tied
+        return tied if torch.equal(self.tensor(_OUTPUT), self.tensor(tied)) else _OUTPUT
+
+    def _object(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        content = read_json(path, f"a {name} of Hugging Face")
+        if not isinstance(content, dict):
+            raise UserError(f"{path} must hold an object")
+        return content
+
+    def _weight_files(self) -> list[Path]:
+        if is_file(self.path / WEIGHTS):
+            return [self.path / WEIGHTS]
+        if is_file(self.path / INDEX):
+            names = self._object(INDEX).get("weight_map")
+            values = {str(one) for one in names.values()} if isinstance(names, dict) else {""}
+            if not all(Path(one).name == one != "" for one in values):
+                raise UserError(f"{self.path / INDEX} must map weights to files of its folder")
+            return [self.path / one for one in sorted(values)]
+        if any(self.path.glob("*.bin")):
+            raise UserError(
+                f"source={self.path} has only pickled weights (*.bin), which can run code and are "
+                "not read; load it with transformers in a place that you trust, and save it by "
+                "save_pretrained"
+            )
+        raise UserError(f"source={self.path} has no {WEIGHTS}; download it completely")
+
+    def _read(self, file: Path) -> None:
+        if not is_file(file):
+            raise UserError(f"{file} is missing; download it again")
+        try:
+            tensors = self._open.enter_context(safe_open(str(file), framework="pt"))
+            names: list[str] = list(tensors.keys())
+            for name in names:
+                self._files[name] = tensors
+                self.shapes[name] = tuple(tensors.get_slice(name).get_shape())
+        except (SafetensorError, OSError) as error:
+            reason = str(error).split("\n")[0]
+            raise UserError(f"cannot read {file} ({reason}); download it again") from error

@@ -1,0 +1,133 @@
+"""Comparison of an imported model with what `transformers` computes."""
+
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqattn.errors import UserError
+from seqattn.extras.exchange.hf_tokenizers import ImportedTokenizer
+from seqattn.generation.base import inference
+from seqattn.models.base import Seq2SeqModel
+from seqattn.tokens import BOS, EOS, PAD, RESERVED
+
+TOLERANCE = 1e-4
+"""Largest difference of two log-probabilities in float32, in nats, and as a share of them."""
+_PAIRS, _LONGEST = 6, 20
+_LINES = (
+    "The committee will meet again on 14 March 2025, won't it?",
+    "Zwölf Boxkämpfer jagten Eva quer über den Sylter Deich.",
+    "Le cœur a ses raisons que la raison ne connaît point.",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The largest difference of two log-probabilities, in nats; None if it is unknown."""
+
+    difference: float | None = None
+    pairs: int = 0
+
+    def __str__(self) -> str:
+        if self.difference is None:
+            return "names and shapes; install transformers to compare log-probabilities, too"
+        return (
+            f"{self.pairs} pairs: no log-probability differs from that of transformers "
+            f"{version('transformers')} by more than {self.difference:.1g} nats"
+        )
+
+
+def compared(source: Path, model: Seq2SeqModel, imported: ImportedTokenizer) -> Comparison:
+    """Compare log-probabilities of random and of real pairs, if `transformers` is installed.
+
+    Raises:
+        UserError: if one differs by more than `TOLERANCE`.
+    """
+    try:
+        version("transformers")
+    except PackageNotFoundError:
+        return Comparison()
+    theirs = load_hf(source)
+    sources, targets = _pairs(model, imported)
+    largest = 0.0
+    with inference(model):
+        state = model.start(model.encode(_padded(sources)))
+        decoder_input = _padded([[BOS, *target] for target in targets])
+        ours = model.log_probabilities(decoder_input, state).log_probabilities
+        other = hf_log_probabilities(theirs, imported, sources, targets)
+    spoken = [one for one in range(ours.shape[-1]) if one not in imported.lacking]
+    for row, target in enumerate(targets):
+        length = len(target) + 1
+        own = ours[row, :length, spoken]
+        their = other[row, :length][:, [imported.target_rows[one] for one in spoken]]
+        gap = (own - their).abs()
+        largest = max(largest, float(gap.max()))
+        if not (gap <= TOLERANCE * their.abs().clamp(min=1)).all():
+            raise UserError(
+                f"source={source}: log-probabilities differ from those of transformers by "
+                f"{float(gap.max()):.2g} nats; it has a setting that is not supported"
+            )
+    return Comparison(largest, len(targets))
+
+
+def load_hf(source: Path) -> Any:
+    """Load a folder by `transformers`, in float32, without code of its own."""
+    from transformers import AutoModelForSeq2SeqLM
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        model = AutoModelForSeq2SeqLM.from_pretrained(
+            source, local_files_only=True, use_safetensors=True, dtype=torch.float32
+        )
+    except (OSError, ValueError, RuntimeError, TypeError) as error:
+        reason = str(error).split("\n")[0]
+        raise UserError(f"transformers cannot load {source} ({reason})") from error
+    return model.eval()
+
+
+@torch.no_grad()
+def hf_log_probabilities(
+    theirs: Any, imported: ImportedTokenizer, sources: list[list[int]], targets: list[list[int]]
+) -> Tensor:
+    """Return log-probabilities (B, T, V) of their vocabulary, for pairs of our ids."""
+    ids = _padded(sources)
+    decoder = _padded([[BOS, *target] for target in targets])
+    rows, target_rows = torch.tensor(imported.rows), torch.tensor(imported.target_rows)
+    output = theirs(
+        input_ids=rows[ids], attention_mask=(ids != PAD).long(),
+        decoder_input_ids=target_rows[decoder],
+    )  # fmt: skip
+    logits: Tensor = output.logits
+    return logits.float().log_softmax(dim=-1)
+
+
+def _pairs(
+    model: Seq2SeqModel, imported: ImportedTokenizer
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return sources, with their end, and targets, without: random ids, and some real lines."""
+    chance = torch.Generator().manual_seed(0)
+    tokenizer = imported.tokenizer
+
+    def drawn(size: int, limit: int | None) -> list[int]:
+        most = min(_LONGEST, limit or _LONGEST) - 2
+        length = int(torch.randint(1, max(2, most), (), generator=chance))
+        ids: list[int] = torch.randint(RESERVED, size, (length,), generator=chance).tolist()
+        return ids
+
+    sources = [[*drawn(tokenizer.source_size, model.max_source_length), EOS] for _ in range(_PAIRS)]
+    targets = [drawn(tokenizer.target_size, model.max_target_length) for _ in range(_PAIRS)]
+    lines = tokenizer.encode_source(_LINES), tokenizer.encode_target(_LINES)
+    for source, target in zip(*lines, strict=True):
+        sources.append([*source[: _LONGEST - 1], EOS])
+        targets.append(target[: _LONGEST - 1])
+    return sources, targets
+
+
+def _padded(rows: list[list[int]]) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])

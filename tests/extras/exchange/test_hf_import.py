@@ -1,0 +1,203 @@
+"""Models of Hugging Face as bundles: what they say is what transformers says."""
+
+import json
+import re
+import shutil
+from importlib.metadata import PackageNotFoundError
+from unittest import mock
+
+import pytest
+import torch
+
+from seqattn.extras.exchange.hf_folder import HFFolder
+from seqattn.extras.exchange.hf_import import read_model
+from seqattn.extras.exchange.parity import TOLERANCE, compared, load_hf
+from seqattn.generation import GreedySearch, LengthLimit
+from tests.cli.small import refusal, run, succeed
+from tests.extras.exchange.foreign_models import FAMILIES, save
+
+pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def folder(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    return path, *save(request.param, path)
+
+
+def test_log_probabilities_and_greedy_outputs_are_those_of_transformers(folder):
+    path, theirs, _ = folder
+    with HFFolder(path) as opened:
+        imported = read_model(opened)
+    comparison = compared(path, imported.model, imported.tokenizer)
+    assert comparison.difference < TOLERANCE
+    own, rows = imported.tokenizer.tokenizer, imported.tokenizer.target_rows
+    lines = ["The dog sees the cat.", "A man", "He buys these books today."]
+    search = GreedySearch(limit=LengthLimit(ratio=0.0, extra=12))
+    for source in own.encode_source(lines):
+        [[ours]] = search.over(imported.model).generate([source])
+        ids = torch.tensor([[imported.tokenizer.rows[one] for one in source]])
+        expected = theirs.generate(
+            ids, num_beams=1, max_new_tokens=12, do_sample=False, forced_eos_token_id=None,
+            forced_bos_token_id=None, bad_words_ids=[[theirs.config.pad_token_id]],
+        )  # fmt: skip
+        said = [one for one in expected[0, 1:].tolist() if one != theirs.config.eos_token_id]
+        assert [rows[one] for one in ours.ids] == said
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    """A folder, which tests must not change."""
+    path = tmp_path_factory.mktemp("marian") / "opus"
+    path.mkdir()
+    save("marian", path)
+    return path
+
+
+@pytest.fixture
+def copy(marian, tmp_path):
+    """A copy of the folder, whose config.json can be changed by keywords."""
+    path = tmp_path / "copy"
+    shutil.copytree(marian, path)
+
+    def change(**settings):
+        file = path / "config.json"
+        config = json.loads(file.read_text("utf-8"))
+        config |= settings
+        kept = {name: value for name, value in config.items() if value is not None}
+        file.write_text(json.dumps(kept))
+        return path
+
+    return change
+
+
+def test_a_folder_becomes_a_bundle_that_generates_and_trains(marian, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("SEQATTN_CACHE", str(tmp_path / "cache"))
+    words = f"source={marian}", f"output={tmp_path / 'new'}"
+    out = succeed(capfd, "import", *words)
+    assert re.search(r"checked .* 9 pairs: no log-probability differs .* more than \de-0[5-9]", out)
+    assert (
+        run(capfd, "import", *words)[2] == f"output={tmp_path / 'new'} is complete, nothing to do\n"
+    )
+    said = succeed(capfd, "generate", f"bundle={tmp_path / 'new'}", "text=A dog")
+    assert said == succeed(capfd, "generate", f"bundle={marian}", "text=A dog")
+    small = "task.validation.sentences=2", "task.final.sentences=2", "trainer.max_steps=1"
+    for number, words in enumerate(([], ["position=rope"], ["position=learned"])):
+        home = f"run_dir={tmp_path / str(number)}"
+        succeed(capfd, "train", f"init_from={marian}", home, *small, *words)
+    pooled = f"bundle={tmp_path / '0/model'}", f"output={tmp_path / 'pooled'}"
+    succeed(capfd, "convert", *pooled, "heads=mqa", "scores=false")
+
+
+def test_weights_in_several_files_are_the_same_model(marian, tmp_path):
+    with HFFolder(marian) as folder:
+        whole = read_model(folder).model.state_dict()
+    shutil.copytree(marian, tmp_path / "parts")
+    (tmp_path / "parts/model.safetensors").unlink()
+    load_hf(marian).save_pretrained(tmp_path / "parts", max_shard_size="60KB")
+    assert len([*(tmp_path / "parts").glob("*.safetensors")]) > 2
+    with HFFolder(tmp_path / "parts") as folder:
+        parts = read_model(folder).model.state_dict()
+    assert all(torch.equal(parts[name], tensor) for name, tensor in whole.items())
+
+
+def test_without_transformers_names_and_shapes_are_checked(marian, tmp_path, capfd, monkeypatch):
+    def version(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("seqattn.extras.exchange.parity.version", version)
+    out = succeed(capfd, "import", f"source={marian}", f"output={tmp_path / 'new'}")
+    assert "names and shapes; install transformers to compare log-probabilities" in out
+
+
+REFUSED = {
+    "another family": ({"model_type": "bert"}, "has model_type='bert'; supported are marian, "),
+    "an activation": ({"activation_function": "tanh"}, "activation_function='tanh'; only relu, "),
+    "sizes of words": ({"d_model": "32"}, "has d_model='32', which must be a number from 1"),
+    "a width too few": ({"d_model": 16}, "gives (695, 32), but the model needs (695, 16)"),
+    "layers too many": ({"encoder_layers": 3}, "lacks the weight model.encoder.layers.2."),
+    "layers too few": ({"encoder_layers": 1}, "has a weight that is not supported: model.encoder."),
+    "heads": ({"encoder_attention_heads": 5}, "num_heads must divide model.dim (32), got 5"),
+    "a table of another model": ({"vocab_size": 900}, "the tokenizer needs 900; it belongs to "),
+    "other halves": ({"decoder_ffn_dim": 20}, "has decoder_ffn_dim=20; only 24 is supported"),
+    "a missing key": ({"d_model": None}, "lacks d_model"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_expressed_is_refused_in_one_line(case, copy, tmp_path, capfd):
+    settings, text = REFUSED[case]
+    path = copy(**settings)
+    said = refusal(capfd, "import", f"source={path}", f"output={tmp_path / 'new'}")
+    assert text in said
+    assert "copy" in said  # the folder
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_setting_that_nobody_knows_shows_in_the_log_probabilities(copy, tmp_path, capfd):
+    """An activation that is not what the weights were trained with is no difference here; another
+    computation is."""
+    path = copy()
+    with mock.patch("seqattn.extras.exchange.families.ACTIVATIONS", {"swish": "relu"}):
+        said = refusal(capfd, "import", f"source={path}", f"output={tmp_path / 'new'}")
+    assert "log-probabilities differ from those of transformers by" in said
+    assert not (tmp_path / "new").exists()
+
+
+def damage(path, case):
+    weights = path / "model.safetensors"
+    if case == "pickled weights":
+        weights.rename(path / "pytorch_model.bin")
+    elif case == "no weights":
+        weights.unlink()
+    elif case == "cut weights":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif case == "no configuration":
+        (path / "config.json").unlink()
+    elif case == "a path in an index":
+        weights.unlink()
+        index = {"weight_map": {"a": "../secret.safetensors"}}
+        (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    else:
+        (path / "config.json").write_text("[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        (
+            "pickled weights",
+            "has only pickled weights (*.bin), which can run code and are not read",
+        ),
+        ("no weights", "has no model.safetensors; download it completely"),
+        ("cut weights", "cannot read "),
+        ("no configuration", "is not a Hugging Face model: config.json is missing"),
+        ("a path in an index", "must map weights to files of its folder"),
+        ("a deep configuration", "config.json"),
+    ],
+)
+def test_damaged_folders_are_refused_in_one_line(case, text, copy, tmp_path, capfd):
+    path = copy()
+    damage(path, case)
+    assert text in refusal(capfd, "import", f"source={path}", f"output={tmp_path / 'new'}")
+    assert not (tmp_path / "new").exists()
+
+
+def test_code_of_a_folder_is_never_run(copy, tmp_path, capfd):
+    path = copy(auto_map={"AutoConfig": "evil.Config", "AutoModelForSeq2SeqLM": "evil.Model"})
+    (path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    succeed(capfd, "import", f"source={path}", f"output={tmp_path / 'new'}")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_name_of_the_hub_that_cannot_be_reached_is_refused(tmp_path, capfd, monkeypatch):
+    def unreachable(name, **options):
+        raise OSError(f"no route to {name}")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
+    for name in ("org/model", "hf://org/model"):
+        said = refusal(capfd, "import", f"source={name}", f"output={tmp_path / 'new'}")
+        assert said == (
+            f"source={name} is no folder, and cannot be downloaded (no route to org/model)"
+        )
+    assert "no route to org/model" in refusal(capfd, "train", "init_from=hf://org/model")
