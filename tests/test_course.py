@@ -1,6 +1,6 @@
 """Notebooks of the course: their form, and by -m exhaustive that they run and check what they ask.
 
-Cells are tagged: `exercise` is a stub, `answer` defines the same names, `check` asserts.
+Cells are tagged: `exercise` is a stub, `check` asserts, `answer` defines the names of the stub.
 """
 
 import json
@@ -27,15 +27,15 @@ cells = [cell for cell in json.load(open(sys.argv[1]))["cells"] if cell["cell_ty
 names = {"__name__": "__main__"}
 for number, cell in enumerate(cells):
     tags = cell["metadata"].get("tags", [])
-    if "answer" in tags:
-        check = next(c for c in cells[number:] if "check" in c["metadata"].get("tags", []))
+    if "check" in tags:
         try:
-            run(check, dict(names))
+            run(cell, dict(names))
         except Exception:
-            pass
-        else:
-            sys.exit(f"the check passes without the answer: {''.join(check['source'])}")
+            continue
+        sys.exit(f"the check passes without the answer: {''.join(cell['source'])}")
     run(cell, names)
+    if "answer" in tags:
+        run(cells[number - 1], names)
 """
 
 
@@ -57,7 +57,7 @@ def test_a_notebook_is_plain_and_has_exercises_with_answers_and_checks(path):
     order = [tag for cell in code for tag in tags(cell)]
     exercises = order.count("exercise")
     assert 2 <= exercises <= 4
-    assert order == ["exercise", "answer", "check"] * exercises
+    assert order == ["exercise", "check", "answer"] * exercises
     checks = ["".join(cell["source"]) for cell in code if "check" in tags(cell)]
     assert all("assert" in check for check in checks)
 
