@@ -170,8 +170,9 @@ class Architecture:
             raise UserError(f"model={name} has no {slot} attention; set attention=NAME, or {keys}")
         if not attentions:
             raise UserError(f"{key} must be one or more choices, got none")
-        if not all(map(self._is_of_kind, attentions)):
-            raise self._cannot_use(key)
+        foreign = [one for one in attentions if not self._is_of_kind(one)]
+        if foreign:
+            raise self._cannot_use(key, _target(foreign[0]) if own is None else None)
         if slot == "cross" and own is None and len(slots) > 1:
             attentions = [cross_default(attention) for attention in attentions]
         chosen = self._name(key) if len(attentions) == 1 else "NAME"
@@ -187,9 +188,16 @@ class Architecture:
         kind = _target(attention)
         return not isinstance(kind, type) or issubclass(kind, self.model.attention_type)
 
-    def _cannot_use(self, key: str) -> UserError:
+    def _cannot_use(self, key: str, kind: Any = None) -> UserError:
+        """Return an error; of a kind of attention it also names the models that take it."""
+        models = []
+        for name, node in choices("model").items() if kind else ():
+            model = nodes.import_path(node[nodes.TARGET])
+            if model.output == self.model.output and issubclass(kind, model.attention_type):
+                models.append(f"model={name}")
         chosen = f"model={self._name('model')} does not support {key}={self._name(key)}"
-        return UserError(f"{chosen}; choose from {', '.join(self.taken())}")
+        other = f"use {' or '.join(models)}, or " if models else ""
+        return UserError(f"{chosen}; {other}choose from {', '.join(self.taken())}")
 
     def taken(self) -> dict[str, list[str]]:
         """Return the shipped attentions that the model accepts, with the slots that each fits."""

@@ -118,6 +118,10 @@ def read_config(path: Path, trust: Collection[str] = ()) -> Config:
         UserError: if `path` is absent or not a bundle, or names a class that is not allowed.
     """
     if not path.is_dir():
+        if (path.parent / "checkpoints").is_dir():
+            unfinished = f"training of {path.parent} has not finished"
+            resume = f"seqattn train resume={path.parent}"
+            raise UserError(f"bundle {path} does not exist, as {unfinished}; run {resume}")
         raise UserError(f"bundle {path} does not exist; training writes one to RUN/model")
     file = path / CONFIG
     if not is_file(file):

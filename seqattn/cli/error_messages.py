@@ -103,6 +103,12 @@ def _worded(error: BaseException) -> str | None:
     if isinstance(error, MissingConfigException):
         return _unknown_choice(error)
     if isinstance(error, OverrideParseException):
+        key, equals, _ = error.override.partition("=")
+        if not (key and equals):
+            return (
+                f"the argument {error.override!r} is not key=value; write no spaces around =, and "
+                "quote a value that contains spaces: 'text=\"two words\"'"
+            )
         return (
             f"cannot parse the argument {error.override!r}; write key=value, and quote values that "
             "contain commas, brackets, quotes, spaces, non-ASCII letters or any of ~ = # ; &: "

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 import traceback
 from argparse import ArgumentParser
@@ -144,7 +145,9 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
 
     def refuse(message: str) -> Any:
         options = ", ".join(names[0] for names in (*_FLAGS, *_VALUED, ("--info",)))
-        raise UserError(f"{message}; choose from --help, {options}")
+        word = re.match(r"unrecognized arguments: -+([^\s=]+)", message)
+        setting = f"write {word[1]}=VALUE, or " if word else ""
+        raise UserError(f"{message}; {setting}choose from --help, {options}")
 
     parser.error = refuse  # type: ignore[method-assign]
     overrides = parser.parse_intermixed_args(arguments).overrides

@@ -74,11 +74,11 @@ def test_each_position_and_model_fits():
     [
         (
             config("rnn", "gqa"),
-            "model=rnn does not support attention=gqa; choose from bahdanau, luong_conc",
+            "model=rnn does not support attention=gqa; use model=transformer, or choose from bahd",
         ),
         (
             config(attention="bahdanau"),
-            "model=transformer does not support attention=bahdanau; choose from b",
+            "model=transformer does not support attention=bahdanau; use model=rnn, or choose fr",
         ),
         (
             config(slots=[("cross", "none")]),

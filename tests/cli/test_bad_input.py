@@ -275,6 +275,9 @@ def test_a_bundle_that_is_not_given(capfd):
 def test_a_bundle_that_is_absent(use, tmp_path):
     absent = f"bundle {tmp_path}/no does not exist; training writes one to RUN/model"
     assert use(tmp_path / "no") == absent
+    (tmp_path / "checkpoints").mkdir()  # of an interrupted run
+    unfinished = f"training of {tmp_path} has not finished; run seqattn train resume={tmp_path}"
+    assert use(tmp_path / "model").endswith(unfinished)
 
 
 def test_a_directory_that_is_no_bundle(use, trained, tmp_path):
@@ -354,7 +357,8 @@ def test_a_verb_or_an_option_that_is_not_there(capfd):
     assert "train" in text
     for word in ("--stpes", "-x", "--multi-run"):
         text = refusal(capfd, "train", word)
-        assert text.startswith(f"unrecognized arguments: {word}; choose from --help, ")
+        setting = f"write {word.strip('-')}=VALUE, or choose from --help, "
+        assert text.startswith(f"unrecognized arguments: {word}; {setting}")
 
 
 def test_a_typo_in_one_job_of_a_sweep_is_refused_before_any(capfd, corpus, tmp_path):

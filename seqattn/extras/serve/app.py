@@ -21,6 +21,7 @@ from starlette.responses import (
 )
 
 import seqattn
+from seqattn.bundle.nodes import nearest
 from seqattn.errors import UserError
 from seqattn.extras.report.single_file import page
 from seqattn.extras.serve.docs_page import docs_page
@@ -161,6 +162,11 @@ def worded(errors: Sequence[Any]) -> tuple[int, str]:
     """Return status and one-line message for pydantic's errors; for a union, the closest match."""
     deepest = max(len(error["loc"]) for error in errors)
     closest = [error for error in errors if len(error["loc"]) == deepest]
+    unknown = [error for error in closest if error["type"] == "extra_forbidden"]
+    missing = [_key_of(error) for error in closest if error["type"] == "missing"]
+    if unknown and missing and closest[0]["type"] == "missing":
+        key = _key_of(unknown[0])
+        return 422, f"unknown key {key}{nearest(key, missing)}"
     kind, place = closest[0]["type"], closest[0]["loc"]
     if kind == "json_invalid":
         return 400, f"the body is not valid JSON: {closest[0]['ctx']['error']}"

@@ -166,7 +166,7 @@ def test_source_use_is_the_sources_share_of_a_token_the_mean_over_the_output():
     ("settings", "text"),
     [
         ({"output": "report.txt"}, "output must be a file such as report.html, got report.txt"),
-        ({"methods": ["alto"]}, "unknown method alto; choose from"),
+        ({"methods": ["alto"]}, "unknown method alto; did you mean alti?"),
         ({"bundles": ["nowhere"]}, "bundle nowhere does not exist"),
         ({"data": Pairs(0)}, "the val split has no rows to show"),
         ({"generation": SpanSearch()}, "this bundle outputs text; use generation=greedy|beam"),

@@ -253,6 +253,7 @@ def test_an_intervention_that_cannot_be_is_refused_in_words(client, intervention
         ({"inputs": 3}, "inputs should be a valid string or should be a valid list"),
         ({"inputs": [3]}, "inputs.0 should be a valid string"),
         ({"inputs": TEXT, "input": TEXT}, "unknown key input"),
+        ({"input": TEXT}, "unknown key input; did you mean inputs?"),
         ({"inputs": TEXT, "generation": "gredy"}, "unknown choice generation=gredy; did you"),
         ({"inputs": TEXT, "generation": "spans"}, "this bundle needs a generation setting "),
         ({"inputs": TEXT, "generation": {"beam_sise": 2}}, "unknown key generation.beam_sise"),

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from seqattn.bundle.nodes import nearest
 from seqattn.errors import UserError
 from seqattn.extras.explain.explanations.alti import ALTI
 from seqattn.extras.explain.explanations.base import Explanation, Method
@@ -31,7 +32,7 @@ def known_methods(names: Sequence[str]) -> list[str]:
     """Return names of `METHODS` unchanged; raise UserError if one is unknown."""
     for name in names:
         if name not in METHODS:
-            raise UserError(f"unknown method {name}; choose from {', '.join(METHODS)}")
+            raise UserError(f"unknown method {name}{nearest(name, METHODS)}")
     return list(names)
 
 
