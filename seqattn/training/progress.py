@@ -56,6 +56,8 @@ class EpochLines(Callback):
             if best and best.name == f"val/{name}" and best.best is not None:
                 mark = f" (best {best.best:.3f}, step {best.step})"
                 mark = " (best)" if best.step == trainer.global_step else mark
+            if name == "loss" and (nll := float(scores.get("val/nll", value))) != value:
+                mark = f" (smoothed; nll {nll:.3f}){mark}"
             parts.append(f"val {name} {value:.3f}{mark}")
         speed = self.throughput.summary()["tokens_per_second"]
         return " · ".join([*parts, f"{speed:,.0f} {self.throughput.unit}/s"])

@@ -155,13 +155,14 @@ def test_a_run_without_a_step_has_a_summary():
 
 
 def test_a_line_after_each_validation_tells_the_epoch_the_step_and_the_scores(capsys):
-    scores = {"train/loss": torch.tensor(1.5), "val/loss": 2.0, "val/bleu": 33.25}
+    scores = {"train/loss": torch.tensor(1.5), "val/loss": 2.0, "val/nll": 1.75}
+    scores["val/bleu"] = 33.25
     EpochLines(Throughput()).on_validation_end(trainer(callback_metrics=scores), Module())
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == (
-        "epoch 3 · step 12 · train loss 1.500 · val loss 2.000 · val bleu 33.250 · "
-        "0 target tokens/s\n"
+        "epoch 3 · step 12 · train loss 1.500 · val loss 2.000 (smoothed; nll 1.750) · "
+        "val bleu 33.250 · 0 target tokens/s\n"
     )
 
 

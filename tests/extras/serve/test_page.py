@@ -183,12 +183,18 @@ def test_what_does_not_fit_spans_is_said_in_one_line(spans, keys, line):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff", b"step,1\n"])
-def test_damaged_samples_are_no_examples(bundle, tmp_path, content):
+def test_without_samples_the_validation_split_gives_examples(bundle, tmp_path, content):
     file = tmp_path / "samples" / "samples.csv"
     if content is not None:
         file.parent.mkdir()
         file.write_bytes(content)
-    assert examples_for(replace(bundle, path=tmp_path / "model")) == []
+    where = {"root": str(tmp_path), "source_suffix": "en", "target_suffix": "de"}
+    own = {"data": choices("data")["parallel_text"] | where}
+    bundle = replace(bundle, path=tmp_path / "model", config={**bundle.config, **own})
+    assert examples_for(bundle) == []
+    (tmp_path / "val.en").write_text("A dog.\n\nA cat.\n")
+    (tmp_path / "val.de").write_text("Ein Hund.\n\nEine Katze.\n")
+    assert [one["text"] for one in examples_for(bundle)] == ["A dog.", "A cat."]
 
 
 def test_a_search_of_its_own_is_the_first_of_the_page(bundle):
