@@ -29,12 +29,17 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     names such as `bundle0_gqa`, except in groups for which the user made a choice.
 
     Raises:
-        UserError: if there is no such run or bundle.
+        UserError: if there is no such run or bundle, or no file for `input`.
     """
     overrides = [_tilde_quoted(override) for override in overrides]
     if verb in ("analyze", "generate", "explain"):
         overrides = [_as_text(override) for override in overrides]
     overrides = [_lone_quoted(override) for override in overrides]
+    source = value_of(overrides, "input") if verb == "generate" else None
+    if isinstance(source, str):  # here, as PyTorch takes seconds to import
+        file = user_path(source)
+        if file.is_dir() or not file.exists():
+            raise UserError(f"input={file} is not a file")
     if verb == "evaluate":  # keys of any search are allowed
         overrides = [f"++{one}" if one.startswith("tune.") else one for one in overrides]
     a_run = verb == "train" and value_of(overrides, "resume") not in ("auto", True, False)

@@ -73,8 +73,6 @@ class Generation(BundleRun):
             UserError: if a file or the bundle cannot be used.
         """
         source = None if self.input is None else user_path(self.input)
-        if source is not None and (source.is_dir() or not source.exists()):
-            raise UserError(f"input={source} is not a file")
         into = user_path(self.output or "")
         if source is not None and source.is_file() and realpath(source) == realpath(into):
             raise UserError(f"output={into} is also the input; choose another file")
