@@ -55,7 +55,7 @@ Output files:
   report                   {page}   (open in a browser)
 
 Next steps:
-  python scripts/generate.py bundle={run / "model"}      translate sentences that you type
+  python scripts/generate.py bundle={run / "model"}      translate sentences of its small grammar
   python train.py attention=gqa position=rope         train your own model
   python train.py --help                              list all options""")
     return 0
