@@ -192,7 +192,7 @@ class Architecture:
         """Return an error; of a kind of attention it also names the models that take it."""
         models = []
         for name, node in choices("model").items() if kind else ():
-            model = nodes.import_path(node[nodes.TARGET])
+            model: Any = nodes.import_path(node[nodes.TARGET])
             if model.output == self.model.output and issubclass(kind, model.attention_type):
                 models.append(f"model={name}")
         chosen = f"model={self._name('model')} does not support {key}={self._name(key)}"
