@@ -1,10 +1,10 @@
 """Attribution of outputs to the tokens that were read, by published methods."""
 
+import difflib
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from seqattn.bundle.nodes import nearest
 from seqattn.errors import UserError
 from seqattn.extras.explain.explanations.alti import ALTI
 from seqattn.extras.explain.explanations.base import Explanation, Method
@@ -32,7 +32,9 @@ def known_methods(names: Sequence[str]) -> list[str]:
     """Return names of `METHODS` unchanged; raise UserError if one is unknown."""
     for name in names:
         if name not in METHODS:
-            raise UserError(f"unknown method {name}{nearest(name, METHODS)}")
+            close = difflib.get_close_matches(name, METHODS, n=1, cutoff=0.7)
+            hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(METHODS)}"
+            raise UserError(f"unknown method {name}; {hint}")
     return list(names)
 
 
