@@ -86,7 +86,7 @@ class _Known(torch.autograd.Function):
     """A scalar whose gradients are already computed."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *inputs: Tensor) -> Tensor:
+    def forward(ctx: Any, value: Tensor, gradients: list[Tensor | None], *inputs: Tensor) -> Tensor:
         ctx.gradients, ctx.dtypes = gradients, [x.dtype for x in inputs]
         return value.clone()
 
@@ -94,7 +94,8 @@ class _Known(torch.autograd.Function):
     def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor | None, ...]:
         refuse("this loss does not support second derivatives; use ops.cross_entropy of the logits")
         pairs = zip(ctx.gradients, ctx.dtypes, strict=True)
-        return None, None, *((gradient * scales[0]).to(dtype) for gradient, dtype in pairs)
+        scaled = (None if one is None else (one * scales[0]).to(dtype) for one, dtype in pairs)
+        return None, None, *scaled
 
 
 def _over_blocks(
@@ -104,18 +105,18 @@ def _over_blocks(
     terms: LossTerms,
     mixture: Mixture | None,
     learn: bool,
-) -> tuple[Tensor, list[Tensor]]:
+) -> tuple[Tensor, list[Tensor | None]]:
     """Return sums (nll, spread, correct, divergence) over tokens (N, D), and if `learn` the
-    gradients of the inputs."""
+    gradients of the inputs, None for a frozen weight's."""
     device, smoothing, r_drop = x.device.type, terms.label_smoothing, terms.r_drop
     compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     exact = torch.promote_types(weight.dtype, torch.float32)
     output = weight.to(compute)
     narrow = x.to(compute) if compute == exact else _padded(x, compute)
     sums = torch.zeros(4, dtype=exact, device=x.device)
-    gradients = []
-    if learn:  # the weight's gradient is transposed at the end, for a faster product
-        gradients = [torch.empty_like(x), weight.new_zeros(weight.T.shape, dtype=exact)]
+    of_x, of_weight = torch.empty_like(x if learn else x[:0]), None
+    if learn and weight.requires_grad:  # transposed at the end, for a faster product
+        of_weight = weight.new_zeros(weight.T.shape, dtype=exact)
     lost = None if mixture is None else torch.zeros_like(mixture.copy)
     pull = sums.new_zeros(len(x), 1)
     most = block_numbers(x, _BLOCK_NUMBERS) // len(weight) // _NARROW_ROWS * _NARROW_ROWS
@@ -152,26 +153,29 @@ def _over_blocks(
             product[: len(gold)] = gradient
             product[len(gold) :] = 0
             gradient = product
+        of_x[block] = (gradient @ output)[: len(gold)] / total
+        if of_weight is None:
+            continue
         scaled = torch.zeros_like(features)
         scaled[: len(gold)] = x[block] / total
-        gradients[0][block] = (gradient @ output)[: len(gold)] / total
         transposed = scaled.T.contiguous()
         if compute == exact and not (at_hand(x) and onednn.is_quicker()):
-            gradients[1].addmm_(transposed, gradient)
+            of_weight.addmm_(transposed, gradient)
         else:  # oneDNN's accumulating product is slower than a separate addition
-            gradients[1] += transposed @ gradient
+            of_weight += transposed @ gradient
     # the smoothed target gives every token the same share, so its term needs no logits
     features_sum, weight_sum = x.sum(dim=0, dtype=exact), weight.sum(dim=0, dtype=exact)
     sums[1] -= torch.dot(features_sum, weight_sum) / len(weight)
     if not learn:
         return sums, []
-    gradients[1] = gradients[1].T.contiguous()
+    if of_weight is not None:
+        of_weight = of_weight.T.contiguous()
     if smoothing:
-        gradients[0] -= smoothing / len(weight) * weight_sum
-        gradients[1] -= smoothing / len(weight) * features_sum
-    if lost is not None:
-        gradients += [lost.sum(dim=1) - 1 + pull[:, 0], -lost]
-    return sums, gradients
+        of_x -= smoothing / len(weight) * weight_sum
+        if of_weight is not None:
+            of_weight -= smoothing / len(weight) * features_sum
+    of_mixture = [] if lost is None else [lost.sum(dim=1) - 1 + pull[:, 0], -lost]
+    return sums, [of_x, of_weight, *of_mixture]
 
 
 def _padded(x: Tensor, kind: torch.dtype) -> Tensor:

@@ -8,6 +8,7 @@ from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.cross_entropy import LossTerms, cross_entropy
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy, places
 from tests.builders import padded
+from tests.operations import operations
 
 B, T, D, V = 2, 5, 6, 11
 TARGETS = padded([[4, 10, 7, 3], [5, 5, 6, 8, 3]])
@@ -143,6 +144,20 @@ def test_a_weight_shared_with_the_features_gets_both_gradients():
         (gradient,) = torch.autograd.grad(loss(hidden @ output.weight), output.weight)
         gradients.append(gradient)
     torch.testing.assert_close(*gradients, rtol=1e-11, atol=1e-12)
+
+
+def test_of_a_frozen_weight_no_gradient_is_computed(blocks):
+    output, counts, gradients = layer(), [], []
+    features = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
+    for frozen in (False, True):
+        output.weight.requires_grad_(not frozen)
+        with operations() as names:
+            blockwise_cross_entropy(features, output.weight, TARGETS, SMOOTH).smoothed.backward()
+        counts.append(names["mm"] + names["addmm_"] + names["addmm"])
+        gradients.append(features.grad)
+        features.grad = None
+    assert torch.equal(*gradients)
+    assert counts[1] == counts[0] * 2 / 3  # logits, gradient of the features, of the weight
 
 
 def test_padding_moves_neither_the_loss_nor_a_gradient():
