@@ -34,7 +34,7 @@ class Throughput(Callback):
         self.busy_seconds = self.waiting_seconds = self._padding = self._began = 0.0
         self._ended = math.inf
         self._reported = (0, 0.0)
-        self._rate = math.nan
+        self._rates: dict[str, float] = {}
 
     @property
     def seconds(self) -> float:
@@ -59,7 +59,11 @@ class Throughput(Callback):
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         # the end of a step sets the start of the next
-        self._rate = trainer.optimizers[0].param_groups[0]["lr"]
+        groups = trainer.optimizers[0].param_groups
+        parts = {
+            f"lr/{one['part'].replace('*', '_')}": one["lr"] for one in groups if one.get("part")
+        }
+        self._rates = {"lr": groups[0]["lr"] / groups[0].get("factor", 1.0), **parts}
         self._began = time.perf_counter()
         self.waiting_seconds += max(0.0, self._began - self._ended)
 
@@ -77,8 +81,7 @@ class Throughput(Callback):
             self._reported = (self.tokens, self.seconds)
             rates = {**self.summary(), "tokens_per_second": rate}
             rates["tokens"] = self._tokens_before + self.tokens
-            rates["lr"] = self._rate
-            logged = {f"train/{name}": value for name, value in rates.items()}
+            logged = {f"train/{name}": value for name, value in {**rates, **self._rates}.items()}
             pl_module.log_dict(logged, batch_size=1)
 
     def state_dict(self) -> dict[str, Any]:

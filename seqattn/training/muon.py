@@ -21,7 +21,7 @@ class Muon(Optimizer):
     is never read on the host.
 
     Args:
-        parts: PyTorch's Muon for matrices and its AdamW for the rest, each with one group.
+        parts: PyTorch's Muon for matrices and its AdamW for the rest.
     """
 
     def __init__(self, *parts: Optimizer) -> None:
@@ -34,8 +34,9 @@ class Muon(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for part, group in zip(self._parts, self.param_groups, strict=True):
-            part.param_groups, part.state = [group], self.state  # loading replaces the state
+        for part in self._parts:
+            own = [one for one in self.param_groups if part.defaults.keys() <= one.keys()]
+            part.param_groups, part.state = own, self.state  # loading replaces the state
             if self.found_inf is None or part.defaults.get("fused"):
                 part.found_inf, part.grad_scale = self.found_inf, None  # type: ignore[attr-defined]
                 part.step()

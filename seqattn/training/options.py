@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveragi
 from seqattn.bundle.architecture import Architecture
 from seqattn.bundle.choices import check_fit
 from seqattn.bundle.nodes import Node, build_verb
-from seqattn.checking import Seed, shown
+from seqattn.checking import Count, Seed, shown
 from seqattn.data.options import BatchLimits, LoaderOptions
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
@@ -25,6 +25,7 @@ from seqattn.roles import Role
 from seqattn.training.checkpoint_options import CheckpointOptions
 from seqattn.training.monitors import GradientHistograms
 from seqattn.training.optim import adamw
+from seqattn.training.parts import Parts
 from seqattn.training.run_directory import world_size
 from seqattn.training.schedules import inverse_sqrt
 from seqattn.training.task_options import LOSSES, TaskOptions
@@ -63,6 +64,9 @@ class TrainingOptions:
         init_from: a bundle with initial weights and tokenizer; `model` must match it.
         trust: packages, besides seqattn, that parts of that bundle may come from.
         embeddings: a text file of vectors (word2vec, fastText) to initialize its embeddings.
+        freeze: patterns of the names of parameters that stay fixed; see `Parts`.
+        freeze_steps: optimizer steps after which they train, too; None for never.
+        lr_factors: factors on the learning rate, by such patterns.
         find_lr: True if the command line runs `Training.find_rate` in place of `run`.
         cache_dir: for vocabularies and tokenized text; None for ~/.cache/seqattn.
         seed: seed of weights, batches and dropout.
@@ -98,6 +102,9 @@ class TrainingOptions:
     init_from: str | None = None
     trust: Annotated[Sequence[str], Role.NOTE] = ()
     embeddings: str | None = None
+    freeze: Sequence[str] | None = None
+    freeze_steps: Count | None = None
+    lr_factors: Annotated[Any, Role.STEP] = None
     find_lr: Annotated[bool, Role.NOTE] = False
     cache_dir: Annotated[str | None, Role.NOTE] = None
     seed: Seed = 1
@@ -112,6 +119,7 @@ class TrainingOptions:
         self._check_fit()
         if self.embeddings and self.init_from:
             raise UserError("init_from and embeddings are mutually exclusive")
+        _ = self.parts  # checks its values
         for group, makers in (("logger", self.logger), ("callbacks", self.callbacks)):
             for name, make in makers.items():
                 if not callable(make):
@@ -144,6 +152,11 @@ class TrainingOptions:
             self.model, self.attention, self.position, self.encoder_attention,
             self.decoder_attention, self.cross_attention, self.choices,
         )  # fmt: skip
+
+    @property
+    def parts(self) -> Parts:
+        """Parts of the model that are frozen, or have rates of their own."""
+        return Parts(self.freeze or (), self.freeze_steps, self.lr_factors or {})
 
     def made_callbacks(self) -> list[Callback]:
         """Build the user's callbacks.

@@ -54,4 +54,4 @@ class RangeTest(Callback):
         self.losses.append(self._mean / (1 - _PAST ** (done + 1)))  # bias-corrected
         self.rates.append(self.lowest * (self.highest / self.lowest) ** (done / (self.steps - 1)))
         for group in optimizer.param_groups:
-            group["lr"] = self.rates[-1]
+            group["lr"] = self.rates[-1] * group.get("factor", 1.0)

@@ -116,7 +116,8 @@ def _announce(setup: Setup, start: Start, loggers: Sequence[Any]) -> None:
     run, run_dir = setup.run, Path(setup.run.run_dir)
     mended: list[str] = getattr(run.data, "report", list)()
     size = sum(parameter.numel() for parameter in setup.model.parameters())
-    lines = run.trainer.opening(run.loader, size) + mended + setup.data.report()
+    lines = run.trainer.opening(run.loader, size) + run.parts.report(setup.model)
+    lines += mended + setup.data.report()
     log_to(run_dir / LOG)
     say(*lines, *doubts(run.task.scorer, setup.rows.references), *brevity(setup))
     if start.checkpoint is None:

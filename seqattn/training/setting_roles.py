@@ -31,6 +31,9 @@ def leaves(node: Any, place: str) -> Iterator[Leaf]:
         place: the key.
     """
     hint = parameters(TrainingOptions).get(place)
+    if place == "lr_factors":  # a mapping that is one value, as its keys are the user's
+        yield Leaf(place, node, role_of(place))
+        return
     yield from _leaves(node, place, role_of(place), _options(hint))
 
 
@@ -120,6 +123,8 @@ def _written(values: Mapping[str, Any], key: str) -> str | None:
     if key not in values:
         return "{...}" if any(other.startswith(f"{key}.") for other in values) else None
     value = values[key]
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{name}:{part}' for name, part in value.items())}}}"
     if isinstance(value, list):
         return f"[{','.join(map(str, value))}]"
     return "null" if value is None else str(value)

@@ -65,9 +65,11 @@ class Setup(ABC):
         self.bundle = self.bundle_type(self.model, tokenizer, config, {}, run_dir / "model")
         task = run.task
         optimization = Optimization(
-            run.optimizer, run.schedule(), task.teacher_forcing, run.seed, **task.terms()
+            run.optimizer, run.schedule(), task.teacher_forcing, run.seed, run.parts, **task.terms()
         )
-        optimization.optimizer(self.model, fused=False)  # checks its values before the run begins
+        optimization.make_optimizer(
+            self.model, fused=False
+        )  # checks its values before the run begins
         every, limit = task.validation.every, task.validation.sentences
         validation = replace(self.validation(), every=every, limit=limit)
         self.task = self.task_type(self.model, optimization, validation, **self.task_settings())

@@ -139,6 +139,17 @@ def test_the_learning_rate_that_is_logged_is_that_of_the_step(clock):
     assert [logged["train/lr"] for logged in module.logged] == [0.25]
 
 
+def test_the_rate_of_each_part_is_logged_beside_that_of_the_schedule(clock):
+    groups = [{"lr": 0.5, "factor": 2, "part": "*.bias"}, {"lr": 0.25, "factor": 1.0, "part": ""}]
+    optimizers = [SimpleNamespace(param_groups=groups)]
+    watch, owner, module = Throughput(), trainer(optimizers=optimizers), Module()
+    for _ in range(2):
+        step(watch, clock, owner, module, waiting=0.0, busy=1.0)
+    [logged] = module.logged
+    rates = {name: value for name, value in logged.items() if name.startswith("train/lr")}
+    assert rates == {"train/lr": 0.25, "train/lr/_.bias": 0.5}
+
+
 def test_validation_is_neither_waiting_nor_training(clock):
     watch, owner, module = Throughput(), trainer(), Module()
     watch.on_train_epoch_start(owner, module)

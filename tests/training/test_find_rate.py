@@ -15,9 +15,9 @@ from tests.cli.small import refusal, succeed, train_arguments
 class Bowl(LightningModule):
     """x^2/2 by plain gradient descent from x = 1: it converges below a rate of 2."""
 
-    def __init__(self, slope=1.0):
+    def __init__(self, slope=1.0, factor=1.0):
         super().__init__()
-        self.x, self.slope = torch.nn.Parameter(torch.ones(())), slope
+        self.x, self.slope, self.factor = torch.nn.Parameter(torch.ones(())), slope, factor
 
     def training_step(self, batch, batch_idx):
         loss = self.slope * self.x.square() / 2 + 1
@@ -25,17 +25,17 @@ class Bowl(LightningModule):
         return loss
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=7.0)
+        return torch.optim.SGD([{"params": [self.x], "factor": self.factor}], lr=7.0)
 
 
-def tried(tmp_path, slope=1.0, **bounds):
+def tried(tmp_path, slope=1.0, factor=1.0, **bounds):
     test = RangeTest(steps=60, **bounds)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = Trainer(
         max_steps=60, callbacks=[test], default_root_dir=tmp_path, accelerator="cpu",
         enable_model_summary=False, **quiet,
     )  # fmt: skip
-    trainer.fit(Bowl(slope), torch.utils.data.DataLoader(range(100)))
+    trainer.fit(Bowl(slope, factor), torch.utils.data.DataLoader(range(100)))
     return test
 
 
@@ -47,6 +47,12 @@ def test_rates_grow_by_a_constant_factor_and_stop_where_the_loss_diverges(tmp_pa
     assert 2 < test.rates[-1] < 100
     assert len(test.losses) == len(test.rates)
     assert 0.01 < test.suggestion < 1
+
+
+def test_a_part_with_a_factor_moves_at_its_own_rate(tmp_path):
+    one = tried(tmp_path, lowest=1e-3, highest=1.0)
+    half = tried(tmp_path, factor=0.5, lowest=2e-3, highest=2.0)
+    assert half.losses == pytest.approx(one.losses)
 
 
 @pytest.mark.parametrize("slope", [0.0, float("nan")])

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -14,8 +15,10 @@ from torch.optim.lr_scheduler import LambdaLR
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.attention.masks import padded_right
 from seqattn.ops.gpu import multiply_all
+from seqattn.screen import say
 from seqattn.training.agreement import Agreement
 from seqattn.training.optim import apply_settings, settings_of
+from seqattn.training.parts import regrouped
 from seqattn.training.tasks.halving import BatchLoss, HalvingTask
 from seqattn.training.tasks.settings import Optimization, Sample, Validation, draw_seed
 
@@ -57,6 +60,11 @@ class SummedTask(HalvingTask):
         self._sums_ordered = False
         self._settings: list[dict[str, Any]] = []
         """Settings of the optimizer's groups, before any step."""
+        self._frozen: list[nn.Parameter] = []
+        """Parameters that the next step leaves as they are."""
+        if optimization.parts.freeze_steps is None:
+            for weight in optimization.parts.frozen(model):
+                weight.requires_grad_(False)
 
     def transfer_batch_to_device(
         self, batch: Any, device: torch.device, dataloader_idx: int
@@ -126,6 +134,8 @@ class SummedTask(HalvingTask):
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         assert self._accumulated is not None
+        for weight in self._frozen:
+            weight.grad = None
         units = self.agreement.reduce(self._accumulated.units, self.trainer)
         # gradients were averaged over the ranks, so their sum is world_size times that
         scale = _UNITS * self.trainer.world_size / units
@@ -150,7 +160,7 @@ class SummedTask(HalvingTask):
 
     def configure_optimizers(self) -> Any:
         fused = self.trainer.precision != "16-mixed"
-        optimizer = self.optimization.optimizer(self.model, fused=fused)
+        optimizer = self.optimization.make_optimizer(self.model, fused)
         self._settings = settings_of(optimizer)
         # a function: the settings of an object would be saved and restored by checkpoints
         schedule = LambdaLR(optimizer, lambda step: self.optimization.schedule(step))
@@ -171,10 +181,37 @@ class SummedTask(HalvingTask):
         schedule: Any = config.scheduler
         factor = self.optimization.schedule(schedule.last_epoch)
         schedule.base_lrs = apply_settings(self._settings, optimizer, factor)
+        if self.optimization.parts.freeze:
+            self._freeze()
+            for weight in self._frozen:
+                optimizer.state.pop(weight, None)  # of a run that has trained it
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        states = checkpoint["optimizer_states"]
+        divided = any("places" in group for state in states for group in state["param_groups"])
+        if divided or self.optimization.parts.lr_factors:
+            optimizer = self.optimization.make_optimizer(self.model, fused=False)
+            checkpoint["optimizer_states"] = [regrouped(state, optimizer) for state in states]
+
+    def _freeze(self) -> None:
+        """Freeze the frozen parts, or thaw them after `freeze_steps`."""
+        parts = self.optimization.parts
+        weights = parts.frozen(self.model)
+        freezes = parts.freeze_steps is None or self.global_step < parts.freeze_steps
+        self._frozen = weights if freezes else []
+        # DDP and FSDP expect the same gradients in all steps; they are dropped before a step
+        if isinstance(self.trainer.strategy, SingleDeviceStrategy):
+            for weight in weights:
+                weight.requires_grad_(not freezes)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if not self._sums_ordered:
             self._order_sums(batch)
+        steps = self.optimization.parts.freeze_steps
+        if self._frozen and steps is not None and self.global_step >= steps:
+            self._freeze()
+            if self.trainer.is_global_zero:
+                say(f"training all parameters from step {steps:,} on")
         self._draw(batch_idx)
 
     def _draw(self, batch_idx: int) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from torch import nn
 from torch.optim import Optimizer
 
 from seqattn.checking import CountOrNone
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.training.forcing import TeacherForcing
+from seqattn.training.parts import Parts
 from seqattn.training.schedules import Schedule
 
 
@@ -24,6 +26,7 @@ class Optimization(LossTerms):
         teacher_forcing: share of target tokens that the decoder reads, by optimizer step.
         seed: seed of random numbers, such as dropout: those of a training batch depend only on the
             seed, the epoch, its step and its number in the step.
+        parts: parts of the model that are frozen, or have rates of their own.
         label_smoothing, r_drop: as `LossTerms`.
     """
 
@@ -31,6 +34,13 @@ class Optimization(LossTerms):
     schedule: Schedule
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
     seed: int = 0
+    parts: Parts = field(default_factory=Parts)
+
+    def make_optimizer(self, model: nn.Module, fused: bool) -> Optimizer:
+        """Build the optimizer of a model, with its rates by part."""
+        optimizer = self.optimizer(model, fused=fused)
+        self.parts.split(model, optimizer)
+        return optimizer
 
 
 class Sample(NamedTuple):

@@ -198,6 +198,22 @@ def test_a_falling_schedule_goes_on_where_it_was(corpus):
         assert group["lr"] == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("stop", [2, 6], ids=lambda step: f"stopped at step {step}")
+@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("muon", marks=pytest.mark.exhaustive)])
+def test_a_run_that_thaws_goes_on_across_it_and_after_it(corpus, stop, optimizer):
+    words = (
+        f"optimizer={optimizer}", "freeze=[embeddings,encoder]", "freeze_steps=5",
+        "lr_factors={encoder:0.5}", "callbacks=[ema]", "callbacks.ema.decay=0.5",
+    )  # fmt: skip
+    whole = corpus.parent / f"thawed {optimizer}"
+    if not whole.exists():
+        started(corpus, whole.name, *words, steps=8)
+    moments = checkpoint(whole)["optimizer_states"][0]["state"].values()
+    assert {int(one["step"]) for one in moments if "step" in one} == {8 - 5, 8}
+    run_dir = started(corpus, f"thawed {optimizer} {stop}", *words, steps=stop)
+    assert_same_end(resumed(run_dir, "trainer.max_steps=8"), whole)
+
+
 def test_what_is_validated_drawn_and_how_often_moves_no_weight(corpus, monkeypatch):
     monkeypatch.undo()  # pictures too
     runs = [
