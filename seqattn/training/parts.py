@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from torch import nn
@@ -30,9 +31,6 @@ class Parts:
         freeze: patterns of parameters that stay fixed.
         freeze_steps: optimizer steps after which these train, too; None for never.
         lr_factors: factors on the learning rate by pattern; the last that matches applies.
-
-    Raises:
-        UserError: for a value out of its range.
     """
 
     freeze: Sequence[str] = ()
@@ -42,70 +40,58 @@ class Parts:
     def __post_init__(self) -> None:
         if self.freeze_steps and not self.freeze:
             raise UserError("freeze_steps needs parts to freeze; add freeze=[embeddings]")
-        if not isinstance(self.lr_factors, Mapping):
-            must = "must be factors by part, such as {encoder: 0.5}"
-            raise BadValue("lr_factors", f"{must}, got {shown(self.lr_factors)}")
-        for pattern, factor in self.lr_factors.items():
-            if type(factor) not in (int, float) or not 0 < factor <= 1_000:
-                must = "must be a number above 0 and of at most 1,000"
-                raise BadValue(f"lr_factors.{pattern}", f"{must}, got {shown(factor)}")
+        factors: Any = self.lr_factors
+        numbers: Any = factors.values() if isinstance(factors, Mapping) else [None]
+        if not all(type(x) in (int, float) and 0 < x <= 1_000 for x in numbers):
+            must = "must be numbers above 0 and of at most 1,000 by part, such as {encoder: 0.5}"
+            raise BadValue("lr_factors", f"{must}, got {shown(factors)}")
+
+    def freezes(self, step: int) -> bool:
+        """Return True if the parts to freeze are fixed in an optimizer step, counted from 0."""
+        return self.freeze_steps is None or step < self.freeze_steps
 
     def frozen(self, model: nn.Module) -> list[nn.Parameter]:
-        """Return the parameters to freeze.
-
-        Raises:
-            UserError: if a pattern matches nothing, or no parameter is left to train.
-        """
+        """Return the parameters to freeze. Raises: UserError: if a pattern has none, or all are."""
         some = [weight for pattern in self.freeze for weight in _matching(model, pattern, "freeze")]
-        weights = list({id(weight): weight for weight in some}.values())
-        if weights and len(weights) == len(list(model.parameters())):
-            last = f"remove {self.freeze[-1]}" if len(self.freeze) > 1 else "name fewer parts"
-            raise UserError(f"freeze leaves no parameter to train; {last}")
-        return weights
+        if some and set(map(id, some)) == set(map(id, model.parameters())):
+            raise UserError("freeze leaves no parameter to train; name fewer parts")
+        return some
 
-    def split(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """Divide the groups of a new optimizer by `lr_factors`, and scale their rates.
-
-        Raises:
-            UserError: if a pattern matches nothing.
-        """
+    def split(self, model: nn.Module, optimizer: Optimizer) -> Optimizer:
+        """Divide the groups of a new optimizer by `lr_factors`, and scale their rates."""
         matched = {name: _matching(model, name, "lr_factors") for name in self.lr_factors}
         part_of = {id(weight): name for name, weights in matched.items() for weight in weights}
         groups: list[dict[str, Any]] = []
-        place = 0
-        for group in optimizer.param_groups:
+        place = count()
+        for group in optimizer.param_groups if part_of else ():
             own: dict[str, dict[str, Any]] = {}
             for weight in group["params"]:
                 part = part_of.get(id(weight), "")
                 factor = self.lr_factors.get(part, 1.0)
                 about = {"part": part, "factor": factor, "places": [], "params": []}
                 new = own.setdefault(part, {**group, "lr": group["lr"] * factor, **about})
-                new["places"].append(place)
+                new["places"].append(next(place))
                 new["params"].append(weight)
-                place += 1
             groups += own.values()
-        if self.lr_factors:
-            optimizer.param_groups = groups
+        optimizer.param_groups = groups or optimizer.param_groups
+        return optimizer
 
     def report(self, model: nn.Module) -> list[str]:
         """Return lines on the frozen share of the parameters, and on rates; none by default."""
-        lines, weights = [], self.frozen(model)
-        if weights:
-            size = sum(weight.numel() for weight in model.parameters())
-            trains = size - sum(weight.numel() for weight in weights)
+        lines, frozen = [], set(map(id, self.frozen(model)))
+        if frozen:
+            sizes = {id(weight): weight.numel() for weight in model.parameters()}
+            size = sum(sizes.values())
+            trains = size - sum(sizes[one] for one in frozen)
             until = f" until step {self.freeze_steps:,}" if self.freeze_steps else ""
+            named = model.named_parameters(remove_duplicate=False)
+            names = [name for name, weight in named if id(weight) in frozen]
+            shared = [name for name in names if not any(_matches(name, p) for p in self.freeze)]
             lines.append(
                 f"training {trains:,} of {size:,} parameters ({100 * trains / size:.1f} %){until}; "
                 f"frozen: {', '.join(self.freeze)}"
+                + (f"; shared with these and frozen, too: {', '.join(shared)}" if shared else "")
             )
-            ids = {id(weight) for weight in weights}
-            shared = [
-                name
-                for name, weight in model.named_parameters(remove_duplicate=False)
-                if id(weight) in ids and not any(_matches(name, one) for one in self.freeze)
-            ]
-            if shared:
-                lines.append(f"shared with a frozen part and frozen, too: {', '.join(shared)}")
         if self.lr_factors:
             factors = [f"{factor:g} for {part}" for part, factor in self.lr_factors.items()]
             lines.append(f"optimizer.lr times {', '.join(factors)}")
@@ -113,19 +99,14 @@ class Parts:
 
 
 def regrouped(state: Mapping[str, Any], optimizer: Optimizer) -> dict[str, Any]:
-    """Arrange the saved state of an optimizer whose groups other `lr_factors` have divided.
-
-    Args:
-        state: state of an optimizer, from its `state_dict`.
-        optimizer: an optimizer of the same kind, with the groups to arrange it by.
-    """
+    """Arrange an optimizer's saved state by the groups of one with other `lr_factors`."""
 
     def places(groups: Sequence[Mapping[str, Any]]) -> list[int]:
         return [place for group in groups for place in group.get("places", group["params"])]
 
+    groups = optimizer.state_dict()["param_groups"]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     before = dict(zip(places(state["param_groups"]), numbers, strict=True))
-    groups = optimizer.state_dict()["param_groups"]
     pairs = [(new, before[place]) for new, place in enumerate(places(groups))]
     moments = {new: state["state"][old] for new, old in pairs if old in state["state"]}
     return {**state, "state": moments, "param_groups": groups}
@@ -140,16 +121,13 @@ def _matching(model: nn.Module, pattern: str, key: str) -> list[nn.Parameter]:
     words = [name.split(".") for name, _ in named]
     names = {".".join(some[:end]): None for some in words for end in range(1, len(some) + 1)}
     close = difflib.get_close_matches(pattern, [*_WORDS, *names], n=3, cutoff=0.5)
-    close = close or [*_WORDS, *dict.fromkeys(some[0] for some in words)]
+    close = close or [*_WORDS, *(name for name in names if "." not in name)]
     raise UserError(f"{key}: {pattern} matches no parameter; use a name such as {', '.join(close)}")
 
 
 def _matches(name: str, pattern: str) -> bool:
     pattern = _WORDS.get(pattern, pattern)
-    texts = re.split(_RANGE, pattern)[::3]
-    text = r"(\d+)".join(re.escape(part).replace(r"\*", ".*") for part in texts)
-    match = re.fullmatch(rf"{text}(?:\..*)?", name)
-    if match is None:
-        return False
-    pairs = zip(match.groups(), re.findall(_RANGE, pattern), strict=True)
-    return all(int(low) <= int(number) <= int(high) for number, (low, high) in pairs)
+    texts = [re.escape(text).replace(r"\*", ".*") for text in re.split(_RANGE, pattern)[::3]]
+    match = re.fullmatch(r"(\d+)".join(texts) + r"(?:\..*)?", name)
+    numbers = zip(match.groups() if match else (), re.findall(_RANGE, pattern))
+    return match is not None and all(int(a) <= int(n) <= int(b) for n, (a, b) in numbers)

@@ -31,9 +31,6 @@ def leaves(node: Any, place: str) -> Iterator[Leaf]:
         place: the key.
     """
     hint = parameters(TrainingOptions).get(place)
-    if place == "lr_factors":  # a mapping that is one value, as its keys are the user's
-        yield Leaf(place, node, role_of(place))
-        return
     yield from _leaves(node, place, role_of(place), _options(hint))
 
 
@@ -43,7 +40,7 @@ def role_of(name: str) -> Role:
 
 
 def _leaves(node: Any, place: str, role: Role, options: Any) -> Iterator[Leaf]:
-    if isinstance(node, dict):
+    if isinstance(node, dict) and place != "lr_factors":  # whose keys are the user's
         hints = _hints(node, place, options)
         for key, value in node.items():
             own = str(value).rpartition(".")[2] if key == TARGET else value

@@ -15,7 +15,6 @@ from torch.optim.lr_scheduler import LambdaLR
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.attention.masks import padded_right
 from seqattn.ops.gpu import multiply_all
-from seqattn.screen import say
 from seqattn.training.agreement import Agreement
 from seqattn.training.optim import apply_settings, settings_of
 from seqattn.training.parts import regrouped
@@ -197,7 +196,7 @@ class SummedTask(HalvingTask):
         """Freeze the frozen parts, or thaw them after `freeze_steps`."""
         parts = self.optimization.parts
         weights = parts.frozen(self.model)
-        freezes = parts.freeze_steps is None or self.global_step < parts.freeze_steps
+        freezes = parts.freezes(self.global_step)
         self._frozen = weights if freezes else []
         # DDP and FSDP expect the same gradients in all steps; they are dropped before a step
         if isinstance(self.trainer.strategy, SingleDeviceStrategy):
@@ -207,11 +206,8 @@ class SummedTask(HalvingTask):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if not self._sums_ordered:
             self._order_sums(batch)
-        steps = self.optimization.parts.freeze_steps
-        if self._frozen and steps is not None and self.global_step >= steps:
+        if self._frozen and not self.optimization.parts.freezes(self.global_step):
             self._freeze()
-            if self.trainer.is_global_zero:
-                say(f"training all parameters from step {steps:,} on")
         self._draw(batch_idx)
 
     def _draw(self, batch_idx: int) -> None:

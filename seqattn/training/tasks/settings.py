@@ -38,9 +38,7 @@ class Optimization(LossTerms):
 
     def make_optimizer(self, model: nn.Module, fused: bool) -> Optimizer:
         """Build the optimizer of a model, with its rates by part."""
-        optimizer = self.optimizer(model, fused=fused)
-        self.parts.split(model, optimizer)
-        return optimizer
+        return self.parts.split(model, self.optimizer(model, fused=fused))
 
 
 class Sample(NamedTuple):
