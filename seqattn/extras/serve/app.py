@@ -45,6 +45,7 @@ _STATUSES: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": about}
     for status, about in {
         400: "invalid JSON, or unknown host name",
+        403: "a page of another origin; see cors",
         408: "the request did not arrive in time",
         413: "the request is too large",
         422: "the request is invalid, with a one-line reason",
@@ -104,6 +105,7 @@ def make_app(
     app.add_middleware(
         Guard,
         hosts=hosts,
+        cors=cors,
         limits=service.limits,
         metrics=service.metrics,
         paths=paths,

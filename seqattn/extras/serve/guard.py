@@ -1,4 +1,4 @@
-"""Checks before every request: host name, size of the body, and time limits."""
+"""Checks before every request: host name, origin, size of the body, and time limits."""
 
 import asyncio
 import ipaddress
@@ -16,14 +16,16 @@ from seqattn.extras.serve.metrics import Metrics
 
 
 class Guard:
-    """ASGI middleware that rejects foreign hosts and long bodies, and counts requests.
+    """ASGI middleware that rejects foreign hosts, origins and long bodies, and counts requests.
 
     With DNS rebinding, a page of another site reaches this server under that site's host name, so
-    only requests to IP addresses, `localhost` and the given names are answered.
+    only requests to IP addresses, `localhost` and the given names are answered. A form of another
+    site is sent without asking first (no CORS preflight), so its origin is checked here.
 
     Args:
         app: the application.
         hosts: host names of the server, besides `localhost`.
+        cors: other origins whose pages may send requests; `*` for all.
         limits: `body_bytes` and `read_seconds` are used.
         metrics: counts each request.
         paths: paths that are counted separately.
@@ -33,11 +35,13 @@ class Guard:
         self,
         app: ASGIApp,
         hosts: Collection[str],
+        cors: Collection[str],
         limits: Limits,
         metrics: Metrics,
         paths: Collection[str],
     ) -> None:
         self.app, self.limits, self.metrics, self.paths = app, limits, metrics, paths
+        self.cors = cors
         self.hosts = {"localhost", *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,6 +67,7 @@ class Guard:
         try:
             body = await self._body(headers, receive)
             self._check_host(headers.get("host", ""))
+            self._check_origin(headers)
         except HTTPException as error:
             said = JSONResponse({"error": error.detail}, error.status_code, error.headers)
             await said(scope, receive, send)
@@ -86,6 +91,15 @@ class Guard:
                 raise HTTPException(
                     400, f"unknown host name {name!r}; start the server with hosts=[{name}]"
                 ) from None
+
+    def _check_origin(self, headers: Headers) -> None:
+        origin = headers.get("origin")  # browsers send it with POST
+        if origin is None or {origin, "*"} & {*self.cors}:
+            return
+        if origin.partition("://")[2].lower() != headers.get("host", "").lower():
+            raise HTTPException(
+                403, f"pages of {origin!r} may not ask; start the server with cors=[{origin}]"
+            )
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
         """Return the complete body; None if the client has disconnected.

@@ -34,8 +34,17 @@ def test_only_addresses_and_names_of_its_own_are_answered(named, host, status):
 
 def test_no_page_of_elsewhere_may_ask_unless_told(client, bundle):
     origin = {"Origin": "https://example.org"}
-    assert "access-control-allow-origin" not in client.get("/health", headers=origin).headers
-    with client_of(bundle, cors=["https://example.org"]) as told:
+    line = "pages of 'https://example.org' may not ask; start the server with "
+    for path, body in (("/v1/generate", {"inputs": TEXT}), ("/translate", FORM)):
+        for host in ("http://localhost", "https://LocalHost"):
+            assert client.post(path, json=body, headers={"Origin": host}).status_code == 200
+        for foreign in (*origin.values(), "null", "http://localhost:1", "http://["):
+            response = client.post(path, json=body, headers={"Origin": foreign})
+            assert response.status_code == 403
+            said = response.json()["error"]
+            assert said == (line + "cors=[https://example.org]").replace(origin["Origin"], foreign)
+    with client_of(bundle, cors=[*origin.values()], languages=["en", "de"]) as told:
+        assert told.post("/translate", json=FORM, headers=origin).status_code == 200
         headers = told.get("/health", headers=origin).headers
         assert headers["access-control-allow-origin"] == "https://example.org"
         other = told.get("/health", headers={"Origin": "https://other.example"}).headers
