@@ -2,9 +2,9 @@
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,18 @@ import yaml
 
 from seqattn.analysis.lengths import LengthBin, length_bins
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.files import store_search
+from seqattn.bundle.files import part_of, read_config, store_search
 from seqattn.bundle.outputs import Outputs
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count
 from seqattn.data.lines import write_lines
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore, doubts
+from seqattn.roles import Role
 from seqattn.screen import print_table, progress
 from seqattn.storage import user_path, write_json, write_whole
 from seqattn.training.run_directory import room_for_files
+from seqattn.training.setting_roles import differences
 from seqattn.verbs.bundle_run import ScoredRun, Split
 from seqattn.verbs.provenance import contents_now
 from seqattn.verbs.reranking import Reranking
@@ -37,8 +39,9 @@ class Evaluation(ScoredRun):
 
     Args:
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
-        output: the directory; None for evaluation/SPLIT beside the bundle, or SPLIT-ensemble or
-            SPLIT-reranked with other models.
+        output: the directory; None for evaluation/SPLIT beside the bundle, with the suffixes
+            -ensemble and -reranked for other models, -generation and -scorer for another search
+            or scorer than the bundle's.
         lengths: upper bounds, in words, of bins of source length to score separately.
         rerank: settings of reranking by another model.
         tune: lists of values to try on the validation split, by keys of the search and
@@ -67,12 +70,24 @@ class Evaluation(ScoredRun):
         if self.store and (not self.tune or self.ensemble or self.rerank.bundle):
             raise UserError("store=true needs tune, and supports neither ensemble nor rerank")
 
-    @property
+    @cached_property
     def directory(self) -> Path:
         """Directory for the scores."""
+        if self.output:
+            return user_path(self.output)
         name: str = "tune" if self.tune else self.split
         name += "-ensemble" * bool(self.ensemble) + "-reranked" * bool(self.rerank.bundle)
-        return user_path(self.output or Path(self.bundle).parent / "evaluation" / name)
+        if not self.tune:
+            name += "".join(f"-{key}" for key in self._changed())
+        return user_path(self.bundle).parent / "evaluation" / name
+
+    def _changed(self) -> Iterator[str]:
+        """Yield which of search and scorer are not the bundle's, in more than speed."""
+        config = read_config(user_path(self.bundle), self.trust)
+        for key, place in (("generation", "generation"), ("scorer", "task.scorer")):
+            own, now = part_of(config, place, self.bundle), self.settings.get(key)
+            if now is not None and any(differences({key: own}, {key: now}, {*Role} - {Role.NOTE})):
+                yield key
 
     def run(self, silent: bool = False) -> dict[str, Any]:
         """Generate, score, write and print; return the content of scores.json.

@@ -473,6 +473,15 @@ def test_evaluate_takes_data_overrides_and_writes_beside_the_bundle(
     succeed(capfd, "evaluate", f"bundle={run / 'model'}", "split=val")
     beside = run / "evaluation" / "val"
     assert json.loads((beside / "scores.json").read_text())["sentences"] == 6
+    before = (beside / "scores.json").read_bytes()
+    for changed, suffix in (
+        ("generation.beam_size=3", "-generation"),
+        ("scorer.tokenize=none", "-scorer"),
+        ("generation.batch_size=3", ""),  # changes no output
+    ):
+        succeed(capfd, "evaluate", f"bundle={run / 'model'}", "split=val", changed)
+        assert (run / "evaluation" / f"val{suffix}" / "scores.json").is_file()
+        assert suffix == "" or (beside / "scores.json").read_bytes() == before
 
 
 def test_a_bundle_carries_no_local_paths_and_its_run_knows_them(
