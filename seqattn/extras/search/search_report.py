@@ -2,6 +2,8 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from seqattn.extras.compare.compare import Comparison
 from seqattn.extras.compare.comparison_figures import DECODING, against_cost
@@ -12,7 +14,8 @@ from seqattn.extras.compare.costs import Cost
 from seqattn.extras.compare.run_results import Reading
 from seqattn.extras.compare.system_statistics import MetricFigures
 from seqattn.extras.compare.systems import Systems, check_alike
-from seqattn.extras.search.search_runs import unchanged
+from seqattn.extras.search.search_runs import losses, unchanged
+from seqattn.extras.search.search_space import Candidate
 from seqattn.extras.search.search_study import Halving
 from seqattn.screen import duration
 from seqattn.storage import write_whole
@@ -23,6 +26,7 @@ _CAVEAT = (
     "scored on the same validation split, so its score is slightly optimistic: train it in full, "
     "and score it on another split."
 )
+_LATE = "out of time"
 
 
 def report(halving: Halving, drawn: Sequence[str]) -> None:
@@ -43,13 +47,19 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
     best = next(one for one in finalists if one.name == next(iter(judged[0].systems)))
     own = unchanged(halving.search.overrides, best.overrides)
     command = shlex.join(["python", "train.py", *halving.search.options, *own, *best.overrides])
-    tried = _tried(halving)
+    tried = tried_models(halving, finalists)
+    started, number = len(tried["rows"]), sum(row[1] is not None for row in tried["rows"])
+    of = f" of {started}" if number < started else ""
     lines = [
-        f"tried {len(tried['rows'])} models in {duration(halving.spent)}; trained finalists for "
+        f"tried {number}{of} models in {duration(halving.spent)}; trained finalists for "
         f"{halving.budget.steps:,} steps",
         *_front(judged[0], costs),
-        f"best model: {best.name}; train it in full with: {command}",
+        f"{'best' if number > 1 else 'only trained'} model: {best.name}; train it in full with: "
+        f"{command}",
     ]
+    late = sum(row[1] is None and row[3] == _LATE for row in tried["rows"])
+    if late:
+        lines.insert(1, f"{late} of {started} reached no validation in time; raise budget.minutes")
     listed = "".join(f"- {line}\n" for line in [*judged[0].words, *lines, *drawn, _CAVEAT])
     head = f"# Model search\n\n{listed}\n[Comparison of the finalists](finalists/index.html)\n\n"
     text = head + as_markdown([tried])
@@ -78,12 +88,17 @@ def _front(metric: MetricFigures, costs: Mapping[str, Cost]) -> list[str]:
     return lines
 
 
-def _tried(halving: Halving) -> TableDocument:
+def tried_models(halving: Halving, finalists: Mapping[Candidate, Sequence[Path]]) -> TableDocument:
     """Return the table of tried models, those that were trained longest first."""
-    trials, rows = halving.latest(), []
-    for name in halving.ranked(trials):
-        step, why = trials[name].last_step, trials[name].user_attrs.get("why")
-        loss = None if step is None else f"{trials[name].intermediate_values[step]:.3f}"
-        rows.append([name, step, loss, why])
+    trained = {model.name: losses(paths[0]) for model, paths in finalists.items()}
+    rows: list[list[Any]] = []
+    for name, trial in halving.latest().items():
+        by_step = {**trial.intermediate_values, **trained.get(name, {})}
+        step = max(by_step, default=None)
+        loss = None if step is None else by_step[step]
+        why = trial.user_attrs.get("why", _LATE)
+        rows.append([name, step, loss, None if step == halving.budget.steps else why])
+    rows.sort(key=lambda row: (-(row[1] or 0), row[2]))
+    shown = [[name, step, step and f"{loss:.3f}", why] for name, step, loss, why in rows]
     columns = ["model", "steps", "validation loss", "stopped early"]
-    return table("Models tried", columns, rows)
+    return table("Models tried", columns, shown)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from seqattn.errors import UserError
-from seqattn.extras.search import search_runs, search_study
+from seqattn.extras.search import search_report, search_runs, search_study
 from seqattn.extras.search.search import ModelSearch
 from seqattn.extras.search.search_budget import Budget
 from seqattn.extras.search.search_journal import JOURNAL
@@ -262,6 +262,22 @@ def test_a_search_ends_in_its_minutes_and_goes_on_with_more(halving):
     again.train_finalists()
     assert len(FakeRun.started) == len(LOSSES)
     assert [one.name for one in again.runs_of_finalists()] == ["c"]
+
+
+def test_the_table_has_the_last_figures_of_finalists_and_none_of_what_was_not_measured(
+    halving, monkeypatch, capsys
+):
+    race = halving()
+    race.try_models()
+    said = capsys.readouterr().err
+    assert "f · step 0 of 6 · failed: out of memory" in said
+    assert "nan" not in said
+    race.train_finalists()
+    final = {2: 1.5, 4: 1.2, 6: 0.9}
+    monkeypatch.setattr(search_report, "losses", lambda run_dir: final)
+    rows = search_report.tried_models(race, {MODELS[1]: [race.run_dir]})["rows"]
+    assert rows[:3] == [["c", 6, "0.167", None], ["a", 6, "0.333", None], ["b", 6, "0.900", None]]
+    assert rows[-1] == ["f", None, None, "failed: out of memory"]
 
 
 def test_a_search_whose_own_model_fails_ends(halving, monkeypatch):
