@@ -11,6 +11,7 @@ from seqattn.extras.compare.costs import CACHED, Cost
 from seqattn.extras.compare.run_results import ComparedRun
 from seqattn.extras.compare.system_statistics import MetricFigures
 from seqattn.extras.compare.systems import shortened
+from seqattn.metrics.significance import LEVEL
 from seqattn.screen import duration
 from seqattn.verbs.run_tables import TableDocument
 
@@ -69,6 +70,13 @@ def system_table(
     notes = [f"sentences from {origin}", *(f"{one.name}: {one.signature}" for one in metrics)]
     if "peak_memory_mb" in known:
         notes.append("peak memory: of the training process, or of its GPU; minimum over seeds")
+    if any(score.interval for metric in metrics for score in metric.systems.values()):
+        notes.append(
+            "scores: mean over seeds ± half of the 95 % interval over them; in parentheses, an "
+            "interval cut at 0"
+        )
+    if "sentences_per_second" in known:
+        notes.append("decoding: median of the rounds, in parentheses the slowest and the fastest")
     return table(title, [*columns, *(_COLUMNS[key] for key in known)], rows, notes)
 
 
@@ -129,6 +137,12 @@ def pair_table(metric: MetricFigures) -> TableDocument:
         "each p is corrected for all pairs (Holm), intervals are not; bootstrap and randomization "
         "vary only the sentences, for fixed models"
     ]
+    unsure = [one for one in metric.pairs if one.p is not None and not one.significant]
+    if any(min(one.p_bootstrap, one.p_randomization) < LEVEL for one in unsure):
+        notes.append(
+            "the verdict is that of seeds and sentences: a small p of the other two says that "
+            "these models differ, not that others of the same systems would"
+        )
     return table(f"Pairwise differences in {metric.name}", columns, rows, notes)
 
 

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from seqattn.extras.compare import system_statistics
 from seqattn.extras.compare.comparison_files import as_latex, as_markdown, as_page
+from seqattn.extras.compare.comparison_tables import pair_table
 from seqattn.extras.compare.run_results import find_runs
 from seqattn.extras.compare.system_statistics import MetricFigures, PairFigures, SystemScore
 from seqattn.metrics.text import TextScorer
@@ -107,6 +108,17 @@ def test_systems_are_ranked_where_they_can_be_told_apart_and_only_there(study, c
     for line in (mha_or_gqa, other):
         assert re.match(r"BLEU: (mha|gqa) is above linear by \d+\.\d\d \(", line)
     assert "the number of seeds differs between systems: mha 3, linear 3, gqa 2" in ended.out
+    assert "scores: mean over seeds ± half of the 95 % interval over them; in paren" in ended.out
+
+
+@pytest.mark.parametrize(("p", "bootstrap", "told"), [(0.2, 0.01, True), (0.2, 0.06, False),
+                                                      (0.01, 0.01, False), (None, 0.01, False)])  # fmt: skip
+def test_a_table_says_why_a_small_p_over_sentences_decides_nothing(p, bootstrap, told):
+    pair = PairFigures("a", "b", 1.0, (-1.0, 3.0), p, bootstrap, 0.5)
+    notes = pair_table(MetricFigures("BLEU", "", {}, [pair], []))["notes"]
+    assert ["the verdict is that of seeds and sentences" in note for note in notes[1:]] == [
+        True
+    ] * told
 
 
 def test_a_folder_holds_tables_pictures_a_page_and_all_figures(study, tmp_path, capfd):
