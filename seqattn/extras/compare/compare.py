@@ -32,7 +32,7 @@ from seqattn.extras.compare.comparison_tables import (
 from seqattn.extras.compare.costs import Cost, measure_costs
 from seqattn.extras.compare.run_results import ComparedRun, Reading, config_of, find_runs
 from seqattn.extras.compare.system_statistics import MetricFigures, judge
-from seqattn.extras.compare.systems import Systems, check_alike, systems_of
+from seqattn.extras.compare.systems import Systems, check_alike, check_seeds, systems_of
 from seqattn.screen import print_table
 from seqattn.storage import user_path, write_whole
 from seqattn.training.run_directory import room_for_files
@@ -131,8 +131,10 @@ class Comparison:
 
     def _read(self) -> list[ComparedRun]:
         reading = Reading(self.split, self.evaluate, self.device, self.trust)
-        runs = []
-        for path in find_runs(self.runs):
+        runs, paths = [], list(find_runs(self.runs))
+        planned = ((path, reading.settings(path)) for path in paths)
+        check_seeds((path, settings) for path, settings in planned if settings)
+        for path in paths:
             try:
                 runs.append(reading.read(path))
             except UserError as error:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -132,6 +133,14 @@ class Reading:
         if not self._is_there(directory, path / "model"):
             self._evaluate(path, settings.get("cache_dir"))
         return self._evaluated(path, directory, path, settings)
+
+    def settings(self, path: Path) -> Mapping[str, Any] | None:
+        """Return what tells a run from others before it is evaluated; None if that is unknown."""
+        with suppress(UserError):
+            if is_file(path / RESULT) and not is_file(path / _SCORES):
+                own = part_of(config_of(path / "model", self.trust), "generation", path)
+                return {**settings_before(path, str(path)), "generation": own}
+        return None
 
     def _is_there(self, directory: Path, bundle: Path) -> bool:
         """Return True if a directory holds an evaluation of a bundle, a current one if required."""

@@ -1,7 +1,7 @@
 """Runs that were scored alike, grouped into systems by settings that differ except the seed."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,17 +88,9 @@ def systems_of(runs: Sequence[ComparedRun]) -> Systems:
     """
     grouped: dict[frozenset[tuple[str, str]], list[ComparedRun]] = {}
     for run in runs:
-        grouped.setdefault(frozenset(_settings(run).items()), []).append(run)
+        grouped.setdefault(frozenset(_settings(run.settings).items()), []).append(run)
     each = list(grouped.values())
-    for same in each:
-        seeds: dict[object, ComparedRun] = {}
-        for run in same:
-            if run.seed in seeds:
-                raise UserError(
-                    f"{seeds[run.seed].path} and {run.path} are the same system with "
-                    f"seed={run.seed}; remove one"
-                )
-            seeds[run.seed] = run
+    check_seeds((run.path, run.settings) for run in runs)
     if len(each) == 1:
         return Systems({str(runs[0].settings.get("name") or runs[0].path.name): each[0]}, [])
     telling, others = _telling(_traits([same[0] for same in each]), len(each))
@@ -112,9 +104,22 @@ def systems_of(runs: Sequence[ComparedRun]) -> Systems:
     return Systems(dict(zip(names, each, strict=True)), notes)
 
 
-def _settings(run: ComparedRun) -> dict[str, str]:
+def check_seeds(runs: Iterable[tuple[Path, Mapping[str, Any]]]) -> None:
+    """Raise UserError if a system has a seed twice. Args: runs: paths with their settings."""
+    seen: dict[tuple[object, ...], Path] = {}
+    for path, settings in runs:
+        system = (frozenset(_settings(settings).items()), settings.get("seed"))
+        first = seen.setdefault(system, path)
+        if first is not path:
+            raise UserError(
+                f"{first} and {path} are the same system with seed={settings.get('seed')}; "
+                "remove one"
+            )
+
+
+def _settings(plain: Mapping[str, Any]) -> dict[str, str]:
     """Return settings by key; null values are omitted."""
-    settings = (leaf for name, node in run.settings.items() for leaf in leaves(node, name))
+    settings = (leaf for name, node in plain.items() for leaf in leaves(node, name))
     return {
         leaf.key: str(leaf.value)
         for leaf in settings
@@ -128,7 +133,7 @@ def _traits(runs: Sequence[ComparedRun]) -> list[_Trait]:
     named = {group for one in chosen for group in one} - {"experiment", "generation"}
     groups = sorted(group for group in named if role_of(group) not in _SAME)
     choices = [_Trait(group, [one.get(group) for one in chosen]) for group in groups]
-    settings = [_settings(run) for run in runs]
+    settings = [_settings(run.settings) for run in runs]
     choices += [  # settings of the evaluation, which the names of runs lack
         _Trait(root, [one.get(f"{root}._target_", "").rpartition(".")[2] for one in settings])
         for root in ("generation", "scorer")
