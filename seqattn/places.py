@@ -1,5 +1,6 @@
 """Paths of `conf` and `data`, and how to install extras: in a checkout, and once installed."""
 
+import re
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -15,6 +16,11 @@ def install(extra: str) -> str:
     if _in_checkout():
         return f"run pip install -c constraints.txt -e '.[{extra}]' in the checkout"
     return f"run pip install 'seqattn-toolkit[{extra}]'"
+
+
+def commands(text: str) -> str:
+    """Return a text whose commands start scripts, or subcommands where there are no scripts."""
+    return text if _in_checkout() else re.sub(r"python (?:scripts/)?(\w+)\.py", r"seqattn \1", text)
 
 
 def _in_checkout() -> bool:

@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 from seqattn import places
+from seqattn.cli.help_page import help_page
 from seqattn.places import shipped
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +28,17 @@ def test_a_missing_extra_is_installed_from_the_checkout_or_by_our_name(tmp_path,
     )
     monkeypatch.setattr(places, "_PACKAGE", tmp_path / "seqattn")
     assert places.install("serve") == "run pip install 'seqattn-toolkit[serve]'"
+
+
+def test_commands_name_scripts_only_where_there_are_scripts(tmp_path, monkeypatch):
+    text = "python scripts/evaluate.py bundle=B\npython train.py name=python"
+    assert places.commands(text) == text
+    assert "python scripts/evaluate.py bundle" in help_page("evaluate", [])
+    monkeypatch.setattr(places, "_PACKAGE", tmp_path / "seqattn")
+    assert places.commands(text) == "seqattn evaluate bundle=B\nseqattn train name=python"
+    page = help_page("evaluate", [])
+    assert "seqattn evaluate bundle=RUN/model split=val" in page
+    assert ".py" not in page
 
 
 def test_every_extra_that_a_message_names_is_there_and_extras_name_the_project():

@@ -27,7 +27,7 @@ def train_from(words: Sequence[str], values: Mapping[str, Any]) -> TrainingResul
     try:
         settings = _settings(overrides)
         if settings["find_lr"]:
-            raise UserError("find_lr=true needs the command line: python train.py find_lr=true")
+            raise UserError("find_lr=true needs the command line: seqattn train find_lr=true")
         result: TrainingResult = build_verb(verb_class("train"), settings).run()
         return result
     finally:

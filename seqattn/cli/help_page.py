@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
-from seqattn.places import CONF
+from seqattn.places import CONF, commands
 
 _CORE = ("train", "generate", "evaluate", "analyze")
 
@@ -49,7 +49,7 @@ def help_page(verb: str, arguments: Sequence[str], conf: Path = CONF) -> str:
         "--help GROUP=CHOICE shows the keys of a choice, --cfg job all keys with their values,\n"
         "--hydra-help the other options. -m runs all combinations of comma-separated values."
     )
-    return "\n\n".join(part for part in parts if part)
+    return commands("\n\n".join(part for part in parts if part))
 
 
 def _text(file: Path) -> str:

@@ -13,6 +13,7 @@ import yaml
 from seqattn.bundle.nodes import TARGET
 from seqattn.data.base import Source, Texts
 from seqattn.errors import UserError
+from seqattn.places import commands
 from seqattn.storage import write_whole
 
 
@@ -93,4 +94,4 @@ def write_choice(
 def where_it_is(directory: Path, name: str) -> list[str]:
     """Return lines on where a corpus is and how to train on it. Args: name: name of the choice."""
     typed = f"--config-dir {shlex.quote(str(directory))} data={name}"
-    return [f"written to {directory}", f"train on it with: python train.py {typed}"]
+    return [f"written to {directory}", commands(f"train on it with: python train.py {typed}")]

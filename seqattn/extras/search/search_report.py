@@ -17,6 +17,7 @@ from seqattn.extras.compare.systems import Systems, check_alike
 from seqattn.extras.search.search_runs import losses, unchanged
 from seqattn.extras.search.search_space import Candidate
 from seqattn.extras.search.search_study import Halving
+from seqattn.places import commands
 from seqattn.screen import duration
 from seqattn.storage import write_whole
 from seqattn.verbs.run_tables import TableDocument
@@ -55,7 +56,7 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
         f"{halving.budget.steps:,} steps",
         *_front(judged[0], costs),
         f"{'best' if number > 1 else 'only trained'} model: {best.name}; train it in full with: "
-        f"{command}",
+        f"{commands(command)}",
     ]
     late = sum(row[1] is None and row[3] == _LATE for row in tried["rows"])
     if late:
