@@ -126,6 +126,8 @@ def _worded(error: BaseException) -> str | None:
         wrong = str(error.full_key)
         if wrong in groups:
             return f"no config group {wrong} here: this subcommand has none, or ~{wrong} removed it"
+        if wrong == "scorer" and "bundle" in root:  # filled by the bundle, without choices
+            return "scorer has no choices; set a key of the bundle's, such as scorer.tokenize=none"
         return f"unknown key {wrong}{nearest(wrong, [*keys, *groups, 'hydra', *_SLOTS])}"
     if "Ambiguous value for argument" in str(error):
         return f"{str(error).splitlines()[0]}: add -m to run each, or write [a,b] for a list"

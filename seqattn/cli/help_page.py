@@ -29,8 +29,8 @@ def help_page(verb: str, arguments: Sequence[str], conf: Path = CONF) -> str:
     folders = [conf, CONF, *_own_folders(arguments)]
     groups = _groups(verb, conf)
     choices = [
-        fill(f"{group}={default}: {_names(group, folders)}", 100, subsequent_indent="    ")
-        for group, default in groups
+        fill(f"{group}={default}: {_names(group, folders) or note}", 100, subsequent_indent="    ")
+        for group, default, note in groups
     ]
     script = sys.argv[0].endswith(".py") and not sys.argv[0].endswith("__main__.py")
     about, _, examples = _header(conf / f"{verb}.yaml").partition("\n\n")
@@ -70,13 +70,14 @@ def _keys(file: Path) -> str:
     ).strip()
 
 
-def _groups(verb: str, conf: Path) -> Iterator[tuple[str, str]]:
-    """Yield the groups of a verb with their choices, those of included verbs first."""
+def _groups(verb: str, conf: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield groups with their choices and comments, those of included verbs first."""
     block = re.search(r"^defaults:\n((?: .*\n)*)", _text(conf / f"{verb}.yaml"), re.MULTILINE)
     for line in block[1].splitlines() if block else ():
         group, colon, choice = line.strip(" -").partition(": ")
         if colon and not group.startswith("override "):
-            yield group.removeprefix("optional "), choice.partition("  #")[0]
+            default, _, note = choice.partition("  # ")
+            yield group.removeprefix("optional "), default, note
         elif not colon and group != "_self_":
             yield from _groups(group, conf)
 

@@ -30,6 +30,7 @@ from tests.cli.small import (
     json_lines,
     logged,
     losses_of,
+    refusal,
     run,
     succeed,
     train_arguments,
@@ -469,6 +470,8 @@ def test_evaluate_takes_data_overrides_and_writes_beside_the_bundle(
     assert written["sentences"] == 3
     assert "tok:none" in written["scores"]["BLEU"]["signature"]
     assert written["generation"]["_target_"].endswith("GreedySearch")
+    line = "scorer has no choices; set a key of the bundle's, such as scorer.tokenize=none"
+    assert refusal(capfd, "evaluate", bundle, "scorer=ter") == line
     run = shutil.copytree(trained, tmp_path / "run")
     succeed(capfd, "evaluate", f"bundle={run / 'model'}", "split=val")
     beside = run / "evaluation" / "val"
@@ -590,6 +593,8 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
     assert re.match(rf"usage: python \S*{script} \[key=value ...]\n", out)
     assert "Examples:" in out
     assert max(map(len, out.splitlines())) <= 100
+    if verb == "evaluate":
+        assert "\nscorer=null: keys of the bundle's: tokenize, lowercase" in out
     if verb == "train":
         assert "\nname: ${task.name}  # runs go to runs/NAME/TIME\n" in out
         for group, choices in groups().items():
