@@ -39,6 +39,8 @@ _MEANT = {
 """Names of keys in other toolkits, and their equivalents here."""
 _SLOTS = [f"attention@{node}" for node in SLOT_NODES]
 
+_SCORER = "scorer has no choices; set a key of the bundle's, such as scorer.tokenize=none"
+
 
 def in_words(error: Exception, started: bool) -> str | None:
     """Return one line for a user error, or None for other errors.
@@ -127,7 +129,7 @@ def _worded(error: BaseException) -> str | None:
         if wrong in groups:
             return f"no config group {wrong} here: this subcommand has none, or ~{wrong} removed it"
         if wrong == "scorer" and "bundle" in root:  # filled by the bundle, without choices
-            return "scorer has no choices; set a key of the bundle's, such as scorer.tokenize=none"
+            return _SCORER
         return f"unknown key {wrong}{nearest(wrong, [*keys, *groups, 'hydra', *_SLOTS])}"
     if "Ambiguous value for argument" in str(error):
         return f"{str(error).splitlines()[0]}: add -m to run each, or write [a,b] for a list"
@@ -146,6 +148,8 @@ def _unknown_choice(error: MissingConfigException) -> str:
     options = sorted(name for name in error.options or shipped if not name.startswith("_"))
     if not group:
         return f"unknown config {wrong}"
+    if group == "scorer":
+        return _SCORER
     hint = nearest(wrong, options)
     extra = {"joblib": "sweep", "submitit": "slurm"}.get(wrong.partition("_")[0])
     if group == "hydra/launcher" and extra:

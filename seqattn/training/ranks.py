@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -147,4 +148,9 @@ def run_rank(folder: Path) -> int:
         if rank() == 0:
             (folder / _ENDED).write_text(yaml.safe_dump([stop.signal, stop.step]), encoding="utf-8")
         return stop.code
+    except RuntimeError as error:
+        if not re.search("gloo.*Connection (closed|reset) by peer", str(error)):
+            raise
+        print(f"rank {rank()} lost its connection to another rank", file=sys.stderr)
+        return 1
     return 0

@@ -173,6 +173,24 @@ def test_a_rank_leaves_the_reason_of_its_end(corpus, tmp_path, monkeypatch):
     assert yaml.safe_load((tmp_path / "ended.yaml").read_text()) == [2, 3]
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_rank_that_lost_another_says_so_in_one_line(corpus, tmp_path, monkeypatch, capfd, lost):
+    settings = composed("train", *train_arguments(corpus, f"run_dir={tmp_path}/run"))[0]
+    (tmp_path / "settings.yaml").write_text(yaml.safe_dump(settings))
+    text = f"[/gloo/transport/tcp/pair.cc:537] {'Connection reset by peer' if lost else 'sizes'}."
+
+    def failed(run):
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(Training, "run", failed)
+    if lost:
+        assert run_rank(tmp_path) == 1
+        assert capfd.readouterr().err == "rank 0 lost its connection to another rank\n"
+    else:
+        with pytest.raises(RuntimeError, match="sizes"):
+            run_rank(tmp_path)
+
+
 def test_a_rank_that_fails_lets_the_others_know(corpus, tmp_path, monkeypatch):
     told = []
 
