@@ -98,7 +98,11 @@ def report_jobs() -> None:
     from seqattn.screen import print_table  # Rich takes a moment to import
 
     print_table(str(folder), lines, ["overrides", *figures])
-    rows = [["job", "overrides", *figures], *([name, *line] for name, line in lines.items())]
+    rows = [["job", "best", "overrides", *figures]]
+    for (name, row), line in zip(scores.items(), lines.values(), strict=True):
+        rows.append(
+            [name, "best" * (name == best), line[0], *(str(row.get(key, "")) for key in figures)]
+        )
     write_whole(folder / NAME, "".join("\t".join(row) + "\n" for row in rows).encode())
     print(f"written to {folder / NAME}", file=sys.stderr)
 

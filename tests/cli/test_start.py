@@ -1,5 +1,6 @@
 """How a training starts from a bundle, what sweeps tell, own callbacks, names and hints."""
 
+import json
 import subprocess
 import sys
 
@@ -106,11 +107,13 @@ def test_a_sweep_ends_with_a_line_for_each_job_the_best_marked(capfd, corpus, tm
     announced = [line for line in ended.err.splitlines() if line.startswith("job ")]
     assert announced == ["job 0 (1 of 2): optimizer.lr=0", "job 1 (2 of 2): optimizer.lr=0.01"]
     head, *lines = (tmp_path / "sweep" / "jobs.tsv").read_text().splitlines()
-    assert head.startswith("job\toverrides\t")
-    assert [line.split("\t")[:2] for line in lines] == [
-        ["0", "optimizer.lr=0"],
-        ["1 best", "optimizer.lr=0.01"],
+    assert head.startswith("job\tbest\toverrides\t")
+    assert [line.split("\t")[:3] for line in lines] == [
+        ["0", "", "optimizer.lr=0"],
+        ["1", "best", "optimizer.lr=0.01"],
     ]
+    scores = json.loads((tmp_path / "sweep/1/model/scores.json").read_text())
+    assert lines[1].split("\t")[head.split("\t").index("val/loss")] == str(scores["val/loss"])
     assert all(found in ended.out for found in ("1 best", "optimizer.lr=0.01", "val/loss"))
 
 
@@ -127,7 +130,8 @@ def test_a_sweep_s_table_has_what_any_job_scored(capfd, corpus, tmp_path):
 def test_no_job_is_best_where_each_was_chosen_by_another_measure(capfd, corpus, tmp_path):
     words = ("checkpoint.monitor=val/loss,val/bleu", f"run_dir={tmp_path}/sweep")
     succeed(capfd, "train", "-m", *train_arguments(corpus, *words, steps=1, every=1))
-    assert "best" not in (tmp_path / "sweep" / "jobs.tsv").read_text()
+    _, *lines = (tmp_path / "sweep" / "jobs.tsv").read_text().splitlines()
+    assert [line.split("\t")[:2] for line in lines] == [["0", ""], ["1", ""]]
 
 
 def test_every_job_that_crashes_says_why(capfd, corpus, tmp_path, monkeypatch):

@@ -277,4 +277,4 @@ def test_a_sweep_goes_on_and_its_table_shows_all_jobs(capfd, corpus, tmp_path):
     assert told[0].startswith(f"run_dir={tmp_path}/0 finished after 4 steps")
     assert told[1:] == [f"resuming training in {tmp_path}/1"]
     _, *lines = (tmp_path / "jobs.tsv").read_text().splitlines()
-    assert [line.split("\t")[0].split()[0] for line in lines] == ["0", "1"]
+    assert [line.split("\t")[0] for line in lines] == ["0", "1"]
