@@ -1,8 +1,8 @@
 """Entry point of one of several processes that train together, started by `ranks.launch`.
 
-    python -m seqattn.training.rank LAUNCHER FOLDER
+    python -m seqattn.training.rank LAUNCHER RUN FOLDER
 
-Args: LAUNCHER, the pid of the command; FOLDER, which holds the settings.
+Args: LAUNCHER, the pid of the command; RUN, shown by ps; FOLDER, which holds the settings.
 """
 
 import sys
@@ -15,4 +15,4 @@ if __name__ == "__main__":
     end_with(int(sys.argv[1]))
     from seqattn.training.ranks import run_rank
 
-    sys.exit(run_rank(Path(sys.argv[2])))
+    sys.exit(run_rank(Path(sys.argv[3])))

@@ -77,7 +77,8 @@ def launch(run: TrainingOptions) -> TrainingResult:
         (Path(folder) / _SETTINGS).write_text(yaml.safe_dump(settings), encoding="utf-8")
         ranks = ["--standalone", f"--nproc-per-node={run.trainer.ranks}", "--monitor-interval=0.1"]
         options = [f"--log-dir={folder}", "-m", _RANK]  # or a folder of logs would remain
-        arguments = get_args_parser().parse_args([*ranks, *options, str(os.getpid()), folder])
+        own = [str(os.getpid()), run.run_dir, folder]
+        arguments = get_args_parser().parse_args([*ranks, *options, *own])
         left = run.trainer.restarts
         try:
             while not _started(arguments, Path(folder), left, Path(run.run_dir) / LOG):

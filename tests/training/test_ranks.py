@@ -63,7 +63,8 @@ def test_two_ranks_in_shards_write_the_bundle_of_two_that_hold_all(capfd, corpus
 QUICK = """#!{python} -S
 import os, sys
 sys.stderr.close()
-room = sys.argv[-1]
+run, room = sys.argv[-2:]
+assert run.endswith("/run"), run
 if os.environ["RANK"] == "0":
     open(room + "/ended.yaml", "w").write("{ended}")
 sys.exit(2)
