@@ -92,6 +92,9 @@ def write_whole(path: Path, content: bytes | memoryview | Iterable[bytes]) -> No
                 os.fsync(file.fileno())
             temporary.replace(path)
             flush(path.parent)
+        except OSError as error:
+            error.filename = path  # the one that the user knows
+            raise
         finally:
             temporary.unlink(missing_ok=True)
 

@@ -32,6 +32,12 @@ def test_a_link_stays_and_its_file_is_written_whole(tmp_path):
     assert [path.name for path in file.parent.iterdir()] == ["file"]
 
 
+def test_an_error_names_the_file_and_not_its_temporary_name(tmp_path):
+    file = tmp_path / "none" / "file"
+    with pytest.raises(UserError, match=f"^cannot write {file}: No such file or directory$"):
+        write_whole(file, b"text")
+
+
 def test_a_link_to_nothing_makes_its_file(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "new")
     write_whole(tmp_path / "link", b"text")
