@@ -152,7 +152,10 @@ def import_path(path: str, where: str = "") -> Callable[..., Any]:
             raise error.value from None
         raise UserError(f"cannot import {key}={path}: {error.value}") from error
     if parts[0] not in sys.modules:
-        raise UserError(f"cannot import {key}={path}: No module named {parts[0]!r}")
+        raise UserError(
+            f"cannot import {key}={path}: No module named {parts[0]!r}; run in the folder that "
+            f"holds {parts[0]}, or add that folder to PYTHONPATH"
+        )
     if target is None:
         module, _, name = path.rpartition(".")
         raise UserError(f"cannot import {key}={path}: {module} has no {name}")

@@ -152,3 +152,9 @@ def test_a_broken_import_inside_a_module_says_what_is_missing(tmp_path, monkeypa
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=r"broken_part\.A: No module named .not_"):
         build({"_target_": "broken_part.A"}, "attention")
+
+
+def test_a_package_of_another_folder_is_refused_with_what_to_do():
+    line = "No module named 'mine'; run in the folder that holds mine, or add that folder to PYTHO"
+    with pytest.raises(UserError, match=line):
+        build({"_target_": "mine.A"}, "attention")
