@@ -201,5 +201,5 @@ def show(title: str, trials: Sequence[Trial]) -> str:
     if others and alike == len(others):
         sure += "; no reason to change the settings"
     signatures = [f"{score.name}: {score.signature}" for score in best.scores]
-    print_table(title, rows, [*names, "p"], [*signatures, f"best: {typed}", sure])
+    print_table(title, rows, [*names, f"p ({names[0]})"], [*signatures, f"best: {typed}", sure])
     return typed
