@@ -57,7 +57,7 @@ class Serving(BundleRun):
         except ModuleNotFoundError as error:
             if error.name not in ("fastapi", "starlette", "uvicorn", "prometheus_client"):
                 raise
-            raise UserError(f"serve requires {error.name}; {install('serve')}") from error
+            raise UserError(f"serve needs {error.name}; {install('serve')}") from error
 
         with bound(self.host, self.port) as on:
             service = Service(self.load(), self.limits)

@@ -102,5 +102,5 @@ def test_flow_says_that_it_needs_scipy(monkeypatch):
     model = make_transformer(heads(4, 2))
     with pytest.raises(UserError) as refused:
         alone(model, SOURCES[0], TARGETS[0], "flow")
-    needs = f"it requires scipy ({install('explain')})"
+    needs = f"it needs scipy ({install('explain')})"
     assert str(refused.value) == f"method=flow is not available: {needs}"

@@ -47,7 +47,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UserError) as refused:
         Serving(bundle="nowhere").run()
-    assert str(refused.value) == f"serve requires {missing}; {install('serve')}"
+    assert str(refused.value) == f"serve needs {missing}; {install('serve')}"
 
 
 WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "heads": "mqa"}

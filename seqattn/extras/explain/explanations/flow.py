@@ -32,7 +32,7 @@ class Flow(Rollout):
 
     def why_not(self, model: Seq2SeqModel) -> str | None:
         if find_spec("scipy") is None:
-            return f"it requires scipy ({install('explain')})"
+            return f"it needs scipy ({install('explain')})"
         return super().why_not(model)
 
     @torch.no_grad()
