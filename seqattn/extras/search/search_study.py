@@ -172,7 +172,7 @@ class Halving:
         left = duration(max(0.0, self.budget.minutes * 60 - self.spent))
         parts = [
             run.run_dir.name, f"step {run.step} of {self.budget.steps}",
-            run.step and f"val loss {run.loss:.3f}", why, f"{left} left",
+            f"val loss {run.loss:.3f}" if run.step else "", why, f"{left} left",
         ]  # fmt: skip
         print(" · ".join(filter(None, parts)), file=sys.stderr, flush=True)
         self.save()
