@@ -74,12 +74,20 @@ def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies)
         reason = str(error).split("\n")[0]
         raise UserError(f"cannot read {file} ({reason}); copy it again or retrain") from error
     for name, tensor in sorted(read.items()):
-        # in the model's dtype: float8 has no `isfinite`, and float64 may overflow float32
-        if not (tensor.is_floating_point() and tensor.float().isfinite().all()):
+        if not is_finite(tensor):
             raise UserError(f"{file} has values in {name} that are not finite numbers; retrain")
     model = architecture.build(vocabulary)
     model.load_state_dict(read, strict=False)  # a shared table is stored once
     return model
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Return True for floating-point numbers that are finite in float32, without copying them all.
+
+    Float8 has no `isfinite`, and float64 may overflow float32.
+    """
+    ends = tensor.float().aminmax() if tensor.numel() else ()
+    return tensor.is_floating_point() and all(end.isfinite() for end in ends)
 
 
 def _read(tensors: Any, name: str, scales: set[str]) -> Tensor:

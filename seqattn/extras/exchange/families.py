@@ -1,6 +1,6 @@
 """Families of encoder-decoders of Hugging Face: settings and names of weights in both forms."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,10 +44,11 @@ class Weight:
     skipped: int = 0
     side: Side | None = None
 
-    def from_hf(self, tensors: Sequence[Tensor]) -> Tensor:
+    def from_hf(self, *tensors: Tensor) -> Tensor:
         """Return our tensor, in float32, with their vocabulary."""
-        joined = tensors[0] if len(tensors) == 1 else torch.cat([*tensors])
-        return joined[self.skipped :].float() * self.scale
+        joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+        ours = joined[self.skipped :].float()
+        return ours if self.scale == 1 else ours * self.scale
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """Model folders of Hugging Face: configuration and weights, read without running code."""
 
 import re
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -11,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from seqattn.bundle.documents import HUB
+from seqattn.bundle.weights import is_finite
 from seqattn.errors import UserError
 from seqattn.inputs import read_json
 from seqattn.storage import is_file, user_path
@@ -44,7 +43,7 @@ def local_folder(source: str) -> Path:
 
 
 class HFFolder:
-    """A model folder, a context manager that keeps its weights open.
+    """A model folder.
 
     Args:
         path: the folder.
@@ -67,26 +66,10 @@ class HFFolder:
         self.config = self._object(CONFIG)
         found = is_file(path / _GENERATION)
         self.generation = self._object(_GENERATION) if found else {}
-        self._open = ExitStack()
-        self._files: dict[str, Any] = {}
+        self._files: dict[str, Path] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
-        try:
-            for file in self._weight_files():
-                self._read(file)
-        except BaseException:
-            self._open.close()
-            raise
-
-    def __enter__(self) -> "HFFolder":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._open.close()
+        for file in self._weight_files():
+            self._read(file)
 
     @property
     def files(self) -> list[Path]:
@@ -101,8 +84,10 @@ class HFFolder:
         """
         if name not in self._files:
             raise UserError(f"source={self.path} lacks the weight {name}")
-        tensor: Tensor = self._files[name].get_tensor(name)
-        if not tensor.is_floating_point() or not tensor.float().isfinite().all():
+        # one mapping for all would count the whole file as memory in use
+        with safe_open(str(self._files[name]), framework="pt") as tensors:
+            tensor: Tensor = tensors.get_tensor(name)
+        if not is_finite(tensor):
             raise UserError(f"source={self.path}: {name} has values that are not finite numbers")
         return tensor
 
@@ -147,11 +132,11 @@ class HFFolder:
         if not is_file(file):
             raise UserError(f"{file} is missing; download it again")
         try:
-            tensors = self._open.enter_context(safe_open(str(file), framework="pt"))
-            names: list[str] = list(tensors.keys())
-            for name in names:
-                self._files[name] = tensors
-                self.shapes[name] = tuple(tensors.get_slice(name).get_shape())
+            with safe_open(str(file), framework="pt") as tensors:
+                names: list[str] = list(tensors.keys())
+                for name in names:
+                    self._files[name] = file
+                    self.shapes[name] = tuple(tensors.get_slice(name).get_shape())
         except (SafetensorError, OSError) as error:
             reason = str(error).split("\n")[0]
             raise UserError(f"cannot read {file} ({reason}); download it again") from error

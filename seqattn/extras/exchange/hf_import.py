@@ -4,21 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import nn
 
 from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.choices import choices
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import write_bundle
+from seqattn.bundle.meta_device import on_meta_device
 from seqattn.bundle.nodes import Node, changed
 from seqattn.errors import UserError
 from seqattn.extras.exchange.families import Family, family
 from seqattn.extras.exchange.hf_folder import HFFolder, local_folder
 from seqattn.extras.exchange.hf_tokenizers import ImportedTokenizer, read_tokenizer
-from seqattn.extras.exchange.parity import Comparison, compared
+from seqattn.extras.exchange.parity import Comparison, compared, expected
 from seqattn.models.transformer import Transformer
 from seqattn.screen import print_table, say
 from seqattn.storage import default_cache, is_file, user_path
@@ -49,6 +50,7 @@ class Imported(NamedTuple):
     """Nodes of its architecture."""
     model: Transformer
     tokenizer: ImportedTokenizer
+    comparison: Comparison
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +88,14 @@ class Import:
             UserError: if the folder cannot be read, holds what is not supported, or disagrees.
         """
         output = user_path(self.output).resolve()
-        with HFFolder(local_folder(self.source)) as folder:
-            record = self._record(folder)
-            if record.is_finished(output, WEIGHTS):
-                return output
-            with room_for_files(output.parent):
-                imported = read_model(folder, self.source_begin, self.target_begin)
-                written = write(imported, folder, self.settings, output, record)
-        rows = {**_sizes(imported), "checked": str(written)}
+        folder = HFFolder(local_folder(self.source))
+        record = self._record(folder)
+        if record.is_finished(output, WEIGHTS):
+            return output
+        with room_for_files(output.parent):
+            imported = read_model(folder, self.source_begin, self.target_begin)
+            write(imported, folder, self.settings, output, record)
+        rows = {**_sizes(imported), "checked": str(imported.comparison)}
         notes = [f"written to {self.output}; try: seqattn generate bundle={self.output}"]
         print_table(f"{self.source} imported", rows, notes=notes)
         return output
@@ -111,17 +113,18 @@ def imported_bundle(source: str) -> Path:
 
     It has the settings of a translation by default, which those of a training replace.
     """
-    with HFFolder(path := local_folder(source)) as folder:
-        stats = [(one.name, one.stat().st_size, one.stat().st_mtime) for one in folder.files]
-        key = sha256(repr((path.resolve(), stats)).encode()).hexdigest()[:16]
-        output = default_cache() / "imported" / f"{path.resolve().name}-{key}"
-        if is_file(output / WEIGHTS):
-            return output
-        imported = read_model(folder)
-        chosen = {part: choices(part)[name] for part, name in _PARTS.items()}
-        written = write(imported, folder, chosen, output)
+    folder = HFFolder(local_folder(source))
+    stats = [(one.name, one.stat().st_size, one.stat().st_mtime) for one in folder.files]
+    path = folder.path.resolve()
+    key = sha256(repr((path, stats)).encode()).hexdigest()[:16]
+    output = default_cache() / "imported" / f"{path.name}-{key}"
+    if is_file(output / WEIGHTS):
+        return output
+    imported = read_model(folder)
+    write(imported, folder, {part: choices(part)[name] for part, name in _PARTS.items()}, output)
     sizes = ", ".join(f"{value} {name}" for name, value in _sizes(imported).items())
-    say(f"imported {path} ({folder.config['model_type']}, {sizes}; checked {written}) to {output}")
+    checked = f"{folder.config['model_type']}, {sizes}; checked {imported.comparison}"
+    say(f"imported {source} ({checked}) to {output}")
     return output
 
 
@@ -131,8 +134,8 @@ def write(
     settings: Mapping[str, Node],
     output: Path,
     record: Provenance | None = None,
-) -> Comparison:
-    """Write a bundle once it reproduces the log-probabilities of `transformers`, if installed.
+) -> None:
+    """Write the bundle of an imported model.
 
     Args:
         imported: the model.
@@ -141,7 +144,6 @@ def write(
         output: directory of the bundle.
         record: written with it; None for none.
     """
-    comparison = compared(folder.path, imported.model, imported.tokenizer)
     parts, tokenizer = {name: settings[name] for name in _PARTS}, imported.tokenizer.tokenizer
     size = {"vocab_size": tokenizer.target_size, "joint": tokenizer.joint}
     parts["tokenizer"] = {**parts["tokenizer"], **size}
@@ -149,7 +151,6 @@ def write(
     config = {"name": folder.path.resolve().name, **parts, **imported.nodes}
     beside = record.write if record else lambda directory: None
     write_bundle(output, config, imported.model, tokenizer, {}, beside=beside)
-    return comparison
 
 
 def _sizes(imported: Imported) -> dict[str, str]:
@@ -164,65 +165,80 @@ def read_model(
     source_begin: Sequence[str] | None = None,
     target_begin: Sequence[str] | None = None,
 ) -> Imported:
-    """Read a folder's model and tokenizer. Args and errors: as `Import`."""
+    """Read a folder's model and tokenizer, and compare the model with `transformers`, if installed.
+
+    Args and errors: as `Import`.
+    """
     described = family(folder)
     tokenizer = read_tokenizer(folder.path, folder.config, source_begin, target_begin)
+    architecture = Architecture.of(described.nodes)
+    sizes = Vocabularies.of(tokenizer.tokenizer)
     try:
-        model = Architecture.of(described.nodes).build(Vocabularies.of(tokenizer.tokenizer))
+        with on_meta_device():
+            check_weights(architecture.build(sizes), described, folder, tokenizer)
     except UserError as error:
         raise UserError(f"{folder.path / 'config.json'}: {error}") from error
-    assert isinstance(model, Transformer)
+    pairs = expected(folder, tokenizer)  # first, so that one model is in memory at a time
+    model = cast(Transformer, architecture.build(sizes).eval())
     fill(model, described, folder, tokenizer)
-    return Imported({**described.nodes}, model.eval(), tokenizer)
+    try:
+        comparison = compared(pairs, model, tokenizer)
+    except UserError as error:
+        raise UserError(f"source={folder.path}: {error}") from error
+    return Imported({**described.nodes}, model, tokenizer, comparison)
+
+
+def check_weights(
+    model: nn.Module, described: Family, folder: HFFolder, tokenizer: ImportedTokenizer
+) -> None:
+    """Raise UserError for weights that are missing, left over, or not of a model's shapes."""
+    known = {name for weight in described.weights for name in weight.theirs}
+    extra = sorted(folder.shapes.keys() - known - {*described.unused, described.output_bias})
+    if extra:
+        more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
+        raise UserError(f"the weight {extra[0]}{more} is not supported")
+    ours = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for weight in described.weights:
+        for name in weight.theirs:
+            if name not in folder.shapes:
+                raise UserError(f"the weight {name} is missing")
+        shapes = [folder.shapes[name] for name in weight.theirs]
+        length = sum(shape[0] for shape in shapes) - weight.skipped
+        if weight.side is not None:
+            most = max(tokenizer.rows if weight.side == "source" else tokenizer.target_rows)
+            if most >= length:
+                raise UserError(
+                    f"{weight.theirs[0]} has {length:,} rows, and the tokenizer needs "
+                    f"{most + 1:,}; it belongs to another model"
+                )
+            length = ours[weight.ours][0]
+        if (length, *shapes[0][1:]) != ours[weight.ours]:
+            raise UserError(
+                f"{weight.theirs[0]} is {shapes[0]}, but the model needs {ours[weight.ours]}"
+            )
 
 
 @torch.no_grad()
 def fill(
     model: Transformer, described: Family, folder: HFFolder, tokenizer: ImportedTokenizer
 ) -> None:
-    """Copy the weights of a folder into a model.
-
-    Raises:
-        UserError: if weights are missing, have other shapes, or are left over; they are named.
-    """
-    known = {name for weight in described.weights for name in weight.theirs}
-    known |= {*described.unused, described.output_bias or ""}
-    extra = sorted(folder.shapes.keys() - known)
-    if extra:
-        more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
-        raise UserError(
-            f"source={folder.path} has a weight that is not supported: {extra[0]}{more}"
-        )
+    """Copy the weights of a folder into a model, after `check_weights`."""
     state = model.state_dict()
     unfilled = {tensor.data_ptr() for tensor in state.values()}  # shared ones have several names
     rows = {"source": tokenizer.rows, "target": tokenizer.target_rows}
     for weight in described.weights:
-        new = weight.from_hf([folder.tensor(name) for name in weight.theirs])
-        if weight.side is not None:
-            new = _selected(new, rows[weight.side], weight.theirs[0], folder)
-        ours = state[weight.ours]
-        if new.shape != ours.shape:
-            raise UserError(
-                f"source={folder.path}: {weight.theirs[0]} gives {tuple(new.shape)}, but the model "
-                f"needs {tuple(ours.shape)}"
-            )
-        ours.copy_(new)
+        new, ours = weight.from_hf(*map(folder.tensor, weight.theirs)), state[weight.ours]
+        if weight.side is None:
+            ours.copy_(new)
+        else:
+            torch.index_select(new, 0, torch.tensor(rows[weight.side]), out=ours)
         unfilled.discard(ours.data_ptr())
     bias = state["head.linear.bias"].zero_()
     if described.output_bias in folder.shapes:
         theirs = folder.tensor(described.output_bias).flatten().float()
-        bias.copy_(_selected(theirs, tokenizer.target_rows, described.output_bias, folder))
+        bias.copy_(theirs[tokenizer.target_rows])
     bias[list(tokenizer.lacking)] = FORBIDDEN
     assert unfilled <= {bias.data_ptr()}
-
-
-def _selected(tensor: Tensor, rows: Sequence[int], name: str, folder: HFFolder) -> Tensor:
-    if max(rows) >= len(tensor):
-        raise UserError(
-            f"source={folder.path}: {name} has {len(tensor):,} rows, and the tokenizer needs "
-            f"{max(rows) + 1:,}; it belongs to another model"
-        )
-    return tensor[list(rows)]
 
 
 def _searched(node: Mapping[str, Node], folder: HFFolder) -> dict[str, Node]:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from seqattn.errors import UserError
+from seqattn.extras.exchange.hf_folder import HFFolder
 from seqattn.extras.exchange.hf_tokenizers import ImportedTokenizer
 from seqattn.generation.base import inference
 from seqattn.models.base import Seq2SeqModel
@@ -40,37 +41,57 @@ class Comparison:
         )
 
 
-def compared(source: Path, model: Seq2SeqModel, imported: ImportedTokenizer) -> Comparison:
-    """Compare log-probabilities of random and of real pairs, if `transformers` is installed.
+class Expected(NamedTuple):
+    """Pairs of our ids, and what `transformers` computes for them."""
 
-    Raises:
-        UserError: if one differs by more than `TOLERANCE`.
-    """
+    sources: list[list[int]]
+    """With the end."""
+    targets: list[list[int]]
+    """Without marks."""
+    log_probabilities: Tensor
+    """(B, T, V) of their vocabulary, in nats."""
+
+
+def expected(folder: HFFolder, imported: ImportedTokenizer) -> Expected | None:
+    """Compute log-probabilities of random and of real pairs; None without `transformers`."""
     try:
         version("transformers")
     except PackageNotFoundError:
+        return None
+    longest = folder.config.get("max_position_embeddings")
+    sources, targets = _pairs(imported, longest if isinstance(longest, int) else _LONGEST)
+    log_probabilities = hf_log_probabilities(load_hf(folder.path), imported, sources, targets)
+    return Expected(sources, targets, log_probabilities)
+
+
+def compared(
+    pairs: Expected | None, model: Seq2SeqModel, imported: ImportedTokenizer
+) -> Comparison:
+    """Compare a model with what is expected of it.
+
+    Raises:
+        UserError: if a log-probability differs by more than `TOLERANCE`.
+    """
+    if pairs is None:
         return Comparison()
-    theirs = load_hf(source)
-    sources, targets = _pairs(model, imported)
     largest = 0.0
+    spoken = [one for one in range(len(imported.target_rows)) if one not in imported.lacking]
+    rows = [imported.target_rows[one] for one in spoken]
     with inference(model):
-        state = model.start(model.encode(_padded(sources)))
-        decoder_input = _padded([[BOS, *target] for target in targets])
+        state = model.start(model.encode(_padded(pairs.sources)))
+        decoder_input = _padded([[BOS, *target] for target in pairs.targets])
         ours = model.log_probabilities(decoder_input, state).log_probabilities
-        other = hf_log_probabilities(theirs, imported, sources, targets)
-    spoken = [one for one in range(ours.shape[-1]) if one not in imported.lacking]
-    for row, target in enumerate(targets):
+    for own, theirs, target in zip(ours, pairs.log_probabilities, pairs.targets, strict=True):
         length = len(target) + 1
-        own = ours[row, :length, spoken]
-        their = other[row, :length][:, [imported.target_rows[one] for one in spoken]]
-        gap = (own - their).abs()
+        their = theirs[:length, rows]
+        gap = (own[:length, spoken] - their).abs()
         largest = max(largest, float(gap.max()))
         if not (gap <= TOLERANCE * their.abs().clamp(min=1)).all():
             raise UserError(
-                f"source={source}: log-probabilities differ from those of transformers by "
-                f"{float(gap.max()):.2g} nats; it has a setting that is not supported"
+                f"log-probabilities differ from those of transformers by {float(gap.max()):.2g} "
+                "nats; the model has a setting that is not supported"
             )
-    return Comparison(largest, len(targets))
+    return Comparison(largest, len(pairs.targets))
 
 
 def load_hf(source: Path) -> Any:
@@ -106,25 +127,25 @@ def hf_log_probabilities(
     return logits.float().log_softmax(dim=-1)
 
 
-def _pairs(
-    model: Seq2SeqModel, imported: ImportedTokenizer
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Return sources, with their end, and targets, without: random ids, and some real lines."""
-    chance = torch.Generator().manual_seed(0)
-    tokenizer = imported.tokenizer
+def _pairs(imported: ImportedTokenizer, longest: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Return sources, with their end, and targets, without: random ids, and some real lines.
 
-    def drawn(size: int, limit: int | None) -> list[int]:
-        most = min(_LONGEST, limit or _LONGEST) - 2
-        length = int(torch.randint(1, max(2, most), (), generator=chance))
+    None has more than `longest` tokens, with its marks.
+    """
+    chance = torch.Generator().manual_seed(0)
+    tokenizer, most = imported.tokenizer, max(2, min(_LONGEST, longest) - 1)
+
+    def drawn(size: int) -> list[int]:
+        length = int(torch.randint(1, most, (), generator=chance))
         ids: list[int] = torch.randint(RESERVED, size, (length,), generator=chance).tolist()
         return ids
 
-    sources = [[*drawn(tokenizer.source_size, model.max_source_length), EOS] for _ in range(_PAIRS)]
-    targets = [drawn(tokenizer.target_size, model.max_target_length) for _ in range(_PAIRS)]
+    sources = [[*drawn(tokenizer.source_size), EOS] for _ in range(_PAIRS)]
+    targets = [drawn(tokenizer.target_size) for _ in range(_PAIRS)]
     lines = tokenizer.encode_source(_LINES), tokenizer.encode_target(_LINES)
     for source, target in zip(*lines, strict=True):
-        sources.append([*source[: _LONGEST - 1], EOS])
-        targets.append(target[: _LONGEST - 1])
+        sources.append([*source[:-1][:most], EOS])
+        targets.append(target[:-1][:most])
     return sources, targets
 
 
