@@ -70,7 +70,9 @@ class Start(NamedTuple):
                 )
         model.load_state_dict({**own, **{name: saved[name] for name in saved if name in own}})
         if differing:
-            _tell(f"init_from={self.bundle.path} was trained with {differing}")
+            is_random = own.keys() - saved.keys()
+            more = "; tables of positions begin at random" if is_random else ""
+            _tell(f"init_from={self.bundle.path} was trained with {differing}{more}")
 
 
 def _tell(*lines: str) -> None:

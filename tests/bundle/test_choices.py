@@ -98,7 +98,8 @@ def test_each_position_and_model_fits():
         ),
         (
             config("rnn", "gqa", "rope"),
-            "model=rnn does not support attention=gqa; choose from bahdanau, luong_concat, "
+            "model=rnn does not support attention=gqa; use model=transformer, or choose from "
+            "bahdanau, luong_concat, "
             "luong_dot, luong_general, luong_local_m, luong_local_p, luong_scaled, none; also set "
             "position=none, as model=rnn encodes positions by recurrence",
         ),

@@ -72,10 +72,11 @@ def test_a_recurrent_model_refuses_what_does_not_fit_and_names_what_does(root, c
     fits = ", ".join(OURS)
     others = ", ".join(name for name in groups()["attention"] if name not in OURS)
     assert refused("model=rnn", "attention=gqa") == (
-        f"model=rnn does not support attention=gqa; choose from {fits}"
+        f"model=rnn does not support attention=gqa; use model=transformer, or choose from {fits}"
     )
     assert refused("attention=bahdanau") == (
-        f"model=transformer does not support attention=bahdanau; choose from {others}"
+        "model=transformer does not support attention=bahdanau; use model=rnn, or choose from "
+        f"{others}"
     )
     assert refused("attention@cross_attention=none") == (
         f"model=transformer does not support attention@cross_attention=none; choose from {others}"

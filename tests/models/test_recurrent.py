@@ -274,7 +274,7 @@ def test_autocast_to_bfloat16_stays_close_to_float32(model):
         ({"dropout": 1.0}, "dropout must be a number of at least 0 and below 1, got 1.0"),
         (
             {"share_embeddings": "some"},
-            "share_embeddings must be one of all, target, none, got 'some'",
+            "share_embeddings must be one of all, target, inputs, none, got 'some'",
         ),
         (
             {"joint": False},

@@ -37,7 +37,7 @@ def test_the_loss_adds_its_products_in_one_pass(meta):
     with operations() as names:
         blockwise_cross_entropy(
             features,
-            torch.empty(11, 6, device=meta),
+            torch.empty(11, 6, device=meta, requires_grad=True),
             targets,
             LossTerms(label_smoothing=0.1),
             tokens=20,

@@ -43,7 +43,7 @@ class App:
 
 @contextmanager
 def listening(limits, app=None):
-    server = server_of(Guard(app or App(), (), limits, Metrics(), ()), limits)
+    server = server_of(Guard(app or App(), (), (), limits, Metrics(), ()), limits)
     with bound("127.0.0.1", 0) as on:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [on]})
         thread.start()
