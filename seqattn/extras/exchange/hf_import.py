@@ -26,7 +26,7 @@ from seqattn.storage import default_cache, is_file, user_path
 from seqattn.training.run_directory import room_for_files
 from seqattn.verbs.provenance import Provenance, digests
 
-FORBIDDEN = -1e4
+FORBIDDEN = -1e3
 """Output bias of a token without a logit: its probability is 0 in float32, and losses finite."""
 
 
