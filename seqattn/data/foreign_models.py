@@ -30,6 +30,17 @@ class Piece(NamedTuple):
     kind: int = NORMAL
 
 
+class Normalizer(NamedTuple):
+    """How a model changes a text before it segments it."""
+
+    rules: bytes
+    """Compiled rules, empty for none."""
+    prefix: bool
+    """Put a space before the text."""
+    folds: bool
+    """Replace several spaces by one, and remove those around the text."""
+
+
 @dataclass(frozen=True)
 class ForeignModel:
     """A model of any order of pieces.
@@ -81,6 +92,15 @@ class ForeignModel:
             raise UserError(f"{name} is a model of words or characters; use a unigram or BPE model")
         assert isinstance(algorithm, int)
         return cls(pieces, algorithm, names, settings)
+
+    @property
+    def normalizer(self) -> Normalizer:
+        """How it changes a text."""
+        spec: dict[int, int | bytes] = {}
+        for number, value in _fields(self.settings):
+            if number == _NORMALIZER:
+                spec |= dict(_fields(_bytes(value)))
+        return Normalizer(_bytes(spec.get(2, b"")), bool(spec.get(3, 1)), bool(spec.get(4, 1)))
 
     def adopted(
         self,

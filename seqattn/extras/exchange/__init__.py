@@ -1,4 +1,4 @@
-"""Export of bundles to other engines: the verb export."""
+"""Models in and out: the verbs import and export, and the engine CTranslate2."""
 
 NEEDS: tuple[str, ...] = ()
 """Extras that it imports."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
+from seqattn.extras.exchange.ctranslate_export import MODEL
 from seqattn.extras.exchange.ctranslate_generator import CTranslateGenerator, Translators
-from seqattn.extras.exchange.export import MODEL, export, export_record
+from seqattn.extras.exchange.export import export, export_record
 from seqattn.generation.base import Search, listed
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.generator import Generator

@@ -1,209 +1,136 @@
-"""Export of a bundle to CTranslate2, which runs without Python and PyTorch."""
+"""Export of a bundle to another engine or format: the verb export."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
-import numpy as np
-import torch
-
-from seqattn import __version__
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import CARD, read_config
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
-from seqattn.extras.exchange.ctranslate_spec import ctranslate_spec
-from seqattn.generation.base import inference
+from seqattn.extras.exchange import ctranslate_export, hf_export, hf_folder
 from seqattn.screen import print_table
 from seqattn.storage import file_faults, user_path
-from seqattn.tokens import BOS, EOS, PAD, RESERVED
 from seqattn.training.run_directory import room_for_files
 from seqattn.verbs.bundle_run import BundleRun
 from seqattn.verbs.provenance import Provenance, bundle_contents
 
-MODEL = "model.bin"
-"""File of CTranslate2 with the weights."""
-_PAIRS, _LONGEST = 8, 24
-"""Random pairs scored by both engines, and their maximum number of tokens."""
-_ROUNDING = 0.01
-"""Tolerance in nats between two float32 scores of a token; a wrong part differs by more."""
+
+class Target(NamedTuple):
+    """What a bundle can be exported to.
+
+    Args:
+        title: its name, for display.
+        model: the file with the weights.
+        write: writes all files into an empty directory, once they are proved to say what the bundle
+            says, and returns what was checked, for display. Takes the settings as keywords.
+        settings: keys of `Export` that it takes.
+    """
+
+    title: str
+    model: str
+    write: Callable[..., dict[str, str]]
+    settings: tuple[str, ...] = ()
+
+
+TARGETS = {
+    "ctranslate2": Target(
+        "CTranslate2",
+        ctranslate_export.MODEL,
+        ctranslate_export.write_ctranslate2,
+        ("quantize",),
+    ),
+    "huggingface": Target("transformers", hf_folder.WEIGHTS, hf_export.write_huggingface),
+}
+"""Targets by the value of `to`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export(BundleRun):
-    """Export a Transformer to CTranslate2, with its vocabularies and a page on how to run it.
+    """Export a Transformer, with its vocabularies and a page on how to run it.
 
     Args:
         bundle, trust: as `BundleRun`.
         output: directory of the export.
-        quantize: type of the saved weights; None for float32. CTranslate2 converts them to any
-            other when it loads them.
+        to: the target, a key of `TARGETS`.
+        quantize: type of the weights saved for CTranslate2; None for float32. CTranslate2 converts
+            them to any other when it loads them.
     """
 
     output: str
+    to: str = "ctranslate2"
     quantize: Literal["int8", "float16", "bfloat16"] | None = None
 
     def run(self) -> Path:
-        """Write the directory once CTranslate2 reproduces the bundle's scores, and return it.
+        """Write the directory once the target reproduces the bundle's scores, and return it.
 
         Raises:
-            UserError: if CTranslate2 lacks a part of the bundle, or its scores differ.
+            UserError: if the target lacks a part of the bundle, or its scores differ.
         """
         output = user_path(self.output).resolve()
+        if self.to not in TARGETS:
+            raise UserError(f"to must be one of {', '.join(TARGETS)}, got {self.to!r}")
+        target, settings = TARGETS[self.to], {"quantize": self.quantize}
+        for key, value in settings.items():
+            if value is not None and key not in target.settings:
+                raise UserError(f"to={self.to} does not support {key}; remove {key}={value}")
         if self.ensemble:
             raise UserError("export takes one bundle; remove ensemble")
         read_config(user_path(self.bundle), self.trust)  # raises an error if it is not a bundle
-        provenance = export_record(self.bundle, self.quantize)
-        if provenance.is_finished(output, MODEL):
+        provenance = export_record(self.bundle, self.to, **settings)
+        if provenance.is_finished(output, target.model):
             return output
         bundle = self.load().texts("export")
-        error = export(bundle, output, provenance, self.quantize)
+        checked = export(bundle, output, provenance)
         size, before = (
-            path.stat().st_size for path in (output / MODEL, user_path(self.bundle) / WEIGHTS)
+            path.stat().st_size
+            for path in (output / target.model, user_path(self.bundle) / WEIGHTS)
         )
         kind = self.quantize or "float32"
-        rows = {
-            MODEL: f"{size:,} bytes in {kind} ({before:,} in {WEIGHTS})",
-            "checked": f"{_PAIRS} random pairs: no token's log-probability differs by more than "
-            f"{error:.1g} nats in float32",
-        }
+        rows = {target.model: f"{size:,} bytes in {kind} ({before:,} in {WEIGHTS})", **checked}
         notes = [f"written to {self.output}; its {CARD} explains how to run it"]
-        print_table(f"{self.bundle} for CTranslate2", rows, notes=notes)
+        print_table(f"{self.bundle} for {target.title}", rows, notes=notes)
         return output
 
 
-def export_record(bundle: str | Path, quantize: str | None = None) -> Provenance:
+def export_record(
+    bundle: str | Path, to: str = "ctranslate2", quantize: str | None = None
+) -> Provenance:
     """Return the record of an export. Args: as `Export`."""
-    settings = {"verb": "export", "quantize": quantize}
+    settings = {"verb": "export", "to": to, "quantize": quantize}
     return Provenance(settings=settings, contents={"bundle": bundle_contents(bundle)})
 
 
-def export(
-    bundle: TextBundle, output: Path, record: Provenance, quantize: str | None = None
-) -> float:
-    """Export a bundle into a new directory, once CTranslate2 reproduces its scores.
+def export(bundle: TextBundle, output: Path, record: Provenance) -> dict[str, str]:
+    """Export a bundle into a new directory, once the target reproduces its scores.
 
     Args:
-        bundle, quantize: as `Export`.
+        bundle: the bundle.
         output: the directory; one that exists is replaced.
-        record: written with it.
+        record: of `export_record`, written with it.
 
     Returns:
-        The largest difference of a token's log-probability, in nats, in float32.
+        What was checked, for display.
 
     Raises:
-        UserError: CTranslate2 lacks a part of the bundle, or its scores differ.
+        UserError: the target lacks a part of the bundle, or its scores differ.
     """
     if bundle.config.get("quantize"):
         raise UserError(f"{bundle.path} is already quantized; export the original bundle")
+    target = TARGETS[record.settings["to"]]
+    settings = {key: record.settings[key] for key in target.settings}
     with (
         room_for_files(output.parent),
         file_faults("write", output),
         TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as hidden,
     ):
         new = Path(hidden) / "new"
-        error = _write(bundle, new, quantize)
+        new.mkdir()
+        checked = target.write(bundle, new, **settings)
         record.write(new)
         if output.exists():
             output.rename(Path(hidden) / "old")
         new.rename(output)
-    return error
-
-
-def _write(bundle: TextBundle, new: Path, quantize: str | None) -> float:
-    """Write all files and return the largest score difference in float32."""
-    if bundle.tokenizer.file_names[0].endswith(".json"):
-        raise UserError("CTranslate2 exports do not support byte-level vocabularies")
-    pieces = bundle.tokenizer.source_vocabulary(), bundle.tokenizer.target_vocabulary()
-    for kind in (None, quantize) if quantize else (None,):
-        spec = ctranslate_spec(bundle.model, *pieces)
-        spec.optimize(quantization=kind)
-        new.mkdir(exist_ok=True)
-        spec.save(str(new))
-        if kind is None:
-            error = _difference(bundle, new, *pieces)
-    if not error < _ROUNDING:
-        raise UserError(
-            f"CTranslate2's log-probabilities differ from the bundle's by {error:.2g} nats; "
-            "run pip install --upgrade ctranslate2"
-        )
-    bundle.tokenizer.save(new)
-    (new / CARD).write_text(_card(bundle), encoding="utf-8")
-    return error
-
-
-def _difference(
-    bundle: TextBundle, directory: Path, source_pieces: list[str], target_pieces: list[str]
-) -> float:
-    """Return the largest difference, in nats, of a token's log-probability over random pairs."""
-    import ctranslate2
-
-    model, chance = bundle.model, np.random.default_rng(0)
-    translator = ctranslate2.Translator(str(directory), compute_type="float32")
-
-    def drawn(pieces: list[str], limit: int | None) -> list[int]:
-        length = chance.integers(1, min(_LONGEST, limit or _LONGEST), endpoint=True)
-        return [int(one) for one in chance.integers(RESERVED, len(pieces), length - 1)]
-
-    largest = 0.0
-    with inference(model) as device:
-        for _ in range(_PAIRS):
-            source = drawn(source_pieces, model.max_source_length)
-            target = drawn(target_pieces, model.max_target_length)
-            state = model.start(model.encode(torch.tensor([[*source, EOS]], device=device)))
-            scores = model.log_probabilities(torch.tensor([[BOS, *target]], device=device), state)
-            following = torch.tensor([*target, EOS])[:, None]
-            own = scores.log_probabilities[0].cpu().gather(1, following)[:, 0]
-            theirs = translator.score_batch(
-                [[source_pieces[one] for one in source]], [[target_pieces[one] for one in target]]
-            )[0]
-            difference = (own - torch.tensor(theirs.log_probs)).abs().max()
-            largest = max(largest, float(difference))
-    return largest
-
-
-def _card(bundle: TextBundle) -> str:
-    """Return instructions to run the model, as a Markdown page."""
-    search: Any = bundle.search()
-    tokenizer = bundle.tokenizer
-    names = tokenizer.file_names[0], tokenizer.file_names[-1]
-    options = f"beam_size={getattr(search, 'beam_size', 1)}"
-    if hasattr(search, "length_penalty"):
-        options += f", length_penalty={search.length_penalty:g}"
-    options += f", min_decoding_length={search.limit.minimum}"
-    options += f", suppress_sequences=[[{tokenizer.target_vocabulary()[PAD]!r}]]"
-    if tokenizer.target_begin:
-        options += f", target_prefix=[{tokenizer.target_pieces(tokenizer.target_begin)}]"
-    begin = "".join(f"{piece!r}, " for piece in tokenizer.source_pieces(tokenizer.source_begin))
-    note = " Its beams do not count `target_prefix`." if tokenizer.target_begin else ""
-    encoded = 'source.encode("TEXT", out_type=str)'
-    encoded = f"[{begin}*{encoded}]" if begin else encoded
-    limit = f"max(1, int({search.limit.ratio:g} * (len(pieces) + 1)) + {search.limit.extra})"
-    return f"""# {bundle.config.get("name", "model")} for CTranslate2
-
-Exported by seqattn {__version__}. Requires only `ctranslate2` and `sentencepiece`:
-
-```python
-import ctranslate2
-from sentencepiece import SentencePieceProcessor
-
-translator = ctranslate2.Translator("DIR")  # device="cuda", compute_type="int8", ...
-source = SentencePieceProcessor(model_file="DIR/{names[0]}")
-target = SentencePieceProcessor(model_file="DIR/{names[1]}")
-
-pieces = {encoded}
-max_length = {limit}
-options = dict(
-    {options}
-)
-result = translator.translate_batch([pieces], **options, max_decoding_length=max_length)[0]
-print(target.decode(result.hypotheses[0]))
-```
-
-Beam size, length penalty and output lengths are those of the bundle's search. Set its other
-options yourself, such as processors, sampling or a coverage penalty. CTranslate2 adds the end token
-to each source. seqattn preprocesses line breaks and the characters U+2581 and U+2585 before
-sentencepiece, and restores capital letters in outputs of a lower-cased vocabulary:
-`Tokenizer.load(Path("DIR"))` from `seqattn.data.tokenizer` does both.{note}
-"""
+    return checked

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -10,7 +11,6 @@ from torch import Tensor
 from seqattn.bundle.choices import choices
 from seqattn.bundle.nodes import Node
 from seqattn.errors import UserError
-from seqattn.extras.exchange.hf_folder import HFFolder
 
 Side = Literal["source", "target"]
 ACTIVATIONS = {
@@ -34,6 +34,7 @@ class Weight:
         ours: name in our state dict.
         theirs: names in theirs, concatenated along the first axis.
         scale: factor from theirs to ours.
+        shift: added to it.
         skipped: first rows of theirs, which ours lacks.
         side: vocabulary whose ids its rows are; None for none.
     """
@@ -41,6 +42,7 @@ class Weight:
     ours: str
     theirs: tuple[str, ...]
     scale: float = 1.0
+    shift: float = 0.0
     skipped: int = 0
     side: Side | None = None
 
@@ -48,7 +50,13 @@ class Weight:
         """Return our tensor, in float32, with their vocabulary."""
         joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
         ours = joined[self.skipped :].float()
-        return ours if self.scale == 1 else ours * self.scale
+        return ours if (self.scale, self.shift) == (1, 0) else ours * self.scale + self.shift
+
+    def to_hf(self, tensor: Tensor) -> dict[str, Tensor]:
+        """Return their tensors by name, for ours with their vocabulary."""
+        rows = tensor.new_zeros(self.skipped, *tensor.shape[1:])
+        parts = torch.cat([rows, (tensor - self.shift) / self.scale]).chunk(len(self.theirs))
+        return {name: part.clone() for name, part in zip(self.theirs, parts, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,17 @@ class Family:
     weights: list[Weight]
     output_bias: str | None = None
     unused: tuple[str, ...] = ()
+
+
+class Folder(Protocol):
+    """A model's folder, read or to be written; the methods are those of `HFFolder`."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    def table(self, *names: str) -> str: ...
+    def output_table(self, tied: str) -> str: ...
 
 
 class Settings:
@@ -109,7 +128,7 @@ class Settings:
         return ACTIVATIONS[value]
 
 
-def family(folder: HFFolder) -> Family:
+def family(folder: Folder) -> Family:
     """Return the description of a folder's model.
 
     Raises:
@@ -137,7 +156,7 @@ _BART_LAYER = {
 }
 
 
-def _bart(settings: Settings, folder: HFFolder) -> Family:
+def _bart(settings: Settings, folder: Folder) -> Family:
     """Marian, BART, mBART, Pegasus, M2M-100 and NLLB, which share the names of their weights."""
     kind = settings.get("model_type")
     pre_norm, embedding_norm = kind in ("mbart", "pegasus", "m2m_100"), kind in ("bart", "mbart")
@@ -222,7 +241,7 @@ def _bart_layer(ours: str, theirs: str, cross: bool) -> Iterator[Weight]:
 _T5_ATTENTION = {"query": "q", "key": "k", "value": "v", "output": "o"}
 
 
-def _t5(settings: Settings, folder: HFFolder) -> Family:
+def _t5(settings: Settings, folder: Folder) -> Family:
     """T5 1.0 and 1.1, Flan-T5 and mT5."""
     settings.check("layer_norm_epsilon", 1e-6)
     kind, _, name = settings.get("feed_forward_proj", "relu").rpartition("-")
@@ -296,9 +315,81 @@ def _t5_layer(ours: str, theirs: str, cross_scale: float | None, gated: bool) ->
     yield Weight(f"{ours}.feed.norm.weight", (f"{last}.layer_norm.weight",))
 
 
-FAMILIES: dict[str, Callable[[Settings, HFFolder], Family]] = {
+def _t5gemma(settings: Settings, folder: Folder) -> Family:
+    """T5Gemma without caps on scores and logits and without windows."""
+    sides = []
+    for side in ("encoder", "decoder"):
+        values = settings.get(side)
+        if not isinstance(values, Mapping):
+            raise UserError(f"{settings.file} has {side}={values!r}, which must be an object")
+        own = Settings(values, f"{settings.file}: {side}")
+        for cap in ("attn_logit_softcapping", "final_logit_softcapping"):
+            own.check(cap, "null")
+        own.check("attention_bias", False)
+        own.check("rms_norm_eps", 1e-6)
+        own.check("query_pre_attn_scalar", own.count("head_dim"))
+        own.check("layer_types", ["full_attention"] * own.count("num_hidden_layers"))
+        sides.append(own)
+    encoder, decoder = sides
+    for key in ("hidden_size", "intermediate_size", "hidden_activation", "head_dim"):
+        decoder.check(key, encoder.get(key))
+    activation = encoder.activation("hidden_activation")
+    if activation not in GATED:
+        raise UserError(f"{encoder.file} has hidden_activation={activation}, which is not gated")
+    tables = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+    tied = folder.output_table(tables[1]) == tables[1]
+    model = _chosen(
+        "model", "transformer", dim=encoder.count("hidden_size"),
+        ffn_dim=encoder.count("intermediate_size"), activation=GATED[activation],
+        encoder_layers=encoder.count("num_hidden_layers"),
+        decoder_layers=decoder.count("num_hidden_layers"), norm="rmsnorm", bias=False,
+        branch_norm=True, dropout=settings.get("dropout_rate", 0.0),
+        share_embeddings=_sharing(False, tied), output_bias=True,
+    )  # fmt: skip
+    attention = {
+        slot: _chosen(
+            "attention", "mha", num_heads=own.count("num_attention_heads"), bias=False,
+            num_kv_heads=own.count("num_key_value_heads"), head_dim=own.count("head_dim"),
+        )
+        for slot, own in (
+            ("attention", encoder), ("decoder_attention", decoder), ("cross_attention", decoder)
+        )
+    }  # fmt: skip
+    rotary = encoder.get("rope_parameters")
+    position = _chosen("position", "rope", base=float(rotary["rope_theta"]))
+    head = tables[1] if tied else "lm_head.out_proj.weight"
+    weights = [Weight("head.linear.weight", (head,), side="target")]
+    for stack, side, table in zip(("encoder", "decoder"), get_args(Side), tables, strict=True):
+        weights.append(Weight(f"{side}_embedding.table.weight", (table,), side=side))
+        weights.append(Weight(f"{stack}.norm.weight", (f"model.{stack}.norm.weight",), shift=1.0))
+        for number in range(model[f"{stack}_layers"]):
+            layer = f"{stack}.layers.{number}"
+            weights += _t5gemma_layer(layer, f"model.{layer}", cross=stack == "decoder")
+    return Family({"model": model, "position": position, **attention}, weights)
+
+
+def _t5gemma_layer(ours: str, theirs: str, cross: bool) -> Iterator[Weight]:
+    """Yield a layer's weights, whose norms lack 1."""
+    attentions = [("self_attention", "self_attn", "attend")]
+    attentions += [("cross_attention", "cross_attn", "cross")] if cross else []
+    norms = [("feed", "feedforward")]
+    for mine, their, residual in attentions:
+        norms.append((residual, their))
+        for part, name in _T5_ATTENTION.items():
+            yield Weight(f"{ours}.{mine}.{part}.weight", (f"{theirs}.{their}.{name}_proj.weight",))
+    for residual, name in norms:
+        for norm, place in (("norm", "pre"), ("branch_norm", "post")):
+            their = f"{theirs}.{place}_{name}_layernorm.weight"
+            yield Weight(f"{ours}.{residual}.{norm}.weight", (their,), shift=1.0)
+    inner = f"{theirs}.mlp.gate_proj.weight", f"{theirs}.mlp.up_proj.weight"
+    yield Weight(f"{ours}.feedforward.inner.weight", inner)
+    yield Weight(f"{ours}.feedforward.outer.weight", (f"{theirs}.mlp.down_proj.weight",))
+
+
+FAMILIES: dict[str, Callable[[Settings, Folder], Family]] = {
     **dict.fromkeys(("marian", "m2m_100", "bart", "mbart", "pegasus"), _bart),
     **dict.fromkeys(("t5", "mt5"), _t5),
+    "t5gemma": _t5gemma,
 }
 """Readers by `model_type`; NLLB is m2m_100, Flan-T5 is t5."""
 

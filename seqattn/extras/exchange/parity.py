@@ -77,10 +77,7 @@ def compared(
     largest = 0.0
     spoken = [one for one in range(len(imported.target_rows)) if one not in imported.lacking]
     rows = [imported.target_rows[one] for one in spoken]
-    with inference(model):
-        state = model.start(model.encode(_padded(pairs.sources)))
-        decoder_input = _padded([[BOS, *target] for target in pairs.targets])
-        ours = model.log_probabilities(decoder_input, state).log_probabilities
+    ours = our_log_probabilities(model, pairs.sources, pairs.targets)
     for own, theirs, target in zip(ours, pairs.log_probabilities, pairs.targets, strict=True):
         length = len(target) + 1
         their = theirs[:length, rows]
@@ -92,6 +89,55 @@ def compared(
                 "nats; the model has a setting that is not supported"
             )
     return Comparison(largest, len(pairs.targets))
+
+
+def check_ids(folder: Path, exported: ImportedTokenizer, name: str, code: str) -> None:
+    """Check that `transformers`, if installed, gives real lines the same ids.
+
+    Args:
+        folder: holds the tokenizer's files.
+        exported: our tokenizer, and the rows of its ids.
+        name: of the model, for messages.
+        code: begins each of their texts, "" for nothing.
+
+    Raises:
+        UserError: if the ids differ.
+    """
+    try:
+        version("transformers")
+    except PackageNotFoundError:
+        return
+    from transformers import AutoTokenizer
+
+    theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    for line, own in zip(_LINES, exported.tokenizer.encode_source(_LINES), strict=True):
+        if theirs(f"{code} {line}" if code else line)["input_ids"] != [
+            exported.rows[one] for one in own
+        ]:
+            raise UserError(
+                f"{name}: transformers gives {line!r} other ids; it has a vocabulary that is not "
+                "supported"
+            )
+
+
+def our_log_probabilities(
+    model: Seq2SeqModel, sources: list[list[int]], targets: list[list[int]]
+) -> Tensor:
+    """Return log-probabilities (B, T, V) of pairs of our ids."""
+    with inference(model):
+        state = model.start(model.encode(_padded(sources)))
+        decoder_input = _padded([[BOS, *target] for target in targets])
+        return model.log_probabilities(decoder_input, state).log_probabilities
+
+
+def our_difference(model: Seq2SeqModel, other: Seq2SeqModel, imported: ImportedTokenizer) -> float:
+    """Return the largest difference, in nats, of two models of ours for the same pairs."""
+    sources, targets = _pairs(imported, model.max_source_length or _LONGEST)
+    gap = our_log_probabilities(model, sources, targets)
+    gap = (gap - our_log_probabilities(other, sources, targets)).abs()
+    lengths = torch.tensor([[len(target)] for target in targets])
+    real = torch.arange(gap.shape[1])[None] <= lengths
+    return float(gap[real].max())
 
 
 def load_hf(source: Path) -> Any:

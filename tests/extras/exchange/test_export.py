@@ -9,8 +9,10 @@ import seqattn
 from seqattn.bundle.files import write_bundle
 from seqattn.data.foreign_models import ForeignModel
 from seqattn.data.tokenizer import Begin, Tokenizer
+from seqattn.extras.exchange.export import TARGETS
 from seqattn.tokens import RESERVED
 from tests.cli.small import listing, pairs, refusal, run, succeed
+from tests.extras.exchange.cards import program
 
 pytest.importorskip("ctranslate2")
 FILES = ["README.md", "config.json", "joint.model", "model.bin", "shared_vocabulary.json"]
@@ -25,13 +27,6 @@ def export(capfd, trained, tmp_path):
         return tmp_path / output, succeed(capfd, "export", *words)
 
     return call
-
-
-def program(directory, text):
-    """The program of the page, for a text."""
-    page = (directory / "README.md").read_text(encoding="utf-8")
-    code = re.search("```python\n(.*)```", page, re.DOTALL)[1]
-    return code.replace('"DIR', f'"{directory}').replace('"TEXT"', repr(text))
 
 
 def test_the_program_of_its_page_says_what_the_bundle_says(export, trained, capfd):
@@ -93,7 +88,8 @@ def test_the_same_command_is_finished_and_another_is_refused(export, trained, tm
 
 
 def test_what_differs_is_refused_and_not_written(trained, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr("seqattn.extras.exchange.export._difference", lambda *_: float("nan"))
+    part = "seqattn.extras.exchange.ctranslate_export._difference"
+    monkeypatch.setattr(part, lambda *_: float("nan"))
     words = f"bundle={trained / 'model'}", f"output={tmp_path / 'new'}"
     assert "log-probabilities differ from the bundle" in refusal(capfd, "export", *words)
     assert not tmp_path.exists()  # nor a directory for it
@@ -113,4 +109,6 @@ def test_what_cannot_be_exported_is_refused(trained, answering, tmp_path, capfd)
         home = bundle if bundle == small else bundle / "model"
         text = refusal(capfd, "export", f"bundle={home}", f"output={tmp_path / output}")
         assert reason in text
+    text = refusal(capfd, "export", f"bundle={trained}/model", "output=DIR", "to=word")
+    assert text == f"to must be one of {', '.join(TARGETS)}, got 'word'"
     assert not (tmp_path / "new").exists()
