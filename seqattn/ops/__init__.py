@@ -162,7 +162,8 @@ def product(x: Tensor, y: Tensor) -> Tensor:
 
     x may also be a single matrix without gradient.
     """
-    if x.shape[-2] > onednn.FEW_ROWS and onednn.serves(x, y):
+    few = torch.compiler.is_compiling() or x.shape[-2] <= onednn.FEW_ROWS  # a graph fits any length
+    if not few and onednn.serves(x, y):
         return onednn.product(x, y)
     return x @ y
 

@@ -41,8 +41,8 @@ def reached(rows: Tensor, size: int) -> tuple[Tensor, slice]:
         queries and S keys at consecutive positions could reach all of it, and off the CPU,
         where reading positions would wait for a GPU or break a compiled graph.
     """
-    small = rows.numel() > 0 and rows.shape[-2] + rows.shape[-1] < size
-    if not small or not ops.at_hand(rows):
+    small = ops.at_hand(rows) and rows.numel() > 0 and rows.shape[-2] + rows.shape[-1] < size
+    if not small:
         return rows, slice(0, size)
     low, high = (int(end) for end in rows.aminmax())
     return rows - low, slice(low, high + 1)

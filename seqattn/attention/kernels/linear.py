@@ -1,6 +1,6 @@
 """Linear attention: weights as products of feature maps of queries and keys."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import repeat
@@ -187,8 +187,9 @@ class LinearKernel(Kernel):
         """Yield mapped keys and their values in segments of `size`, with weight 0 on padding."""
         count = new.keys.shape[2]
         padding = None if mask.real is None else ~mask.real[:, None, -count:]  # (B, 1, S)
-        hidden = repeat(None) if padding is None else padding.split(size, dim=2)
-        for k, v, blank in zip(new.keys.split(size, dim=2), new.values.split(size, dim=2), hidden):
+        parts = _segments(new.keys, size), _segments(new.values, size)
+        hidden = repeat(None) if padding is None else _segments(padding, size)
+        for k, v, blank in zip(*parts, hidden):
             mapped, log_scale = self.map_keys(k, scale)
             values = torch.cat((wide(v), mapped.new_ones(*v.shape[:-1], 1)), dim=-1)
             if blank is not None:
@@ -213,6 +214,11 @@ class LinearKernel(Kernel):
         weights = weights.masked_fill(hidden, 0.0)
         total = weights.sum(dim=3, keepdim=True)
         return weights / total.masked_fill(total == 0, 1.0)
+
+
+def _segments(x: Tensor, size: int) -> Sequence[Tensor]:
+    """Split the tokens of (B, G, S, ...); one segment stays whole, also of a length unknown yet."""
+    return (x,) if size >= x.shape[2] else x.split(size, dim=2)
 
 
 class _EluPlusOne(torch.autograd.Function):
