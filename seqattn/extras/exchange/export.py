@@ -10,7 +10,7 @@ from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import CARD, read_config
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
-from seqattn.extras.exchange import ctranslate_export, hf_export, hf_folder
+from seqattn.extras.exchange import ctranslate_export, hf_export, hf_folder, onnx_export
 from seqattn.screen import print_table
 from seqattn.storage import file_faults, user_path
 from seqattn.training.run_directory import room_for_files
@@ -43,6 +43,7 @@ TARGETS = {
         ("quantize",),
     ),
     "huggingface": Target("transformers", hf_folder.WEIGHTS, hf_export.write_huggingface),
+    "onnx": Target("ONNX", onnx_export.MODEL, onnx_export.write_onnx, ("quantize",)),
 }
 """Targets by the value of `to`."""
 
@@ -55,8 +56,8 @@ class Export(BundleRun):
         bundle, trust: as `BundleRun`.
         output: directory of the export.
         to: the target, a key of `TARGETS`.
-        quantize: type of the weights saved for CTranslate2; None for float32. CTranslate2 converts
-            them to any other when it loads them.
+        quantize: type of the saved weights; None for float32. CTranslate2 converts them to any
+            other when it loads them; ONNX has only int8.
     """
 
     output: str
