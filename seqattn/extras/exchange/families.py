@@ -22,6 +22,8 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """Our activation for each of theirs."""
+LAYERS = 1_000
+"""Maximum number of layers of a stack."""
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
 """Our gated activation for each plain one."""
 
@@ -112,16 +114,33 @@ class Settings:
             words = " or ".join(str(one).lower() for one in supported)
             raise UserError(f"{self.file} has {key}={value}; only {words} is supported")
 
-    def count(self, key: str, default: int | None = None) -> int:
-        """Return a whole number of at least 1."""
+    def count(
+        self, key: str, default: int | None = None, least: int = 1, most: int = 65_536
+    ) -> int:
+        """Return a whole number from `least` to `most`."""
         value = self.get(key, default)
-        if type(value) is not int or value < 1:
-            raise UserError(f"{self.file} has {key}={value!r}, which must be a number from 1")
+        if type(value) is not int or not least <= value <= most:
+            numbers = f"a number from {least} to {most:,}"
+            raise UserError(f"{self.file} has {key}={value!r}, which must be {numbers}")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a truth value."""
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise UserError(f"{self.file} has {key}={value!r}, which must be true or false")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a text."""
+        value = self.get(key, default)
+        if not isinstance(value, str):
+            raise UserError(f"{self.file} has {key}={value!r}, which must be a text")
         return value
 
     def activation(self, key: str, value: str | None = None) -> str:
         """Return our name of an activation."""
-        value = self.get(key) if value is None else value
+        value = self.text(key) if value is None else value
         if value not in ACTIVATIONS:
             names = ", ".join(ACTIVATIONS)
             raise UserError(f"{self.file} has {key}={value!r}; only {names} are supported")
@@ -167,20 +186,21 @@ def _bart(settings: Settings, folder: Folder) -> Family:
     settings.check("add_bias_logits", False)
     width = settings.count("encoder_ffn_dim")
     settings.check("decoder_ffn_dim", width)
+    settings.check("num_hidden_layers", settings.count("encoder_layers", most=LAYERS))
     copies = ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"]
-    joint = settings.get("share_encoder_decoder_embeddings", True)
+    joint = settings.flag("share_encoder_decoder_embeddings", True)
     sides = [folder.table("model.shared.weight", *copies)] * 2 if joint else copies
     output = folder.output_table(sides[1])
     tied = output == sides[1]
     model = _chosen(
         "model", "transformer",
         dim=settings.count("d_model"), ffn_dim=width,
-        encoder_layers=settings.count("encoder_layers"),
-        decoder_layers=settings.count("decoder_layers"),
+        encoder_layers=settings.count("encoder_layers", most=LAYERS),
+        decoder_layers=settings.count("decoder_layers", most=LAYERS),
         activation=settings.activation("activation_function"),
         pre_norm=pre_norm, dropout=settings.get("dropout", 0.1),
         share_embeddings=_sharing(joint, tied),
-        embedding_scale=None if settings.get("scale_embedding", False) else 1.0,
+        embedding_scale=None if settings.flag("scale_embedding", False) else 1.0,
         embedding_norm=embedding_norm, output_bias=True,
     )  # fmt: skip
     heads = [settings.count(f"{side}_attention_heads") for side in ("encoder", "decoder")]
@@ -195,12 +215,11 @@ def _bart(settings: Settings, folder: Folder) -> Family:
         for slot, count in slots
     }  # fmt: skip
     attention.setdefault("attention", attention[slots[0][0]])
+    longest = settings.count("max_position_embeddings", 1024, least=8, most=100_000)
     if embedding_norm:
-        position = _chosen(
-            "position", "learned", max_length=settings.count("max_position_embeddings")
-        )
+        position = _chosen("position", "learned", max_length=longest)
     elif kind == "m2m_100":
-        first = settings.count("pad_token_id", 1) + 1
+        first = settings.count("pad_token_id", 1, least=0, most=10**9) + 1
         position = _chosen("position", "sinusoidal", layout="halves", first=first, endpoint=True)
     else:
         position = _chosen("position", "sinusoidal", layout="halves")
@@ -244,7 +263,7 @@ _T5_ATTENTION = {"query": "q", "key": "k", "value": "v", "output": "o"}
 def _t5(settings: Settings, folder: Folder) -> Family:
     """T5 1.0 and 1.1, Flan-T5 and mT5."""
     settings.check("layer_norm_epsilon", 1e-6)
-    kind, _, name = settings.get("feed_forward_proj", "relu").rpartition("-")
+    kind, _, name = settings.text("feed_forward_proj", "relu").rpartition("-")
     # their gated GELU is the approximation by a tanh, whatever its name
     name = "gelu_new" if kind and name == "gelu" else name
     activation = settings.activation("feed_forward_proj", name)
@@ -256,12 +275,12 @@ def _t5(settings: Settings, folder: Folder) -> Family:
     inputs = folder.table("shared.weight", *copies)
     output = folder.output_table(inputs)
     tied = output == inputs
-    scaled = settings.get("scale_decoder_outputs", settings.get("tie_word_embeddings", True))
+    scaled = settings.flag("scale_decoder_outputs", settings.flag("tie_word_embeddings", True))
     scaled = scaled and settings.get("model_type") == "t5"
-    layers = settings.count("num_layers")
+    layers = settings.count("num_layers", most=LAYERS)
     model = _chosen(
         "model", "transformer", dim=dim, ffn_dim=settings.count("d_ff"), encoder_layers=layers,
-        decoder_layers=settings.count("num_decoder_layers", layers),
+        decoder_layers=settings.count("num_decoder_layers", layers, most=LAYERS),
         activation=GATED[activation] if kind else activation, norm="rmsnorm", bias=False,
         dropout=settings.get("dropout_rate", 0.1), share_embeddings=_sharing(True, tied),
         embedding_scale=None if tied and scaled else 1.0, output_bias=True,

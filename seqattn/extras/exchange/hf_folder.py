@@ -17,6 +17,7 @@ from seqattn.storage import is_file, user_path
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 """File that lists the parts of weights in several files."""
+_READ = (".json", ".safetensors", ".spm", ".model", ".txt")
 _GENERATION = "generation_config.json"
 _DOWNLOADED = ["*.json", "*.safetensors", "*.spm", "*.model", "merges.txt"]
 _OUTPUT = "lm_head.weight"
@@ -73,8 +74,8 @@ class HFFolder:
 
     @property
     def files(self) -> list[Path]:
-        """Files of configuration and weights."""
-        return [self.path / CONFIG, *self._weight_files()]
+        """All files that may be read: configuration, weights and tokenizer."""
+        return sorted(one for one in self.path.iterdir() if one.suffix in _READ and is_file(one))
 
     def tensor(self, name: str) -> Tensor:
         """Return a weight by its name.

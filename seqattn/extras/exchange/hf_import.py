@@ -1,5 +1,6 @@
 """Import of encoder-decoders of Hugging Face as bundles."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -9,12 +10,13 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import nn
 
+from seqattn import __version__
 from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.choices import choices
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import write_bundle
 from seqattn.bundle.meta_device import on_meta_device
-from seqattn.bundle.nodes import Node, changed
+from seqattn.bundle.nodes import Node, build, changed
 from seqattn.errors import UserError
 from seqattn.extras.exchange.families import Family, family
 from seqattn.extras.exchange.hf_folder import HFFolder, local_folder
@@ -103,8 +105,7 @@ class Import:
     def _record(self, folder: HFFolder) -> Provenance:
         own = ("source_begin", "target_begin", "task", "data", "loader")
         settings = {name: self.settings.get(name) for name in own}
-        files = [*folder.files, *sorted(folder.path.glob("*token*"))]
-        contents = {"source": digests(file for file in files if file.is_file())}
+        contents = {"source": digests(folder.files)}
         return Provenance(settings={"verb": "import", **settings}, contents=contents)
 
 
@@ -116,7 +117,7 @@ def imported_bundle(source: str) -> Path:
     folder = HFFolder(local_folder(source))
     stats = [(one.name, one.stat().st_size, one.stat().st_mtime) for one in folder.files]
     path = folder.path.resolve()
-    key = sha256(repr((path, stats)).encode()).hexdigest()[:16]
+    key = sha256(repr((__version__, path, stats)).encode()).hexdigest()[:16]
     output = default_cache() / "imported" / f"{path.name}-{key}"
     if is_file(output / WEIGHTS):
         return output
@@ -144,11 +145,13 @@ def write(
         output: directory of the bundle.
         record: written with it; None for none.
     """
+    search = _searched(settings["generation"], folder)
     parts, tokenizer = {name: settings[name] for name in _PARTS}, imported.tokenizer.tokenizer
     size = {"vocab_size": tokenizer.target_size, "joint": tokenizer.joint}
     parts["tokenizer"] = {**parts["tokenizer"], **size}
-    parts["generation"] = _searched(parts["generation"], folder)
-    config = {"name": folder.path.resolve().name, **parts, **imported.nodes}
+    parts["generation"] = search
+    name = re.sub(r"[^\w.-]", "_", folder.path.resolve().name)
+    config = {"name": name, **parts, **imported.nodes}
     beside = record.write if record else lambda directory: None
     write_bundle(output, config, imported.model, tokenizer, {}, beside=beside)
 
@@ -202,7 +205,7 @@ def check_weights(
         for name in weight.theirs:
             if name not in folder.shapes:
                 raise UserError(f"the weight {name} is missing")
-        shapes = [folder.shapes[name] for name in weight.theirs]
+        shapes = [folder.shapes[name] or (0,) for name in weight.theirs]
         length = sum(shape[0] for shape in shapes) - weight.skipped
         if weight.side is not None:
             most = max(tokenizer.rows if weight.side == "source" else tokenizer.target_rows)
@@ -216,6 +219,9 @@ def check_weights(
             raise UserError(
                 f"{weight.theirs[0]} is {shapes[0]}, but the model needs {ours[weight.ours]}"
             )
+    bias = folder.shapes.get(described.output_bias or "", ())
+    if bias and bias[-1] <= max(tokenizer.target_rows):
+        raise UserError(f"{described.output_bias} has {bias[-1]:,} columns, fewer than the pieces")
 
 
 @torch.no_grad()
@@ -244,11 +250,21 @@ def fill(
 def _searched(node: Mapping[str, Node], folder: HFFolder) -> dict[str, Node]:
     """Return the node of a search with the settings that a folder recommends."""
     given = {**folder.config, **folder.generation}
-    own: dict[str, Node] = {"beam_size": given.get("num_beams") or 1}
-    own["length_penalty"] = given.get("length_penalty") or 1.0
+    penalty = given.get("length_penalty")
+    own: dict[str, Node] = {
+        "beam_size": given.get("num_beams") or 1,
+        "length_penalty": 1.0 if penalty is None else penalty,
+        "early_stopping": given.get("early_stopping") is True,
+    }
     if given.get("min_length"):
         own["limit"] = {"minimum": given["min_length"]}
     if given.get("no_repeat_ngram_size"):
         [[name, part]] = choices("processor")["no_repeat_ngram"].items()
         own["processors"] = {name: {**part, "size": given["no_repeat_ngram_size"]}}
-    return changed(node, own)
+    node = changed(node, own)
+    try:
+        build(node, "generation")
+    except UserError as error:
+        file = folder.path / "generation_config.json"
+        raise UserError(f"{file} has a setting that is not supported: {error}") from error
+    return node

@@ -163,7 +163,7 @@ def read_tokenizer(
         raise UserError(f"{directory} has a tokenizer of {kind}; supported are {known}")
     read, defaults = _FAMILIES[kind]
     generation = folder.json("generation_config.json")
-    settings = {**defaults, **_given(generation), **_given(config)}
+    settings = {**defaults, **_given(config), **_given(generation)}  # as `generate` reads them
     vocabulary = read(folder, settings)
     begin = _begins(vocabulary, folder, settings, (source_begin, target_begin))
     layouts = [_layout(folder, settings, rows) for rows in vocabulary.rows]

@@ -8,9 +8,11 @@ from unittest import mock
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+import seqattn
 from seqattn.extras.exchange.hf_folder import HFFolder
-from seqattn.extras.exchange.hf_import import read_model
+from seqattn.extras.exchange.hf_import import imported_bundle, read_model
 from seqattn.extras.exchange.parity import TOLERANCE, load_hf
 from seqattn.generation import GreedySearch, LengthLimit
 from tests.cli.small import refusal, run, succeed
@@ -119,6 +121,11 @@ REFUSED = {
     "a table of another model": ({"vocab_size": 900}, "the tokenizer needs 900; it belongs to "),
     "other halves": ({"decoder_ffn_dim": 20}, "has decoder_ffn_dim=20; only 24 is supported"),
     "a missing key": ({"d_model": None}, "lacks d_model"),
+    "a list of activations": ({"activation_function": ["relu"]}, "which must be a text"),
+    "a word for true": ({"scale_embedding": "no"}, "which must be true or false"),
+    "layers without end": ({"encoder_layers": 10**6}, "a number from 1 to 1,000"),
+    "positions without end": ({"max_position_embeddings": 10**8}, "a number from 8 to 100,000"),
+    "layers under another name": ({"num_hidden_layers": 10**5}, "; only 2 is supported"),
 }
 
 
@@ -140,6 +147,40 @@ def test_a_setting_that_nobody_knows_shows_in_the_log_probabilities(copy, tmp_pa
         said = refusal(capfd, "import", f"source={path}", f"output={tmp_path / 'new'}")
     assert "log-probabilities differ from those of transformers by" in said
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("settings", [{"num_beams": "x"}, {"num_beams": 4, "length_penalty": []}])
+def test_a_search_that_cannot_be_is_refused_before_the_bundle(settings, copy, tmp_path, capfd):
+    path = copy()
+    (path / "generation_config.json").write_text(json.dumps(settings))
+    said = refusal(capfd, "import", f"source={path}", f"output={tmp_path / 'new'}")
+    assert "generation_config.json has a setting that is not supported: generation." in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_search_and_the_name_are_those_of_the_folder(marian, tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQATTN_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "${now} it's"
+    shutil.copytree(marian, path)
+    settings = {"num_beams": 3, "length_penalty": 0.0, "min_length": 2, "no_repeat_ngram_size": 2}
+    (path / "generation_config.json").write_text(json.dumps(settings))
+    new = imported_bundle(str(path))
+    search = seqattn.load(new).search()
+    assert (search.beam_size, search.length_penalty, search.early_stopping) == (3, 0.0, False)
+    assert search.limit.minimum == 2
+    assert imported_bundle(str(path)) == new
+    vocabulary = path / "vocab.json"
+    vocabulary.write_text(vocabulary.read_text() + " ")
+    assert imported_bundle(str(path)) != new
+
+
+def test_a_weight_without_axes_is_refused(copy, tmp_path, capfd):
+    path = copy()
+    tensors = load_file(path / "model.safetensors")
+    tensors["model.encoder.layers.0.fc1.bias"] = torch.tensor(1.0)
+    save_file(tensors, path / "model.safetensors")
+    said = refusal(capfd, "import", f"source={path}", f"output={tmp_path / 'new'}")
+    assert "model.encoder.layers.0.fc1.bias is (0,), but the model needs (24,)" in said
 
 
 def damage(path, case):
