@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
 
 class Normalizer(NamedTuple):
-    """How a model changes a text before it segments it."""
+    """Changes that a model makes to a text before it segments it."""
 
     rules: bytes
     """Compiled rules, empty for none."""
@@ -95,7 +95,7 @@ class ForeignModel:
 
     @property
     def normalizer(self) -> Normalizer:
-        """How it changes a text."""
+        """Changes that it makes to a text."""
         spec: dict[int, int | bytes] = {}
         for number, value in _fields(self.settings):
             if number == _NORMALIZER:

@@ -138,9 +138,9 @@ class Side:
         if self._codes:
             begins = [self.begin] * len(read)
             for number, text in enumerate(read):
-                found = _CODE.match(text)
-                if found and found[1] in self._codes:
-                    begins[number], read[number] = [self._codes[found[1]]], found[2]
+                match = _CODE.match(text)
+                if match and match[1] in self._codes:
+                    begins[number], read[number] = [self._codes[match[1]]], match[2]
         if self._line_breaks:
             return begins, [set_apart(text) for text in read]
         return begins, read if self._folds else [escaped(text) for text in read]
@@ -210,11 +210,11 @@ class Side:
         names = [self._processor.id_to_piece(int(token)) for token in ids]
         if text is not None:
             begins, read = self._prepared([text])
-            found = self._processor.encode(read, out_type=str)[0]
+            named = self._processor.encode(read, out_type=str)[0]
             first = len(begins[0]) if begins else 0
-            names[first : first + len(found)] = [
+            names[first : first + len(named)] = [
                 piece if token == UNK else name
-                for token, name, piece in zip(ids[first:], names[first:], found, strict=False)
+                for token, name, piece in zip(ids[first:], names[first:], named, strict=False)
             ]
         return [name.replace(LINE_BREAK, "↵") for name in names]
 

@@ -19,7 +19,7 @@ from seqattn.verbs.provenance import Provenance, bundle_contents
 
 
 class Target(NamedTuple):
-    """What a bundle can be exported to.
+    """Format that a bundle can be exported to.
 
     Args:
         title: its name, for display.

@@ -65,8 +65,8 @@ class HFFolder:
         if not is_file(path / CONFIG):
             raise UserError(f"source={path} is not a Hugging Face model: {CONFIG} is missing")
         self.config = self._object(CONFIG)
-        found = is_file(path / _GENERATION)
-        self.generation = self._object(_GENERATION) if found else {}
+        has_generation = is_file(path / _GENERATION)
+        self.generation = self._object(_GENERATION) if has_generation else {}
         self._files: dict[str, Path] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         for file in self._weight_files():
@@ -74,7 +74,7 @@ class HFFolder:
 
     @property
     def files(self) -> list[Path]:
-        """All files that may be read: configuration, weights and tokenizer."""
+        """Files that may be read: configuration, weights and tokenizer."""
         return sorted(one for one in self.path.iterdir() if one.suffix in _READ and is_file(one))
 
     def tensor(self, name: str) -> Tensor:

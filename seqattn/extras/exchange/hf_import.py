@@ -249,18 +249,18 @@ def fill(
 
 def _searched(node: Mapping[str, Node], folder: HFFolder) -> dict[str, Node]:
     """Return the node of a search with the settings that a folder recommends."""
-    given = {**folder.config, **folder.generation}
-    penalty = given.get("length_penalty")
+    recommended = {**folder.config, **folder.generation}
+    penalty = recommended.get("length_penalty")
     own: dict[str, Node] = {
-        "beam_size": given.get("num_beams") or 1,
+        "beam_size": recommended.get("num_beams") or 1,
         "length_penalty": 1.0 if penalty is None else penalty,
-        "early_stopping": given.get("early_stopping") is True,
+        "early_stopping": recommended.get("early_stopping") is True,
     }
-    if given.get("min_length"):
-        own["limit"] = {"minimum": given["min_length"]}
-    if given.get("no_repeat_ngram_size"):
+    if recommended.get("min_length"):
+        own["limit"] = {"minimum": recommended["min_length"]}
+    if recommended.get("no_repeat_ngram_size"):
         [[name, part]] = choices("processor")["no_repeat_ngram"].items()
-        own["processors"] = {name: {**part, "size": given["no_repeat_ngram_size"]}}
+        own["processors"] = {name: {**part, "size": recommended["no_repeat_ngram_size"]}}
     node = changed(node, own)
     try:
         build(node, "generation")
