@@ -1,7 +1,7 @@
 """Conversion of a Transformer to a specification for CTranslate2, a C++ engine for CPU and GPU."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.errors import UserError
+from seqattn.extras.exchange.export_checks import Supported, attentions
 from seqattn.layers.embedding import Embedding
 from seqattn.layers.sublayers import GATED, FeedForward, Residual
-from seqattn.models.head import Head
 from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer, TransformerConfig
 from seqattn.places import install
@@ -85,8 +85,7 @@ def ctranslate_spec(
         UserError: if the model is of another kind, or `ctranslate2` is not installed.
     """
     specs = ctranslate2().specs
-    _check(model)
-    model = cast(Transformer, model)
+    model = _checked(model)
     encoder = _stack(specs.TransformerEncoderSpec, model.encoder, model.config)
     decoder = _stack(specs.TransformerDecoderSpec, model.decoder, model.config)
     _embedding(encoder, encoder.embeddings[0], model.source_embedding)
@@ -104,52 +103,35 @@ def ctranslate_spec(
     return spec
 
 
-def _check(model: nn.Module) -> None:
-    """Raise UserError for features that CTranslate2 lacks."""
-    if type(model) is not Transformer:
-        kind = type(model).__name__
-        raise UserError(f"CTranslate2 supports only Transformers that generate text, got a {kind}")
-    if type(model.head) is not Head:
-        raise UserError("CTranslate2 does not support copying; train with model.copy=false")
-    if model.config.branch_norm:
+_SUPPORTED = Supported(
+    "CTranslate2",
+    _POSITIONS,
+    "position=none, sinusoidal, learned, rope, shaw or t5",
+    [SoftmaxKernel],
+    "attention=mha, gqa or mqa",
+)
+
+
+def _checked(model: nn.Module) -> Transformer:
+    """Return the model; raise UserError for features that CTranslate2 lacks."""
+    supported = _SUPPORTED.check(model)
+    if supported.config.branch_norm:
         raise UserError(
             "CTranslate2 does not support norms of branches; train with model.branch_norm=false"
         )
-    for name, stack in {"encoder": model.encoder, "decoder": model.decoder}.items():
-        if not len(stack.layers):
-            raise UserError(f"CTranslate2 needs at least one {name} layer, got 0")
-        if type(stack.position) not in _POSITIONS:
-            raise UserError(
-                f"CTranslate2 does not support {type(stack.position).__name__}; train with "
-                "position=none, sinusoidal, learned, rope, shaw or t5"
-            )
-        for part in _attentions(stack):
-            kernel = getattr(part, "kernel", part)
-            if type(part) is not MultiHeadAttention or type(kernel) is not SoftmaxKernel:
-                raise UserError(
-                    f"CTranslate2 does not support {type(kernel).__name__} in the {name}; train "
-                    "with attention=mha, gqa or mqa"
-                )
-            if part.kept_heads is not None:
-                raise UserError(
-                    "CTranslate2 does not support pruned heads; export the original bundle"
-                )
-        if len({part.num_heads for part in _attentions(stack)}) > 1:
+    for name, stack in {"encoder": supported.encoder, "decoder": supported.decoder}.items():
+        if any(part.kept_heads is not None for part in attentions(stack)):
+            raise UserError("CTranslate2 does not support pruned heads; export the original bundle")
+        if len({part.num_heads for part in attentions(stack)}) > 1:
             raise UserError(f"CTranslate2 needs the same number of heads in all {name} attentions")
-
-
-def _attentions(stack: LayerStack) -> list[MultiHeadAttention]:
-    """Return every attention of a stack's layers."""
-    names = "self_attention", "cross_attention"
-    parts = (getattr(layer, name, None) for layer in stack.layers for name in names)
-    return [part for part in parts if part is not None]
+    return supported
 
 
 def _stack(kind: Any, stack: LayerStack, config: TransformerConfig) -> Any:
     """Build an encoder or a decoder without embeddings. Args: kind: which of the two."""
-    attentions, position = _attentions(stack), stack.position
-    heads = attentions[0].num_heads
-    counts = {part.num_kv_heads for part in attentions}
+    parts, position = attentions(stack), stack.position
+    heads = parts[0].num_heads
+    counts = {part.num_kv_heads for part in parts}
     kv_heads = counts.pop() if len(counts) == 1 else heads  # one number for all layers of a stack
     spec = kind(
         len(stack.layers), heads, num_heads_kv=kv_heads, pre_norm=config.pre_norm,

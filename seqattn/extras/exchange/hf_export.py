@@ -18,6 +18,7 @@ from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.files import CARD
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
+from seqattn.extras.exchange.export_checks import attentions
 from seqattn.extras.exchange.families import ACTIVATIONS, GATED, Family, family
 from seqattn.extras.exchange.hf_folder import CONFIG, WEIGHTS, HFFolder
 from seqattn.extras.exchange.hf_import import FORBIDDEN, check_weights, fill
@@ -27,7 +28,6 @@ from seqattn.extras.exchange.parity import TOLERANCE, check_ids, compared, expec
 from seqattn.generation.base import listed
 from seqattn.generation.processors import NoRepeatNgram
 from seqattn.models.head import Head
-from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer
 from seqattn.positions import LearnedPosition, RotaryPosition, SinusoidalPosition, T5Position
 from seqattn.storage import write_json
@@ -153,7 +153,7 @@ def _checked(model: nn.Module) -> Transformer:
             raise UserError(
                 f"transformers needs at least one layer; train with model.{name}_layers=1"
             )
-        for part in _attentions(stack):
+        for part in attentions(stack):
             kernel = getattr(part, "kernel", part)
             if type(part) is not MultiHeadAttention or type(kernel) is not SoftmaxKernel:
                 raise UserError(
@@ -163,12 +163,6 @@ def _checked(model: nn.Module) -> Transformer:
             if part.kept_heads is not None:
                 raise UserError("transformers has no pruned heads; export the original bundle")
     return model
-
-
-def _attentions(stack: LayerStack) -> list[MultiHeadAttention]:
-    names = "self_attention", "cross_attention"
-    parts = (getattr(layer, name, None) for layer in stack.layers for name in names)
-    return [part for part in parts if part is not None]
 
 
 def _kind(model: Transformer) -> str:
@@ -222,7 +216,7 @@ def _config(model: Transformer, kind: str, ids: _Ids) -> dict[str, Any]:
     """Return the content of config.json."""
     own, position = model.config, cast(Any, model.encoder.position)
     share, dim = own.share_embeddings, own.dim
-    first = [_attentions(stack)[0] for stack in (model.encoder, model.decoder)]
+    first = [attentions(stack)[0] for stack in (model.encoder, model.decoder)]
     row = ids.rows
     common = {
         "architectures": [_CLASSES[kind] + _HEADS.get(kind, "ForConditionalGeneration")],
@@ -322,7 +316,7 @@ def _compare(model: Transformer, described: Family, kind: str) -> None:
     for slot, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         node = nodes.get(f"{slot}_attention", nodes["attention"])
         width = node.get("head_dim") or own.dim // node["num_heads"]
-        for part in _attentions(stack):
+        for part in attentions(stack):
             compare("attention.bias", part.output.bias is not None, node.get("bias", True))
             for key in ("num_heads", "num_kv_heads"):
                 compare(f"attention.{key}", getattr(part, key), node[key])

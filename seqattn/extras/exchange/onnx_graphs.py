@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +16,13 @@ from torch.export import Dim
 
 from seqattn import positions
 from seqattn.attention.cache import KeysValues
-from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.features import PerformerKernel
 from seqattn.attention.kernels.linear import LinearKernel
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.window import SlidingWindowKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
-from seqattn.models.head import Head
+from seqattn.extras.exchange.export_checks import Supported
 from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer
 from seqattn.places import install
@@ -61,9 +60,9 @@ def write_graphs(model: nn.Module, directory: Path) -> None:
     Raises:
         UserError: the model is of another kind, or a package is missing.
     """
-    _check(model)
+    model = _SUPPORTED.check(model)
     packages("onnx", "onnxscript")
-    model = copy.deepcopy(cast(Transformer, model)).float().cpu().eval()
+    model = copy.deepcopy(model).float().cpu().eval()
     for part in model.modules():
         if isinstance(part, _KERNELS) and type(part) is not SoftmaxKernel:
             # an edit materializes the weights, in place of blocks whose number depends on lengths
@@ -103,30 +102,13 @@ def write_graphs(model: nn.Module, directory: Path) -> None:
     )  # fmt: skip
 
 
-def _check(model: nn.Module) -> None:
-    """Raise UserError for features that the graphs lack."""
-    if type(model) is not Transformer:
-        kind = type(model).__name__
-        raise UserError(f"to=onnx supports only Transformers that generate text, got a {kind}")
-    if type(model.head) is not Head:
-        raise UserError("to=onnx does not support copying; train with model.copy=false")
-    for name, stack in {"encoder": model.encoder, "decoder": model.decoder}.items():
-        if not len(stack.layers):
-            raise UserError(f"to=onnx needs at least one {name} layer, got 0")
-        if type(stack.position) not in _POSITIONS:
-            raise UserError(
-                f"to=onnx does not support {type(stack.position).__name__}; train with "
-                "position=rope or another of seqattn's own"
-            )
-        layers = cast(Sequence[Any], stack.layers)
-        parts = [layer.self_attention for layer in layers]
-        for part in [*parts, *(getattr(layer, "cross_attention", parts[0]) for layer in layers)]:
-            used = part.kernel if type(part) is MultiHeadAttention else part
-            if type(used) not in _KERNELS:
-                raise UserError(
-                    f"to=onnx does not support {type(used).__name__} in the {name}; train with "
-                    "attention=mha, gqa, mqa, sliding_window, linear or performer"
-                )
+_SUPPORTED = Supported(
+    "to=onnx",
+    _POSITIONS,
+    "position=rope or another of seqattn's own",
+    _KERNELS,
+    "attention=mha, gqa, mqa, sliding_window, linear or performer",
+)
 
 
 def _with_parts(stack: LayerStack) -> Position:
