@@ -16,7 +16,8 @@ from annotated_types import Ge, Le
 
 from seqattn.data.escapes import escaped
 from seqattn.data.foreign_models import MARKS, ForeignModel
-from seqattn.data.tokenizer import LINE_BREAK, Side, Tokenizer, set_apart
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.tokenizer_side import LINE_BREAK, Side, set_apart
 from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
 from seqattn.inputs import check_there, read_bytes

@@ -22,7 +22,8 @@ from seqattn.bundle.choices import choices
 from seqattn.bundle.files import read_config, write_bundle
 from seqattn.data.base import Texts
 from seqattn.data.foreign_models import ForeignModel
-from seqattn.data.tokenizer import Begin, Tokenizer
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.tokenizer_side import Begin
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling

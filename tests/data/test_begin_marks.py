@@ -10,7 +10,8 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 from seqattn.data.foreign_models import ForeignModel
 from seqattn.data.options import LoaderOptions
 from seqattn.data.source_ids import question_source, read_sources
-from seqattn.data.tokenizer import Begin, Tokenizer
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.tokenizer_side import Begin
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.tokens import EOS, UNK

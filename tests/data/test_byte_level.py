@@ -8,7 +8,8 @@ import pytest
 
 from seqattn.data.byte_level import ByteLevelModel
 from seqattn.data.foreign_models import MARKS
-from seqattn.data.tokenizer import Begin, Tokenizer
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.tokenizer_side import Begin
 from seqattn.errors import UserError
 from seqattn.tokens import EOS, UNK
 from tests.absent import printed_without

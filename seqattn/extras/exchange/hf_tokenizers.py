@@ -18,7 +18,8 @@ from seqattn.data.foreign_models import (
     ForeignModel,
     Piece,
 )
-from seqattn.data.tokenizer import Begin, Tokenizer
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.tokenizer_side import Begin
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
 from seqattn.storage import is_file

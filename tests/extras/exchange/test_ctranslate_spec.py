@@ -130,7 +130,10 @@ def test_positions_end_where_the_table_does():
     [
         ({"position": ALiBiPosition}, "does not support ALiBiPosition; train with position=none"),
         ({"copy": True}, "does not support copying; train with model.copy=false"),
-        ({"decoder_layers": 0}, "needs at least one decoder layer, got 0"),
+        (
+            {"decoder_layers": 0},
+            "needs at least one decoder layer; train with model.decoder_layers=1",
+        ),
         ({"attention": load_choice("attention", "entmax")}, "does not support EntmaxKernel in the"),
         (
             {"attention": partial(load_choice("attention", "mha"), kept_heads=[0, 2])},

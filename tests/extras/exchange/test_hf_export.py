@@ -10,7 +10,8 @@ from safetensors import SafetensorError
 import seqattn
 from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.files import write_bundle
-from seqattn.data.tokenizer import Begin, Tokenizer
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.tokenizer_side import Begin
 from seqattn.data.truecasing import Truecaser
 from seqattn.tokens import UNK
 from tests.cli.small import SIZES, composed, listing, pairs, refusal, sampled, succeed

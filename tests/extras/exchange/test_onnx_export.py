@@ -8,7 +8,8 @@ import pytest
 import seqattn
 from seqattn.bundle.files import write_bundle
 from seqattn.data.foreign_models import ForeignModel
-from seqattn.data.tokenizer import Begin, Tokenizer
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.tokenizer_side import Begin
 from seqattn.extras.exchange.onnx_graphs import DECODER, ENCODER, STEP, write_graphs
 from seqattn.tokens import RESERVED
 from tests.cli.small import pairs, refusal, succeed
