@@ -35,7 +35,9 @@ class Supported(NamedTuple):
             raise UserError(f"{engine} does not support copying; train with model.copy=false")
         for name, stack in {"encoder": model.encoder, "decoder": model.decoder}.items():
             if not len(stack.layers):
-                raise UserError(f"{engine} needs at least one {name} layer, got 0")
+                raise UserError(
+                    f"{engine} needs at least one {name} layer; train with model.{name}_layers=1"
+                )
             if type(stack.position) not in self.positions:
                 raise UserError(
                     f"{engine} does not support {type(stack.position).__name__}; train with "

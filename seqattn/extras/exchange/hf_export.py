@@ -12,39 +12,24 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from seqattn import __version__
-from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.files import CARD
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
-from seqattn.extras.exchange.export_checks import attentions
-from seqattn.extras.exchange.families import ACTIVATIONS, GATED, Family, family
+from seqattn.extras.exchange.export_checks import Supported, attentions
+from seqattn.extras.exchange.families import Family, family
+from seqattn.extras.exchange.hf_config import CLASSES, LONGEST, Ids, generation_config, model_config
 from seqattn.extras.exchange.hf_folder import CONFIG, WEIGHTS, HFFolder
 from seqattn.extras.exchange.hf_import import FORBIDDEN, check_weights, fill
 from seqattn.extras.exchange.hf_tokenizer_files import write_tokenizer
 from seqattn.extras.exchange.hf_tokenizers import ImportedTokenizer
 from seqattn.extras.exchange.parity import TOLERANCE, check_ids, compared, expected, our_difference
-from seqattn.generation.base import listed
-from seqattn.generation.processors import NoRepeatNgram
-from seqattn.models.head import Head
 from seqattn.models.transformer import Transformer
 from seqattn.positions import LearnedPosition, RotaryPosition, SinusoidalPosition, T5Position
 from seqattn.storage import write_json
 from seqattn.tokens import BOS, EOS, PAD, UNK
 
-LONGEST = 1024
-"""Number of positions that transformers computes for a scheme without a maximum length."""
-_CLASSES = {
-    "pegasus": "Pegasus",
-    "marian": "Marian",
-    "m2m_100": "M2M100",
-    "bart": "Bart",
-    "mbart": "MBart",
-    "t5": "T5",
-    "t5gemma": "T5Gemma",
-}
-_HEADS = {"marian": "MTModel"}
 _MODEL_KEYS = (
     "pre_norm", "norm", "bias", "activation", "branch_norm", "embedding_norm", "share_embeddings",
 )  # fmt: skip
@@ -57,27 +42,13 @@ _COLUMNS = "output.weight", "output.bias", "outer.weight", "outer.bias", "norm.w
 """Weights with those channels along the first axis."""
 
 
-@dataclass(frozen=True)
-class _Ids:
-    """Ids of the model that is written.
-
-    Args:
-        order: our id for each of theirs; our begin may be missing.
-        start: their id that begins an output.
-    """
-
-    order: list[int]
-    start: int
-
-    @property
-    def rows(self) -> list[int]:
-        """Their id for each of ours."""
-        places = {own: row for row, own in enumerate(self.order)}
-        return [places.get(own, self.start) for own in range(max(self.order) + 1)]
-
-    def select(self, tensor: Tensor) -> Tensor:
-        """Return the rows of a tensor in their order; only a joint vocabulary is reordered."""
-        return tensor if self.order == [*range(len(self.order))] else tensor[self.order]
+_SUPPORTED = Supported(
+    "transformers",
+    [T5Position, LearnedPosition, SinusoidalPosition, RotaryPosition],
+    "position=sinusoidal, learned, t5 or rope",
+    [SoftmaxKernel],
+    "attention=mha",
+)
 
 
 @dataclass(frozen=True)
@@ -110,13 +81,13 @@ def write_huggingface(bundle: TextBundle, new: Path) -> dict[str, str]:
     model = _checked(bundle.model)
     kind = _kind(model)
     ids = _ids(model, kind)
-    config = _config(model, kind, ids)
+    config = model_config(model, kind, ids)
     described = family(_Planned(new, config))
     _compare(model, described, kind)
     longest = config.get("max_position_embeddings", LONGEST)
     marian, code = write_tokenizer(bundle.tokenizer, bundle.path, ids.order, new, longest)
     write_json(new / CONFIG, config)
-    searched = _generation(bundle, ids, longest, config["use_cache"])
+    searched = generation_config(bundle, ids, longest, config["use_cache"])
     write_json(new / "generation_config.json", searched)
     try:
         save_file(_tensors(model, described, ids), new / WEIGHTS, {"format": "pt"})
@@ -135,34 +106,21 @@ def write_huggingface(bundle: TextBundle, new: Path) -> dict[str, str]:
         raise UserError(f"{name}: {error}") from error
     if checked.difference is None:
         _read_back(new, model, theirs)
-    return {"family": f"{_CLASSES[kind]} (model_type {kind})", "checked": str(checked)}
+    return {"family": f"{CLASSES[kind]} (model_type {kind})", "checked": str(checked)}
 
 
 def _checked(model: nn.Module) -> Transformer:
     """Raise UserError for features that no family has."""
-    if type(model) is not Transformer:
-        kind = type(model).__name__
-        raise UserError(f"transformers has no {kind}; train with model=transformer")
-    if type(model.head) is not Head:
-        raise UserError("transformers has no copying; train with model.copy=false")
-    if model.config.encoder_dim not in (None, model.config.dim):
+    checked = _SUPPORTED.check(model)
+    if checked.config.encoder_dim not in (None, checked.config.dim):
         raise UserError("transformers has one width; train with model.encoder_dim=null")
-    stacks = {"encoder": model.encoder, "decoder": model.decoder}
-    for name, stack in stacks.items():
-        if not len(stack.layers):
-            raise UserError(
-                f"transformers needs at least one layer; train with model.{name}_layers=1"
-            )
-        for part in attentions(stack):
-            kernel = getattr(part, "kernel", part)
-            if type(part) is not MultiHeadAttention or type(kernel) is not SoftmaxKernel:
-                raise UserError(
-                    f"transformers has no {type(kernel).__name__} in the {name}; train with "
-                    "attention=mha"
-                )
-            if part.kept_heads is not None:
-                raise UserError("transformers has no pruned heads; export the original bundle")
-    return model
+    if any(
+        part.kept_heads
+        for stack in (checked.encoder, checked.decoder)
+        for part in attentions(stack)
+    ):
+        raise UserError("transformers has no pruned heads; export the original bundle")
+    return checked
 
 
 def _kind(model: Transformer) -> str:
@@ -176,15 +134,11 @@ def _kind(model: Transformer) -> str:
         if not pre_norm:
             return "marian"
         return "m2m_100" if position.endpoint else "pegasus"
-    if isinstance(position, RotaryPosition):
-        return "t5gemma"
-    raise UserError(
-        f"transformers has no encoder-decoder with {type(position).__name__}; train with "
-        "position=sinusoidal, learned, t5 or rope"
-    )
+    assert isinstance(position, RotaryPosition)
+    return "t5gemma"
 
 
-def _ids(model: Transformer, kind: str) -> _Ids:
+def _ids(model: Transformer, kind: str) -> Ids:
     """Return the ids of a model, ours as far as its family allows.
 
     A family without an output bias cannot forbid our begin, so that an imported model begins its
@@ -200,7 +154,7 @@ def _ids(model: Transformer, kind: str) -> _Ids:
         )
         if not same or not torch.equal(bias, only):
             raise UserError(
-                f"{_CLASSES[kind]} has no output bias; train with model.output_bias=false, or an "
+                f"{CLASSES[kind]} has no output bias; train with model.output_bias=false, or an "
                 "imported model with freeze=[embeddings,head]"
             )
         order.remove(BOS)
@@ -209,88 +163,7 @@ def _ids(model: Transformer, kind: str) -> _Ids:
         first = BOS if BOS in order else order[3]
         marks = [first, PAD, EOS, UNK]
         order = [*marks, *(own for own in order if own not in marks)]
-    return _Ids(order, order.index(start))
-
-
-def _config(model: Transformer, kind: str, ids: _Ids) -> dict[str, Any]:
-    """Return the content of config.json."""
-    own, position = model.config, cast(Any, model.encoder.position)
-    share, dim = own.share_embeddings, own.dim
-    first = [attentions(stack)[0] for stack in (model.encoder, model.decoder)]
-    row = ids.rows
-    common = {
-        "architectures": [_CLASSES[kind] + _HEADS.get(kind, "ForConditionalGeneration")],
-        "model_type": kind, "is_encoder_decoder": True, "d_model": dim,
-        "use_cache": _caches(model, kind),
-        "vocab_size": len(ids.order), "tie_word_embeddings": share in ("all", "target"),
-        "pad_token_id": row[PAD], "eos_token_id": row[EOS], "decoder_start_token_id": ids.start,
-        "bos_token_id": row[BOS], "forced_eos_token_id": None, "dtype": "float32",
-    }  # fmt: skip
-    if kind == "t5":
-        gated = {ours: f"gated-{_named(plain)}" for plain, ours in GATED.items()}
-        return {
-            **common, "d_ff": own.ffn_dim, "d_kv": first[0].head_dim,
-            "num_layers": own.encoder_layers, "num_decoder_layers": own.decoder_layers,
-            "num_heads": first[0].num_heads, "dropout_rate": own.dropout,
-            "layer_norm_epsilon": 1e-6,
-            "feed_forward_proj": gated.get(own.activation) or _named(own.activation),
-            "relative_attention_num_buckets": position.table.num_embeddings,
-            "relative_attention_max_distance": position.max_distance,
-        }  # fmt: skip
-    if kind == "t5gemma":
-        sides = {
-            side: {**common, **_gemma(model, part, count)}
-            for side, part, count in zip(
-                ("encoder", "decoder"), first, (own.encoder_layers, own.decoder_layers)
-            )
-        }
-        return {**common, **sides, "dropout_rate": own.dropout, "attention_dropout": 0.0}
-    sizes = len(ids.order), model.source_embedding.table.num_embeddings
-    apart = {"vocab_size": sizes[1], "decoder_vocab_size": sizes[0]}
-    joint = share in ("all", "inputs")
-    return {
-        **common, **({"share_encoder_decoder_embeddings": joint} if kind == "marian" else {}),
-        **(apart if kind == "marian" else {}),
-        "encoder_layers": own.encoder_layers, "decoder_layers": own.decoder_layers,
-        "encoder_ffn_dim": own.ffn_dim, "decoder_ffn_dim": own.ffn_dim,
-        "encoder_attention_heads": first[0].num_heads,
-        "decoder_attention_heads": first[1].num_heads,
-        "activation_function": _named(own.activation), "dropout": own.dropout,
-        "attention_dropout": 0.0, "activation_dropout": 0.0,
-        "scale_embedding": model.target_embedding.scale != 1.0,
-        "max_position_embeddings": position.max_length or LONGEST,
-    }  # fmt: skip
-
-
-def _gemma(model: Transformer, first: MultiHeadAttention, layers: int) -> dict[str, Any]:
-    """Return the settings of one side of a T5Gemma, with `first` of its attentions.
-
-    It has no layers with a window, for which transformers needs one nevertheless.
-    """
-    own, base = model.config, cast(RotaryPosition, model.encoder.position).base
-    activation = own.activation if own.activation in GATED.values() else "geglu_tanh"
-    return {
-        "model_type": "t5_gemma_module", "hidden_size": own.dim, "intermediate_size": own.ffn_dim,
-        "num_hidden_layers": layers, "num_attention_heads": first.num_heads,
-        "num_key_value_heads": first.num_kv_heads, "head_dim": first.head_dim,
-        "query_pre_attn_scalar": first.head_dim, "hidden_activation": _named(activation),
-        "max_position_embeddings": LONGEST, "rms_norm_eps": 1e-6, "attention_bias": False,
-        "rope_parameters": {"rope_type": "default", "rope_theta": base}, "rope_theta": base,
-        "layer_types": ["full_attention"] * layers, "sliding_window": LONGEST,
-        "attn_logit_softcapping": None, "final_logit_softcapping": None,
-    }  # fmt: skip
-
-
-def _caches(model: Transformer, kind: str) -> bool:
-    """Return False for a T5 whose decoder is deeper, which transformers 5 cannot cache."""
-    return kind != "t5" or model.config.decoder_layers <= model.config.encoder_layers
-
-
-def _named(activation: str) -> str:
-    """Return their name of an activation, ours without its gate if they have none."""
-    names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-    plain = {gated: ours for ours, gated in GATED.items()}
-    return names[plain.get(activation, activation)]
+    return Ids(order, order.index(start))
 
 
 def _compare(model: Transformer, described: Family, kind: str) -> None:
@@ -325,7 +198,7 @@ def _compare(model: Transformer, described: Family, kind: str) -> None:
     if differing:
         other = ", or with position=sinusoidal" if kind == "t5gemma" else ""
         raise UserError(
-            f"{_CLASSES[kind]} of transformers has no {', '.join(differing)}; train with "
+            f"{CLASSES[kind]} of transformers has no {', '.join(differing)}; train with "
             f"{' '.join(differing.values())}{other}"
         )
 
@@ -341,7 +214,7 @@ def _scale(described: Family) -> float:
     return float(math.sqrt(node["dim"]) if scale is None else scale)
 
 
-def _tensors(model: Transformer, described: Family, ids: _Ids) -> dict[str, Tensor]:
+def _tensors(model: Transformer, described: Family, ids: Ids) -> dict[str, Tensor]:
     """Return the weights by their names."""
     state = {name: one.detach().float().cpu() for name, one in model.state_dict().items()}
     position = model.encoder.position
@@ -392,31 +265,6 @@ def _read_back(new: Path, model: Transformer, theirs: ImportedTokenizer) -> None
     difference = our_difference(model, cast(Transformer, again).eval(), theirs)
     if not difference < TOLERANCE:
         raise UserError(f"the written model says something else, by {difference:.2g} nats")
-
-
-def _generation(bundle: TextBundle, ids: _Ids, longest: int, use_cache: bool) -> dict[str, Any]:
-    """Return the content of generation_config.json."""
-    search: Any = bundle.search()
-    row, begin = ids.rows, bundle.tokenizer.target_begin
-    if len(begin) > 1:
-        raise UserError(
-            f"transformers forces one piece to begin outputs, got {len(begin)}; import with one "
-            "target_begin"
-        )
-    settings = {
-        "pad_token_id": row[PAD], "bos_token_id": row[BOS], "eos_token_id": row[EOS],
-        "decoder_start_token_id": ids.start, "bad_words_ids": [[row[PAD]]],
-        "max_new_tokens": min(longest, 512), "num_beams": getattr(search, "beam_size", 1),
-        "length_penalty": getattr(search, "length_penalty", 1.0),
-        "early_stopping": getattr(search, "early_stopping", False),
-    }  # fmt: skip
-    settings |= {} if use_cache else {"use_cache": False}
-    settings |= {"forced_bos_token_id": row[begin[0]]} if begin else {}
-    settings |= {"min_new_tokens": search.limit.minimum} if search.limit.minimum else {}
-    for one in listed(search.processors):
-        if isinstance(one, NoRepeatNgram):
-            settings["no_repeat_ngram_size"] = one.size
-    return settings
 
 
 def _card(bundle: TextBundle, marian: bool, code: str) -> str:

@@ -1,0 +1,161 @@
+"""Configuration files of a model that is exported to `transformers`."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from torch import Tensor
+
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.bundle.text_bundle import TextBundle
+from seqattn.errors import UserError
+from seqattn.extras.exchange.export_checks import attentions
+from seqattn.extras.exchange.families import ACTIVATIONS, GATED
+from seqattn.generation.base import listed
+from seqattn.generation.processors import NoRepeatNgram
+from seqattn.models.transformer import Transformer
+from seqattn.positions import RotaryPosition
+from seqattn.tokens import BOS, EOS, PAD
+
+LONGEST = 1024
+"""Number of positions that transformers computes for a scheme without a maximum length."""
+CLASSES = {
+    "pegasus": "Pegasus",
+    "marian": "Marian",
+    "m2m_100": "M2M100",
+    "bart": "Bart",
+    "mbart": "MBart",
+    "t5": "T5",
+    "t5gemma": "T5Gemma",
+}
+_HEADS = {"marian": "MTModel"}
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Ids of the model that is written.
+
+    Args:
+        order: our id for each of theirs; our begin may be missing.
+        start: their id that begins an output.
+    """
+
+    order: list[int]
+    start: int
+
+    @property
+    def rows(self) -> list[int]:
+        """Their id for each of ours."""
+        places = {own: row for row, own in enumerate(self.order)}
+        return [places.get(own, self.start) for own in range(max(self.order) + 1)]
+
+    def select(self, tensor: Tensor) -> Tensor:
+        """Return the rows of a tensor in their order; only a joint vocabulary is reordered."""
+        return tensor if self.order == [*range(len(self.order))] else tensor[self.order]
+
+
+def model_config(model: Transformer, kind: str, ids: Ids) -> dict[str, Any]:
+    """Return the content of config.json."""
+    own, position = model.config, cast(Any, model.encoder.position)
+    share, dim = own.share_embeddings, own.dim
+    first = [attentions(stack)[0] for stack in (model.encoder, model.decoder)]
+    row = ids.rows
+    common = {
+        "architectures": [CLASSES[kind] + _HEADS.get(kind, "ForConditionalGeneration")],
+        "model_type": kind, "is_encoder_decoder": True, "d_model": dim,
+        "use_cache": _caches(model, kind),
+        "vocab_size": len(ids.order), "tie_word_embeddings": share in ("all", "target"),
+        "pad_token_id": row[PAD], "eos_token_id": row[EOS], "decoder_start_token_id": ids.start,
+        "bos_token_id": row[BOS], "forced_eos_token_id": None, "dtype": "float32",
+    }  # fmt: skip
+    if kind == "t5":
+        gated = {ours: f"gated-{_named(plain)}" for plain, ours in GATED.items()}
+        return {
+            **common, "d_ff": own.ffn_dim, "d_kv": first[0].head_dim,
+            "num_layers": own.encoder_layers, "num_decoder_layers": own.decoder_layers,
+            "num_heads": first[0].num_heads, "dropout_rate": own.dropout,
+            "layer_norm_epsilon": 1e-6,
+            "feed_forward_proj": gated.get(own.activation) or _named(own.activation),
+            "relative_attention_num_buckets": position.table.num_embeddings,
+            "relative_attention_max_distance": position.max_distance,
+        }  # fmt: skip
+    if kind == "t5gemma":
+        sides = {
+            side: {**common, **_gemma(model, part, count)}
+            for side, part, count in zip(
+                ("encoder", "decoder"), first, (own.encoder_layers, own.decoder_layers)
+            )
+        }
+        return {**common, **sides, "dropout_rate": own.dropout, "attention_dropout": 0.0}
+    sizes = len(ids.order), model.source_embedding.table.num_embeddings
+    apart = {"vocab_size": sizes[1], "decoder_vocab_size": sizes[0]}
+    joint = share in ("all", "inputs")
+    return {
+        **common, **({"share_encoder_decoder_embeddings": joint} if kind == "marian" else {}),
+        **(apart if kind == "marian" else {}),
+        "encoder_layers": own.encoder_layers, "decoder_layers": own.decoder_layers,
+        "encoder_ffn_dim": own.ffn_dim, "decoder_ffn_dim": own.ffn_dim,
+        "encoder_attention_heads": first[0].num_heads,
+        "decoder_attention_heads": first[1].num_heads,
+        "activation_function": _named(own.activation), "dropout": own.dropout,
+        "attention_dropout": 0.0, "activation_dropout": 0.0,
+        "scale_embedding": model.target_embedding.scale != 1.0,
+        "max_position_embeddings": position.max_length or LONGEST,
+    }  # fmt: skip
+
+
+def _gemma(model: Transformer, first: MultiHeadAttention, layers: int) -> dict[str, Any]:
+    """Return the settings of one side of a T5Gemma, with `first` of its attentions.
+
+    It has no layers with a window, for which transformers needs one nevertheless.
+    """
+    own, base = model.config, cast(RotaryPosition, model.encoder.position).base
+    activation = own.activation if own.activation in GATED.values() else "geglu_tanh"
+    return {
+        "model_type": "t5_gemma_module", "hidden_size": own.dim, "intermediate_size": own.ffn_dim,
+        "num_hidden_layers": layers, "num_attention_heads": first.num_heads,
+        "num_key_value_heads": first.num_kv_heads, "head_dim": first.head_dim,
+        "query_pre_attn_scalar": first.head_dim, "hidden_activation": _named(activation),
+        "max_position_embeddings": LONGEST, "rms_norm_eps": 1e-6, "attention_bias": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": base}, "rope_theta": base,
+        "layer_types": ["full_attention"] * layers, "sliding_window": LONGEST,
+        "attn_logit_softcapping": None, "final_logit_softcapping": None,
+    }  # fmt: skip
+
+
+def _caches(model: Transformer, kind: str) -> bool:
+    """Return False for a T5 whose decoder is deeper, which transformers 5 cannot cache."""
+    return kind != "t5" or model.config.decoder_layers <= model.config.encoder_layers
+
+
+def _named(activation: str) -> str:
+    """Return their name of an activation, ours without its gate if they have none."""
+    names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+    plain = {gated: ours for ours, gated in GATED.items()}
+    return names[plain.get(activation, activation)]
+
+
+def generation_config(
+    bundle: TextBundle, ids: Ids, longest: int, use_cache: bool
+) -> dict[str, Any]:
+    """Return the content of generation_config.json."""
+    search: Any = bundle.search()
+    row, begin = ids.rows, bundle.tokenizer.target_begin
+    if len(begin) > 1:
+        raise UserError(
+            f"transformers forces one piece to begin outputs, got {len(begin)}; import with one "
+            "target_begin"
+        )
+    settings = {
+        "pad_token_id": row[PAD], "bos_token_id": row[BOS], "eos_token_id": row[EOS],
+        "decoder_start_token_id": ids.start, "bad_words_ids": [[row[PAD]]],
+        "max_new_tokens": min(longest, 512), "num_beams": getattr(search, "beam_size", 1),
+        "length_penalty": getattr(search, "length_penalty", 1.0),
+        "early_stopping": getattr(search, "early_stopping", False),
+    }  # fmt: skip
+    settings |= {} if use_cache else {"use_cache": False}
+    settings |= {"forced_bos_token_id": row[begin[0]]} if begin else {}
+    settings |= {"min_new_tokens": search.limit.minimum} if search.limit.minimum else {}
+    for one in listed(search.processors):
+        if isinstance(one, NoRepeatNgram):
+            settings["no_repeat_ngram_size"] = one.size
+    return settings
