@@ -84,10 +84,15 @@ class HFFolder:
             UserError: if it is missing or has values that are not finite numbers.
         """
         if name not in self._files:
-            raise UserError(f"source={self.path} lacks the weight {name}")
+            raise UserError(f"source={self.path} lacks the weight {name}; download it again")
         # one mapping for all would count the whole file as memory in use
         with safe_open(str(self._files[name]), framework="pt") as tensors:
             tensor: Tensor = tensors.get_tensor(name)
+        if not tensor.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise UserError(
+                f"source={self.path}: {name} is {kind}; give weights that are not quantized"
+            )
         if not is_finite(tensor):
             raise UserError(f"source={self.path}: {name} has values that are not finite numbers")
         return tensor
@@ -100,8 +105,17 @@ class HFFolder:
         return next((name for name in (*names, _OUTPUT) if name in self._files), names[0])
 
     def output_table(self, tied: str) -> str:
-        """Return the name of the output matrix: `tied`, unless it differs from that table."""
+        """Return the name of the output matrix: `tied`, unless it differs from that table.
+
+        Raises:
+            UserError: if it is apart by the configuration, and missing.
+        """
         if _OUTPUT not in self._files or tied not in self._files:
+            if tied in self._files and self.config.get("tie_word_embeddings") is False:
+                raise UserError(
+                    f"source={self.path} lacks the weight {_OUTPUT}, as tie_word_embeddings is "
+                    f"false in {CONFIG}; download it again"
+                )
             return tied
         return tied if torch.equal(self.tensor(_OUTPUT), self.tensor(tied)) else _OUTPUT
 

@@ -204,7 +204,7 @@ def check_weights(
     for weight in described.weights:
         for name in weight.theirs:
             if name not in folder.shapes:
-                raise UserError(f"the weight {name} is missing")
+                raise UserError(f"the weight {name} is missing; download the folder again")
         shapes = [folder.shapes[name] or (0,) for name in weight.theirs]
         length = sum(shape[0] for shape in shapes) - weight.skipped
         if weight.side is not None:

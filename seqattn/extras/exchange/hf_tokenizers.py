@@ -332,7 +332,7 @@ def _pegasus(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
 
 
 def _bart(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
-    if folder.has("vocab.json"):
+    if folder.has("vocab.json") or not folder.complete:
         rows, added = folder.vocabulary("vocab.json"), folder.added()
         lines = (
             read_bytes(folder.path / "merges.txt", _LARGEST).decode("utf-8", "replace").split("\n")

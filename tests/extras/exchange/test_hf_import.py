@@ -191,6 +191,15 @@ def damage(path, case):
         weights.unlink()
     elif case == "cut weights":
         weights.write_bytes(weights.read_bytes()[:-100])
+    elif case in ("whole numbers", "a missing output"):
+        tensors = load_file(weights)
+        name = next(name for name in tensors if name.endswith("fc1.weight"))
+        if case == "whole numbers":
+            save_file({**tensors, name: tensors[name].int()}, weights)
+        else:
+            config = json.loads((path / "config.json").read_text())
+            config["tie_word_embeddings"] = False
+            (path / "config.json").write_text(json.dumps(config))
     elif case == "no configuration":
         (path / "config.json").unlink()
     elif case == "a path in an index":
@@ -211,6 +220,8 @@ def damage(path, case):
         ("no weights", "has no model.safetensors; download it completely"),
         ("cut weights", "cannot read "),
         ("no configuration", "is not a Hugging Face model: config.json is missing"),
+        ("whole numbers", "fc1.weight is int32; give weights that are not quantized"),
+        ("a missing output", "lacks the weight lm_head.weight, as tie_word_embeddings is false"),
         ("a path in an index", "must map weights to files of its folder"),
         ("a deep configuration", "config.json"),
     ],
