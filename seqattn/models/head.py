@@ -56,15 +56,22 @@ class Head(nn.Module):
         vocabulary_size: target vocabulary V.
         tied: an embedding table (V, D) to use as the output matrix; None for a separate matrix.
         bias: add a bias to the logits.
+        softcap: c of logits c tanh(x / c), see `SoftcapKernel`; None for x.
     """
 
     needs_weights: bool = False
     """True if it reads the weights and evidence of a `DecoderOutput`."""
 
     def __init__(
-        self, dim: int, vocabulary_size: int, tied: Tensor | None = None, bias: bool = False
+        self,
+        dim: int,
+        vocabulary_size: int,
+        tied: Tensor | None = None,
+        bias: bool = False,
+        softcap: float | None = None,
     ) -> None:
         super().__init__()
+        self.softcap = softcap
         self.linear = Linear(dim, vocabulary_size, bias=bias)
         if bias:
             nn.init.zeros_(self.linear.bias)
@@ -89,6 +96,8 @@ class Head(nn.Module):
             source: result of `source_tokens` for B sentences.
         """
         mixture, logits = self.mixture(output, source), self.linear(output.features)
+        if self.softcap is not None:
+            logits = self.softcap * (logits / self.softcap).tanh()
         return logits if mixture is None else mixture.log_probabilities(logits)
 
     def log_probabilities(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
@@ -120,7 +129,9 @@ class Head(nn.Module):
         if self.linear.bias is not None:
             features, weight = _with_bias(features, weight, self.linear.bias)
         mixture = self.mixture(output, source)
-        return blockwise_cross_entropy(features, weight, targets, terms, mixture, tokens)
+        return blockwise_cross_entropy(
+            features, weight, targets, terms, mixture, tokens, self.softcap
+        )
 
 
 _ROUNDING = 1e-3  # rounding error of weights that sum to 1, in bfloat16
@@ -151,8 +162,9 @@ class PointerHead(Head):
         tied: Tensor | None,
         evidence_dim: int,
         bias: bool = False,
+        softcap: float | None = None,
     ) -> None:
-        super().__init__(dim, vocabulary_size, tied, bias)
+        super().__init__(dim, vocabulary_size, tied, bias, softcap)
         self.gate = Linear(evidence_dim, 1)
         nn.init.xavier_uniform_(self.gate.weight)
         nn.init.zeros_(self.gate.bias)
@@ -183,12 +195,17 @@ class PointerHead(Head):
 
 
 def make_head(
-    dim: int, size: int, tied: Tensor | None, evidence_dim: int | None, bias: bool = False
+    dim: int,
+    size: int,
+    tied: Tensor | None,
+    evidence_dim: int | None,
+    bias: bool = False,
+    softcap: float | None = None,
 ) -> Head:
     """Create a pointer head if `evidence_dim` is given, else a linear one. Args: as in `Head`."""
     if evidence_dim is None:
-        return Head(dim, size, tied, bias)
-    return PointerHead(dim, size, tied, evidence_dim, bias)
+        return Head(dim, size, tied, bias, softcap)
+    return PointerHead(dim, size, tied, evidence_dim, bias, softcap)
 
 
 _ALIGNMENT = 8  # a GPU multiplies matrices of such widths faster

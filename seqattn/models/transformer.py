@@ -40,6 +40,7 @@ class TransformerConfig(LayerShape):
         embedding_scale: factor on embeddings; None for sqrt(D).
         embedding_norm: normalize the sum of embeddings and positions, see `Embedding`.
         output_bias: add a bias to the logits.
+        output_softcap: c of logits c tanh(x / c), between -c and c; None for x.
     """
 
     encoder_dim: Width | None = None
@@ -50,6 +51,7 @@ class TransformerConfig(LayerShape):
     embedding_scale: Positive | None = None
     embedding_norm: bool = False
     output_bias: bool = False
+    output_softcap: Positive | None = None
 
     output: ClassVar[str] = "text"
     attention_type: ClassVar[type] = Mixer
@@ -114,7 +116,9 @@ class Transformer(Seq2SeqModel):
                 "layer; set attention@cross_attention=mha, and model.decoder_layers to 1 or more"
             )
         evidence_dim = 3 * dim if config.copy else None
-        self.head = make_head(dim, target_size, tied, evidence_dim, config.output_bias)
+        self.head = make_head(
+            dim, target_size, tied, evidence_dim, config.output_bias, config.output_softcap
+        )
         self.max_source_length = self.encoder.max_length
         self.max_target_length = self.decoder.max_length
 

@@ -26,6 +26,7 @@ def blockwise_cross_entropy(
     terms: LossTerms,
     mixture: Mixture | None = None,
     tokens: int | None = None,
+    softcap: float | None = None,
 ) -> TokenLoss:
     """Compute `cross_entropy(features @ weight.T, ...)` in blocks of tokens.
 
@@ -47,6 +48,7 @@ def blockwise_cross_entropy(
         terms: terms of the loss.
         mixture: of the same tokens, if they may be copied; else None.
         tokens: number of real targets; None if unknown, which makes a GPU synchronize.
+        softcap: c of logits c tanh(x / c); None for x.
     """
     real = targets != PAD
     if tokens is None or real.device.type == "cpu" or torch.compiler.is_compiling():
@@ -62,7 +64,9 @@ def blockwise_cross_entropy(
         inputs += mixture[:2]
     learn = torch.is_grad_enabled()
     with torch.no_grad(), onednn.quick_products():
-        sums, gradients = _over_blocks(inputs[0], weight, targets[selected], terms, mixture, learn)
+        sums, gradients = _over_blocks(
+            inputs[0], weight, targets[selected], terms, mixture, learn, softcap
+        )
     nll, spread, correct, divergence = sums.unbind()
     smoothed = (1 - smoothing) * nll + smoothing * spread
     if r_drop:
@@ -105,6 +109,7 @@ def _over_blocks(
     terms: LossTerms,
     mixture: Mixture | None,
     learn: bool,
+    softcap: float | None,
 ) -> tuple[Tensor, list[Tensor | None]]:
     """Return sums (nll, spread, correct, divergence) over tokens (N, D), and if `learn` the
     gradients of the inputs, None for a frozen weight's."""
@@ -127,6 +132,10 @@ def _over_blocks(
         features, gold = narrow[start : start + rows], targets[block, None]
         product = torch.mm(features, output.T, out=memory[: len(features)])
         logits = product[: len(gold)].to(exact)
+        slope = None  # of the capped logits
+        if softcap is not None:
+            slope = 1 - logits.div_(softcap).tanh_().square()
+            sums[1] -= logits.mul_(softcap).sum() / len(weight)
         part = None if mixture is None else Mixture(*(field[block] for field in mixture))
         first = None if learn else logits.argmax(dim=-1, keepdim=True)
         parts = _block(logits, gold, terms, part, first)
@@ -149,6 +158,8 @@ def _over_blocks(
         if parts.apart is not None:
             gradient.addcmul_(parts.apart, total, value=r_drop / 2)
         gradient.scatter_add_(1, gold, total * (smoothing - 1))
+        if slope is not None:
+            gradient.sub_(total * (smoothing / len(weight))).mul_(slope)
         if compute != exact:
             product[: len(gold)] = gradient
             product[len(gold) :] = 0
@@ -163,14 +174,15 @@ def _over_blocks(
             of_weight.addmm_(transposed, gradient)
         else:  # oneDNN's accumulating product is slower than a separate addition
             of_weight += transposed @ gradient
-    # the smoothed target gives every token the same share, so its term needs no logits
+    # the smoothed target gives every token the same share, so its term needs no uncapped logits
     features_sum, weight_sum = x.sum(dim=0, dtype=exact), weight.sum(dim=0, dtype=exact)
-    sums[1] -= torch.dot(features_sum, weight_sum) / len(weight)
+    if softcap is None:
+        sums[1] -= torch.dot(features_sum, weight_sum) / len(weight)
     if not learn:
         return sums, []
     if of_weight is not None:
         of_weight = of_weight.T.contiguous()
-    if smoothing:
+    if smoothing and softcap is None:
         of_x -= smoothing / len(weight) * weight_sum
         if of_weight is not None:
             of_weight -= smoothing / len(weight) * features_sum

@@ -67,6 +67,7 @@ def cases():
     found["transformer gelu rmsnorm"] = {"activation": "gelu", "norm": "rmsnorm"}
     found["transformer swiglu post-norm"] = {"activation": "swiglu", "pre_norm": False}
     found["transformer apart"] = {"share_embeddings": "none", "encoder_dim": 16, "layers": (1, 3)}
+    found["transformer output softcap"] = {"output_softcap": 0.5}
     found["span recurrent"] = ("span", None, {})
     found["span recurrent gru"] = ("span", None, {"cell": "gru", "word_match": False})
     for name in ("mha", "lsh, small", "sliding_window, small"):

@@ -20,6 +20,8 @@ HEADS = {
     "bias": lambda: Head(D, V, torch.nn.Parameter(torch.randn(V, D)), bias=True),
     "pointer": lambda: PointerHead(D, V, None, E),
     "pointer with a bias": lambda: PointerHead(D, V, None, E, bias=True),
+    "capped": lambda: Head(D, V, torch.nn.Parameter(torch.randn(V, D)), bias=True, softcap=1.5),
+    "pointer, capped": lambda: PointerHead(D, V, None, E, softcap=1.5),
 }
 
 

@@ -172,6 +172,15 @@ def test_an_output_bias_is_added_to_the_logits():
         close(biased(SOURCES, TARGETS), expected, 1e-6)
 
 
+def test_an_output_softcap_bounds_the_logits():
+    plain, capped = (make_transformer(output_softcap=cap) for cap in (None, 0.5))
+    capped.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        expected = plain(SOURCES, TARGETS)
+        assert expected.abs().max() > 0.6
+        close(capped(SOURCES, TARGETS), 0.5 * torch.tanh(expected / 0.5), 1e-6)
+
+
 def test_separate_vocabularies_have_tables_of_their_own_size():
     model = make_transformer(joint=False, share_embeddings="target")
     assert model.source_embedding.table.weight.shape == (VOCABULARY + 2, DIM)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.ops import vocabulary_loss as loss_module
-from seqattn.ops.cross_entropy import LossTerms, cross_entropy
+from seqattn.ops.cross_entropy import LossTerms, cross_entropy, symmetric_divergence
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy, places
 from tests.builders import padded
 from tests.operations import operations
@@ -105,6 +105,29 @@ def test_blockwise_cross_entropy_is_pytorchs_in_value_and_gradient(blocks, smoot
     want = torch.autograd.grad(3.5 * smoothed, inputs)
     for mine, theirs in zip(got, want, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("smoothing", "r_drop"), [(0.0, 0.0), (0.7, 0.0), (0.1, 3.0)])
+def test_capped_logits_give_their_loss_and_gradients(blocks, kind, smoothing, r_drop):
+    output, tolerance = layer(kind), 1e-11 if kind == torch.float64 else 1e-5
+    targets = TARGETS[:1].repeat(2, 1)
+    features = (3 * torch.randn(B, T, D, dtype=kind)).requires_grad_()
+    inputs = (features, *output.parameters())
+    terms = LossTerms(label_smoothing=smoothing, r_drop=r_drop)
+    ours = blockwise_cross_entropy(features, output.weight, targets, terms, softcap=1.5)
+    capped = 1.5 * torch.tanh(output(features) / 1.5)
+    whole = cross_entropy(capped, targets, smoothing)
+    apart = symmetric_divergence(capped.log_softmax(-1)[:, :4].flatten(0, 1))
+    expected = whole.smoothed + r_drop / 2 * apart
+    torch.testing.assert_close(ours.smoothed, expected, rtol=tolerance, atol=tolerance)
+    assert ours.correct == whole.correct
+    got, want = (torch.autograd.grad(loss, inputs) for loss in (ours.smoothed, expected))
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=10 * tolerance, atol=tolerance)
+    with torch.no_grad():
+        quiet = blockwise_cross_entropy(features, output.weight, targets, terms, softcap=1.5)
+    torch.testing.assert_close(quiet.smoothed, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_blocks_are_as_many_as_the_vocabulary_asks_for(monkeypatch):

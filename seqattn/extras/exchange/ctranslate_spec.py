@@ -119,6 +119,8 @@ def _checked(model: nn.Module) -> Transformer:
         raise UserError(
             "CTranslate2 does not support norms of branches; train with model.branch_norm=false"
         )
+    if supported.config.output_softcap is not None:
+        raise UserError("CTranslate2 has no caps on logits; train with model.output_softcap=null")
     for name, stack in {"encoder": supported.encoder, "decoder": supported.decoder}.items():
         if any(part.kept_heads is not None for part in attentions(stack)):
             raise UserError("CTranslate2 does not support pruned heads; export the original bundle")

@@ -335,15 +335,14 @@ def _t5_layer(ours: str, theirs: str, cross_scale: float | None, gated: bool) ->
 
 
 def _t5gemma(settings: Settings, folder: Folder) -> Family:
-    """T5Gemma without caps on scores and logits and without windows."""
+    """T5Gemma without caps on scores and without windows."""
     sides = []
     for side in ("encoder", "decoder"):
         values = settings.get(side)
         if not isinstance(values, Mapping):
             raise UserError(f"{settings.file} has {side}={values!r}, which must be an object")
         own = Settings(values, f"{settings.file}: {side}")
-        for cap in ("attn_logit_softcapping", "final_logit_softcapping"):
-            own.check(cap, "null")
+        own.check("attn_logit_softcapping", "null")
         own.check("attention_bias", False)
         own.check("rms_norm_eps", 1e-6)
         own.check("query_pre_attn_scalar", own.count("head_dim"))
@@ -364,6 +363,7 @@ def _t5gemma(settings: Settings, folder: Folder) -> Family:
         decoder_layers=decoder.count("num_hidden_layers"), norm="rmsnorm", bias=False,
         branch_norm=True, dropout=settings.get("dropout_rate", 0.0),
         share_embeddings=_sharing(False, tied), output_bias=True,
+        output_softcap=decoder.values.get("final_logit_softcapping"),
     )  # fmt: skip
     attention = {
         slot: _chosen(

@@ -118,7 +118,7 @@ def _gemma(model: Transformer, first: MultiHeadAttention, layers: int) -> dict[s
         "max_position_embeddings": LONGEST, "rms_norm_eps": 1e-6, "attention_bias": False,
         "rope_parameters": {"rope_type": "default", "rope_theta": base}, "rope_theta": base,
         "layer_types": ["full_attention"] * layers, "sliding_window": LONGEST,
-        "attn_logit_softcapping": None, "final_logit_softcapping": None,
+        "attn_logit_softcapping": None, "final_logit_softcapping": own.output_softcap,
     }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from seqattn.tokens import BOS, EOS, PAD, UNK
 
 _MODEL_KEYS = (
     "pre_norm", "norm", "bias", "activation", "branch_norm", "embedding_norm", "share_embeddings",
+    "output_softcap",
 )  # fmt: skip
 """Settings of a model that its family decides."""
 _ROWS = (

@@ -23,6 +23,7 @@ from seqattn.attention.kernels.window import SlidingWindowKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.extras.exchange.export_checks import Supported
+from seqattn.models.head import DecoderOutput
 from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer
 from seqattn.places import install
@@ -195,7 +196,7 @@ def _decoded(
         query = layer.cross.enter(x)
         attended = layer.cross_attention(query, pair, source_mask, layer.no_position)
         x = layer.feed(layer.cross.leave(x, attended.output), layer.feedforward)
-    return model.head.linear(model.decoder.norm(x)), own
+    return model.head.logits(DecoderOutput(model.decoder.norm(x)), None), own
 
 
 def _write(

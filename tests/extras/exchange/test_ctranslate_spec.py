@@ -130,6 +130,7 @@ def test_positions_end_where_the_table_does():
     [
         ({"position": ALiBiPosition}, "does not support ALiBiPosition; train with position=none"),
         ({"copy": True}, "does not support copying; train with model.copy=false"),
+        ({"output_softcap": 30.0}, "has no caps on logits; train with model.output_softcap=null"),
         (
             {"decoder_layers": 0},
             "needs at least one decoder layer; train with model.decoder_layers=1",

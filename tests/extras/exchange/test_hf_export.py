@@ -93,7 +93,10 @@ FAMILIES = {
             "model.share_embeddings=inputs",
         ],
     ),
-    "rotary, grouped heads": ("t5gemma", [*GEMMA, "attention.num_kv_heads=2", "position.base=500"]),
+    "rotary, grouped heads": (
+        "t5gemma",
+        [*GEMMA, "attention.num_kv_heads=2", "position.base=500", "model.output_softcap=2.0"],
+    ),
     "rotary, tables apart": (
         "t5gemma",
         [*GEMMA, "model.activation=swiglu", "model.share_embeddings=none", "attention.head_dim=8"],
@@ -293,6 +296,7 @@ SETTINGS = {
     ("model.bias=true", "model.bias=false"): ["position=t5", "model.norm=rmsnorm"],
     ("model.activation=geglu", "model.activation=geglu_tanh"): T5,
     ("model.embedding_scale=1.0", "model.embedding_scale=null"): T5,
+    ("model.output_softcap=30.0", "model.output_softcap=null"): ["model.pre_norm=false"],
 }
 OTHERS = {
     "linear biases": (
