@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqattn.attention.base import Attention, AttentionOutput
@@ -100,6 +101,8 @@ class MultiHeadAttention(KernelAttention):
             stays if one of its query heads does, and all that stay must keep the same number of
             query heads; head widths and the positions of a head do not change.
         head_dim: width Dh of a head; None for query_dim / num_heads.
+        qk_norm: normalize the queries and keys of each head (Henry et al. 2020, arXiv 2010.04245),
+            by an RMS norm with a learned scale per channel, before positions rotate them.
 
     With a kernel of `abilities.shared` there is no query projection: the keys are the queries.
 
@@ -118,6 +121,7 @@ class MultiHeadAttention(KernelAttention):
         bias: bool = True,
         kept_heads: list[int] | None = None,
         head_dim: Width | None = None,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__(query_dim, num_heads, num_kv_heads, kernel, dropout, kept_heads, head_dim)
         if self.abilities.shared and num_kv_heads != num_heads:
@@ -137,16 +141,24 @@ class MultiHeadAttention(KernelAttention):
                 nn.init.xavier_uniform_(projection.weight)
                 if bias:
                     nn.init.zeros_(projection.bias)
+        self.query_norm, self.key_norm = (
+            nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm and projection is not None else None
+            for projection in (self.query, self.key)
+        )
 
     def project(self, memory: Tensor) -> KeysValues:
         return KeysValues(
-            self._heads(self.key(memory), self.num_kv_heads),
+            self._heads(self.key(memory), self.num_kv_heads, self.key_norm),
             self._heads(self.value(memory), self.num_kv_heads),
         )
 
     @staticmethod
-    def _heads(x: Tensor, heads: int) -> Tensor:
-        return x.unflatten(2, (heads, -1)).transpose(1, 2)  # (B, T, H*Dh) -> (B, H, T, Dh)
+    def _heads(x: Tensor, heads: int, norm: nn.RMSNorm | None = None) -> Tensor:
+        x = x.unflatten(2, (heads, -1))  # (B, T, H*Dh) -> (B, T, H, Dh)
+        if norm is not None:
+            weight = norm.weight.to(x.dtype)  # which autocast leaves in float32
+            x = F.rms_norm(x, norm.normalized_shape, weight, norm.eps).to(x.dtype)
+        return x.transpose(1, 2)  # -> (B, H, T, Dh)
 
     def forward(
         self,
@@ -157,7 +169,8 @@ class MultiHeadAttention(KernelAttention):
         cache: Cache | None = None,
         need_weights: bool = False,
     ) -> AttentionOutput:
-        q = self._heads((self.query or self.key)(query), self.num_heads)
+        project, norm = self.query or self.key, self.query_norm or self.key_norm
+        q = self._heads(project(query), self.num_heads, norm)
         context, weights = self.kernel(q, keys_values, mask, position, cache, need_weights)
         factors = self.head_factors(context)
         if factors is not None:

@@ -25,7 +25,7 @@ Attentions = AttentionFactory | Sequence[AttentionFactory]
 Model = Seq2SeqModel | SpanModel
 PARTS = ("model", "attention", "position", *SLOT_NODES)
 """Configuration nodes that define a model."""
-HEADS = ("num_heads", "num_kv_heads", "head_dim", "dropout", "bias")
+HEADS = ("num_heads", "num_kv_heads", "head_dim", "dropout", "bias", "qk_norm")
 """Arguments that cross-attention copies from the self-attention."""
 _PROBED = 48  # a width that most numbers of heads divide
 

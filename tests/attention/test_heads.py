@@ -9,11 +9,22 @@ import torch.nn.functional as F
 from torch import nn
 
 from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.lsh import LSHKernel
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
+from seqattn.bundle.architecture import cross_default
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
-from tests.builders import DIM, HEAD_DIM, HEADS, causal_mask, full_mask, heads, make_attention
+from tests.builders import (
+    DIM,
+    HEAD_DIM,
+    HEADS,
+    causal_mask,
+    full_mask,
+    heads,
+    load_choice,
+    make_attention,
+)
 from tests.settings import made_of_settings
 from tests.tolerance import close
 
@@ -218,3 +229,45 @@ def test_heads_may_have_a_width_of_their_own():
             ours.bias.zero_()
     x = torch.randn(B, T, DIM)
     close(attend(wide, x, x, full_mask(REAL)), attend(narrow, x, x, full_mask(REAL)), 1e-6)
+
+
+@pytest.mark.parametrize(("kernel", "groups"), [(SoftmaxKernel, 2), (LSHKernel, HEADS)])
+def test_queries_and_keys_are_normalized_head_by_head(kernel, groups):
+    factory = partial(
+        MultiHeadAttention, num_heads=HEADS, num_kv_heads=groups, kernel=kernel, qk_norm=True
+    )
+    attention = make_attention(factory).double()
+    x = torch.randn(B, T, DIM, dtype=torch.float64)
+    mask, seen = full_mask(torch.ones(B, T, dtype=torch.bool)), []
+    attention.kernel.register_forward_pre_hook(lambda _, args: seen.extend(args[:2]))
+    attention.mix(x, mask, Position(Stack(DIM, HEADS)))
+    q, keys, _ = seen[0], *seen[1]
+    if attention.query is None:
+        assert attention.query_norm is None
+        assert torch.equal(q, keys)
+    pairs = (attention.key, attention.key_norm, keys), (attention.query, attention.query_norm, q)
+    for projection, norm, got in pairs[: 1 + (attention.query is not None)]:
+        rows = projection(x).unflatten(2, (-1, HEAD_DIM)).transpose(1, 2)
+        size = (rows.square().sum(-1, keepdim=True) / HEAD_DIM + 1e-6).sqrt()
+        assert norm.weight.shape == (HEAD_DIM,)
+        torch.testing.assert_close(got, rows / size * norm.weight, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["mha", "gqa", "sliding_window", "linear"])
+def test_normalized_heads_work_under_autocast_and_compiled(name):
+    factory = partial(load_choice("attention", name), qk_norm=True)
+    attention, x = make_attention(factory), torch.randn(B, T, DIM)
+    position, mask = Position(Stack(DIM, HEADS)), causal_mask(REAL)
+    exact = attention.mix(x, mask, position)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = attention.mix(x, mask, position)
+        assert {part.dtype for part in attention.project(x)} == {torch.bfloat16}
+    torch.testing.assert_close(rough.float(), exact, atol=0.05, rtol=0.05)
+    compiled = torch.compile(attention.mix, fullgraph=True, backend="eager")
+    close(compiled(x, mask, position), exact)
+
+
+def test_cross_attention_normalizes_as_self_attention_does():
+    cross = cross_default(heads(num_kv_heads=2, qk_norm=True))
+    assert make_attention(cross).key_norm is not None
+    assert make_attention(cross_default(heads(num_kv_heads=2))).key_norm is None

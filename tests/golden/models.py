@@ -22,7 +22,7 @@ from tests.builders import (
     position_choices,
 )
 from tests.models import spans
-from tests.models.families import COPYING
+from tests.models.families import COPYING, SHAPED
 from tests.models.families import make as make_family
 from tests.models.recurrents import MODELS, label
 
@@ -67,6 +67,7 @@ def cases():
     found["transformer gelu rmsnorm"] = {"activation": "gelu", "norm": "rmsnorm"}
     found["transformer swiglu post-norm"] = {"activation": "swiglu", "pre_norm": False}
     found["transformer apart"] = {"share_embeddings": "none", "encoder_dim": 16, "layers": (1, 3)}
+    found["transformer qk norm"] = SHAPED["normalized queries and keys"]
     found["transformer output softcap"] = {"output_softcap": 0.5}
     found["span recurrent"] = ("span", None, {})
     found["span recurrent gru"] = ("span", None, {"cell": "gru", "word_match": False})

@@ -38,6 +38,11 @@ SHAPED = {
         "branch_norm": True,
         "share_embeddings": "inputs",
     },
+    "normalized queries and keys": {
+        "attention": heads(4, 2, qk_norm=True),
+        "cross": heads(4, 2, qk_norm=True),
+        "position": RotaryPosition,
+    },
 }
 """Transformers with the settings of other toolkits' models."""
 

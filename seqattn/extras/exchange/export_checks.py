@@ -50,6 +50,11 @@ class Supported(NamedTuple):
                         f"{engine} does not support {type(used).__name__} in the {name}; train "
                         f"with {self.other_attention}"
                     )
+                if part.key_norm is not None:
+                    raise UserError(
+                        f"{engine} does not support norms of queries and keys; train with "
+                        "attention.qk_norm=false"
+                    )
         return model
 
 

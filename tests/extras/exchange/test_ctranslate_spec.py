@@ -130,6 +130,10 @@ def test_positions_end_where_the_table_does():
     [
         ({"position": ALiBiPosition}, "does not support ALiBiPosition; train with position=none"),
         ({"copy": True}, "does not support copying; train with model.copy=false"),
+        (
+            {"attention": partial(load_choice("attention", "mha"), qk_norm=True)},
+            "does not support norms of queries and keys; train with attention.qk_norm=false",
+        ),
         ({"output_softcap": 30.0}, "has no caps on logits; train with model.output_softcap=null"),
         (
             {"decoder_layers": 0},

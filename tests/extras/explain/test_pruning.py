@@ -130,6 +130,13 @@ def test_a_head_that_is_removed_copies_nothing_any_more_and_neither_does_a_gated
     check(whole(config), KEPT, tmp_path / "new")
 
 
+def test_a_pruned_model_still_normalizes_its_queries_and_keys(whole, tmp_path):
+    config = nodes("rope", num_kv_heads=2)
+    config["attention"]["qk_norm"] = True
+    new = check(whole(config), {name: [2, 3] for name in KEPT}, tmp_path / "new")
+    assert new.model.decoder.layers[0].cross_attention.query_norm is not None
+
+
 def test_a_pruned_bundle_is_pruned_again(whole, tmp_path):
     bundle = whole(nodes("alibi"))
     name = "encoder.layers.1.self_attention"
