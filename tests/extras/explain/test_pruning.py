@@ -205,6 +205,7 @@ def test_one_key_head_of_all_loses_query_heads_one_by_one(whole):
     ("attention", "reason"),
     [
         ("lsh", "rotations of all heads are drawn together"),
+        ("talking_heads", "each head mixes the scores"),
         ("moa", r"\(MixtureOfAttention\); pruning"),
     ],
 )
