@@ -206,6 +206,7 @@ def test_one_key_head_of_all_loses_query_heads_one_by_one(whole):
     [
         ("lsh", "rotations of all heads are drawn together"),
         ("talking_heads", "each head mixes the scores"),
+        ("differential", "its heads work in pairs"),
         ("moa", r"\(MixtureOfAttention\); pruning"),
     ],
 )

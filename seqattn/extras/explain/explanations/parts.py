@@ -43,8 +43,9 @@ class Parts:
 
     @property
     def shares(self) -> Tensor:
-        """(B, T, S) weights averaged over heads; rows sum to 1, or to 0 without visible keys."""
-        return shares_of(self.weights.sum(dim=1))
+        """(B, T, S) weights averaged over heads, 0 where below 0; rows sum to 1, or to 0 without
+        visible keys."""
+        return shares_of(self.weights.sum(dim=1).clamp(min=0))
 
     def contributions(self) -> Tensor:
         """(B, T, S, D) contribution of each key to the output of each query."""
@@ -64,7 +65,9 @@ def shares_of(amounts: Tensor) -> Tensor:
 
 def can_open(attention: nn.Module) -> TypeGuard[Openable]:
     """Return True if `opened` can decompose it."""
-    return isinstance(attention, Openable) and attention.abilities.weights
+    if not isinstance(attention, Openable) or "accounts" in attention.exceptions:
+        return False
+    return attention.abilities.weights
 
 
 @contextmanager

@@ -1,0 +1,47 @@
+"""Differential attention, against one query at a time."""
+
+import pytest
+import torch
+
+from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.base import HeadShape
+from seqattn.attention.kernels.differential import DifferentialKernel
+from seqattn.checking import BadValue
+from seqattn.extras.explain.explanations.parts import can_open
+from tests.attention.rows import NOWHERE, built, check, inputs, products, seen_keys, weighted
+from tests.builders import HEAD_DIM, HEADS, load_choice, make_attention
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_pair_of_heads_takes_the_difference_of_its_weights_and_a_joint_norm(groups):
+    kernel = built(DifferentialKernel, groups, initial=0.3)
+
+    def row(q, keys, values):
+        a1, b1, a2, b2 = kernel.vectors
+        factor = torch.exp(a1 @ b1) - torch.exp(a2 @ b2) + 0.3
+        weights, heads = products(q, keys).softmax(-1), []
+        for one in range(0, HEADS, 2):
+            both = (weights[one] - factor * weights[one + 1]).expand(2, -1)
+            joint = weighted(both, values[one : one + 2]).flatten()
+            size = (joint.square().mean() + 1e-5).sqrt()
+            heads.append((0.7 * kernel.scale * joint / size).unflatten(0, (2, -1)))
+        return torch.cat(heads)
+
+    check(kernel, row)
+
+
+def test_shown_weights_are_the_differences():
+    kernel, (q, *new), (mask, seen), maps = built(DifferentialKernel), inputs(), seen_keys(), []
+    kernel.observers = (maps.append,)
+    kernel(q, KeysValues(*new), mask, NOWHERE)
+    assert torch.equal(maps[0][:, ::2], maps[0][:, 1::2])
+    a1, b1, a2, b2 = kernel.vectors
+    left = 1 - (torch.exp(a1 @ b1) - torch.exp(a2 @ b2) + 0.8)
+    total = left * seen.any(-1)[:, None].expand(-1, HEADS, -1)
+    torch.testing.assert_close(maps[0].sum(-1), total)
+    assert not can_open(make_attention(load_choice("attention", "differential")))
+
+
+def test_an_odd_number_of_heads_is_refused():
+    with pytest.raises(BadValue, match="num_heads must be even for DifferentialKernel, got 3"):
+        DifferentialKernel(HeadShape(3, 3, HEAD_DIM))
