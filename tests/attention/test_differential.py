@@ -6,7 +6,7 @@ import torch
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.differential import DifferentialKernel
-from seqattn.checking import BadValue
+from seqattn.errors import UserError
 from seqattn.extras.explain.explanations.parts import can_open
 from tests.attention.rows import NOWHERE, built, check, inputs, products, seen_keys, weighted
 from tests.builders import HEAD_DIM, HEADS, load_choice, make_attention
@@ -43,5 +43,7 @@ def test_shown_weights_are_the_differences():
 
 
 def test_an_odd_number_of_heads_is_refused():
-    with pytest.raises(BadValue, match="num_heads must be even for DifferentialKernel, got 3"):
+    with pytest.raises(
+        UserError, match=r"^attention\.num_heads must be even for DifferentialKernel, got 3"
+    ):
         DifferentialKernel(HeadShape(3, 3, HEAD_DIM))

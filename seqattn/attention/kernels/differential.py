@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask
-from seqattn.checking import BadValue, Share
+from seqattn.checking import Share
+from seqattn.errors import UserError
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
@@ -39,8 +40,8 @@ class DifferentialKernel(WeightedKernel):
     def __init__(self, shape: HeadShape, initial: Share = 0.8) -> None:
         super().__init__(shape)
         if shape.num_heads % 2:
-            raise BadValue(
-                "num_heads", f"must be even for {type(self).__name__}, got {shape.num_heads}"
+            raise UserError(
+                f"attention.num_heads must be even for {type(self).__name__}, got {shape.num_heads}"
             )
         self.initial = initial
         self.vectors = nn.Parameter(0.1 * torch.randn(4, shape.head_dim))
