@@ -100,7 +100,11 @@ def test_a_pruned_model_is_the_gated_one_with_every_position(whole, tmp_path, po
 @pytest.mark.parametrize(
     "attention",
     some(
-        ["entmax", "sliding_window", "linear", "performer", "ring", *IN_ENCODER], ("entmax", "xca")
+        [
+            *("entmax", "hopfield", "additive", "sigmoid", "softcap"),
+            *("sliding_window", "linear", "performer", "ring", *IN_ENCODER),
+        ],
+        ("entmax", "hopfield", "additive", "xca"),
     ),
 )
 def test_a_pruned_model_is_the_gated_one_with_every_kernel_whose_heads_are_alike(
