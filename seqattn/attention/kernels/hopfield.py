@@ -46,5 +46,6 @@ class HopfieldKernel(SoftmaxKernel):
         return super().weights(q, keys, mask, position)
 
     def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
-        beta = self.log_beta.exp()[:, None, None]
-        return super()._products(ops.exact(q) * beta, keys, mask, position)
+        q = ops.exact(q)
+        beta = self.log_beta.exp().to(q.dtype)[:, None, None]
+        return super()._products(q * beta, keys, mask, position)

@@ -83,7 +83,9 @@ def test_a_slot_without_weights_is_named_by_those_that_need_them(method, name):
         assert reason is None
         return
     kernel = {"linformer": "LinformerKernel", "xca": "XCAKernel"}[name]
-    words = f"no weights over keys are available for encoder.layers.0.self_attention ({kernel}), "
+    words = (
+        f"no weights over keys make up the output of encoder.layers.0.self_attention ({kernel}), "
+    )
     assert reason == words + f"encoder.layers.1.self_attention ({kernel})"
     with pytest.raises(UserError, match=f"method={method} is not available: no weights over keys"):
         alone(model, SOURCES[0], TARGETS[0], method)

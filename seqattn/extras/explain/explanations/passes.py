@@ -137,7 +137,7 @@ def _without_weights(model: nn.Module, slot: str) -> str | None:
         for name, module in model.named_modules()
         if name.endswith(f".{slot}") and not can_open(module)
     ]
-    return f"no weights over keys are available for {', '.join(lacking)}" if lacking else None
+    return f"no weights over keys make up the output of {', '.join(lacking)}" if lacking else None
 
 
 def shared_out(target_ids: Tensor, source: Tensor, prefix: Tensor | None = None) -> Explanation:
