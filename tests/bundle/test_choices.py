@@ -109,7 +109,7 @@ def test_each_position_and_model_fits():
         ),
         (
             config("span_rnn", "bahdanau"),
-            "model=span_rnn does not support attention=bahdanau; choose from entm",
+            "model=span_rnn does not support attention=bahdanau; choose from addi",
         ),
         (
             config("span_transformer", slots=[("decoder", "mha")]),
