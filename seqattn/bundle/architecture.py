@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from seqattn.attention.alignment import Alignment
-from seqattn.attention.base import AttentionFactory
+from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.bundle import nodes
@@ -242,6 +242,8 @@ class Architecture:
 def cross_default(attention: AttentionFactory) -> AttentionFactory:
     """Return cross-attention with the heads of a self-attention and the softmax kernel.
 
+    Of a mixer that does not attend, only the number of heads is used: other keys mean other things.
+
     Raises:
         UserError: if the self-attention does not set its number of heads.
     """
@@ -251,7 +253,10 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
             "this attention has no num_heads for cross-attention to copy; set "
             "attention@cross_attention=NAME"
         )
-    heads_given = {name: keywords[name] for name in HEADS if name in keywords}
+    kind = _target(attention)
+    attends = not isinstance(kind, type) or issubclass(kind, Attention)
+    copied = HEADS if attends else HEADS[:1]
+    heads_given = {name: keywords[name] for name in copied if name in keywords}
     heads = {"num_kv_heads": keywords["num_heads"], **heads_given}  # default: as many key heads
     return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel))
 

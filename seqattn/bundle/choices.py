@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from seqattn.bundle.nodes import PARTIAL, TARGET, Node, import_path, remarked
+from seqattn.bundle.nodes import PARTIAL, TARGET, Node, import_path, missing_extra, remarked
 from seqattn.errors import UserError
 from seqattn.inputs import LOADER
 from seqattn.places import shipped
@@ -56,10 +56,15 @@ def types_at(place: str) -> dict[str, dict[str, Node]]:
 
 
 def choices(group: str) -> dict[str, Node]:
-    """Return the nodes of a group's choices by name, with `${.key}` resolved."""
+    """Return the nodes of a group's choices by name, with `${.key}` resolved.
+
+    Choices of extras that are not installed are left out.
+    """
     nodes = {}
     for file in sorted((shipped("conf") / group).glob("[!_]*.yaml")):
         node = yaml.load(file.read_text(encoding="utf-8"), LOADER)
+        if missing_extra(node.get(TARGET) or ""):
+            continue
         beside = {f"${{.{key}}}": value for key, value in node.items()}
         nodes[file.stem] = {
             key: beside.get(value, value) if isinstance(value, str) else value

@@ -157,11 +157,22 @@ def import_path(path: str, where: str = "") -> Callable[..., Any]:
             f"holds {parts[0]}, or add that folder to PYTHONPATH"
         )
     if target is None:
+        extra = missing_extra(path)
+        if extra:
+            raise UserError(f"{key}={path} needs {extra}, which is not installed")
         module, _, name = path.rpartition(".")
         raise UserError(f"cannot import {key}={path}: {module} has no {name}")
     if not callable(target):
         raise UserError(f"{key}={path} must name a class or a function")
     return target
+
+
+def missing_extra(path: str) -> str | None:
+    """Return the extra that a dotted path names if it is not installed."""
+    extra = ".".join(path.split(".")[:3])
+    if not extra.startswith("seqattn.extras.") or pydoc.locate(extra):
+        return None
+    return extra
 
 
 def _join(where: str, name: object) -> str:

@@ -63,10 +63,11 @@ class LayerStack(nn.Module):
         if attentions:
             heads, width = attentions[0].position_heads, attentions[0].head_dim
             stack = replace(stack, num_heads=heads, own_head_dim=width)
-        retained = [getattr(mixer, "kept_heads", None) for mixer in mixers]
-        if any(retained):
+        retained = [mixer.kept_heads if isinstance(mixer, Attention) else () for mixer in mixers]
+        if attentions and any(heads is not None for heads in retained):
             every = stack.heads(0)
-            stack = replace(stack, kept_heads=[heads or every for heads in retained])
+            kept = [every if heads is None else heads for heads in retained]
+            stack = replace(stack, kept_heads=kept)
         self.position = position(stack)
         check_position(self.position, mixers)
         limits = [self.position.max_length, *(mixer.max_length for mixer in mixers)]
@@ -175,7 +176,10 @@ class PositionRefused(UserError):
 
 
 def check_position(position: Position, mixers: Sequence[Mixer]) -> None:
-    """Raise UserError if some layer's self-attention does not support a position scheme."""
+    """Raise UserError if a position scheme suits no layer, or not every layer that attends.
+
+    Other mixers get no positions beside attentions that do: they know the order by themselves.
+    """
     attentions = [mixer for mixer in mixers if isinstance(mixer, Attention)]
     for what, key, values in (
         ("number of heads", "num_heads", {one.position_heads for one in attentions}),
@@ -187,6 +191,6 @@ def check_position(position: Position, mixers: Sequence[Mixer]) -> None:
                 f"{' and '.join(map(str, sorted(values, key=str)))}; set a single attention.{key}, "
                 "or position=sinusoidal, learned or none"
             )
-    for mixer in mixers:
+    for mixer in attentions or mixers:
         if position.hooks - mixer.abilities.hooks - {"embed"}:
             raise PositionRefused(mixer, position)

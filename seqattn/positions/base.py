@@ -15,7 +15,8 @@ class Stack:
         num_heads: query heads H of its self-attention.
         layers: how many layers it has.
         bidirectional: True for an encoder, where queries also see later tokens.
-        kept_heads: for each layer the heads retained by pruning; () if none was pruned.
+        kept_heads: for each layer the heads retained by pruning, none where it does not attend; ()
+            if all layers have all heads.
         own_head_dim: width of a head; None for dim / num_heads.
     """
 
@@ -102,12 +103,13 @@ class LayeredPosition(Position):
 
     Args:
         stack: the stack of layers.
-        make: builds the part of one layer, for its number of heads.
+        make: builds the part of one layer, for its number of heads; not called for none.
     """
 
     def __init__(self, stack: Stack, make: Callable[[int], Position]) -> None:
         super().__init__(stack)
-        parts = [make(len(stack.heads(layer))) for layer in range(stack.layers)]
+        heads = [len(stack.heads(layer)) for layer in range(stack.layers)]
+        parts = [make(count) if count else Position(stack) for count in heads]
         self.hooks = frozenset().union(*(part.hooks for part in parts))
         self.parts = nn.ModuleList(parts)
 

@@ -7,7 +7,13 @@ from seqattn.attention.base import Abilities, Mixer
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, LengthLimit
 from seqattn.models.transformer import Slots, TransformerConfig
-from seqattn.positions import LearnedPosition, RotaryPosition, ShawPosition
+from seqattn.positions import (
+    ALiBiPosition,
+    LearnedPosition,
+    RotaryPosition,
+    ShawPosition,
+    T5Position,
+)
 from tests.builders import DIM, VOCABULARY, heads, random_ids
 from tests.tolerance import close
 
@@ -94,5 +100,25 @@ def test_a_layer_takes_a_mixer_that_does_not_attend():
         together = Generator(model, BeamSearch(LengthLimit(1.0, 3), 3)).generate(sources)
         alone = Generator(model, BeamSearch(LengthLimit(1.0, 3), 3), 1).generate(sources)
     assert [[h.ids for h in found] for found in together] == [[h.ids for h in f] for f in alone]
+    alone = slots._replace(encoder=[RunningMean] * 2, position=RotaryPosition)
     with pytest.raises(UserError, match=r"^RunningMean does not support RotaryPosition"):
-        shape.build(VOCABULARY, VOCABULARY, True, slots._replace(position=RotaryPosition))
+        shape.build(VOCABULARY, VOCABULARY, True, alone)
+
+
+@pytest.mark.parametrize("position", [RotaryPosition, ALiBiPosition, T5Position, ShawPosition])
+def test_beside_attentions_a_mixer_has_no_position_and_every_weight_has_a_gradient(position):
+    """Weights without a gradient would end a training on several devices."""
+    shape = TransformerConfig(
+        dim=DIM, ffn_dim=20, encoder_layers=2, decoder_layers=2, share_embeddings="none"
+    )
+    mixers = [RunningMean, heads()]
+    slots = Slots(mixers, mixers, [heads()] * 2, position)
+    model = shape.build(VOCABULARY, VOCABULARY, True, slots)
+    source, target = random_ids(2, 5), random_ids(2, 4)
+    model(source, target).square().sum().backward()
+    without = [name for name, p in model.named_parameters() if p.grad is None]
+    assert without == []
+    with torch.inference_mode():
+        state = model.eval().start(model.encode(source))
+        steps = [model.decode(target[:, t : t + 1], state) for t in range(4)]
+        close(torch.cat(steps, dim=1), model(source, target))

@@ -1,0 +1,62 @@
+"""First-order linear recurrence, by token and in parallel: h_t = a_t * h_{t-1} + b_t."""
+
+import torch
+from torch import Tensor
+
+
+def scan_by_token(decay: Tensor, new: Tensor, before: Tensor | None = None) -> Tensor:
+    """Compute the recurrence token by token.
+
+    Args:
+        decay: a, (B, T, ...).
+        new: b, (B, T, ...), of the shape of `decay` or one that it broadcasts to.
+        before: h_0, (B, ...); None for zeros.
+
+    Returns:
+        h_1 to h_T, (B, T, ...).
+    """
+    state, states = torch.zeros_like(new[:, 0]) if before is None else before, []
+    for a, b in zip(decay.unbind(1), new.unbind(1), strict=True):
+        state = a * state + b
+        states.append(state)
+    return torch.stack(states, dim=1)
+
+
+def scan_in_parallel(
+    decay: Tensor, new: Tensor, before: Tensor | None = None, chunk: int = 16
+) -> Tensor:
+    """Compute `scan_by_token` by log2(`chunk`) passes over chunks, and the same between chunks.
+
+    Each pass doubles the number of earlier tokens that a state covers (Hillis and Steele 1986).
+    Nothing is divided by a decay, so decays may be 0. Time T log2(`chunk`).
+    """
+    if before is not None:
+        new = torch.cat((new[:, :1] + (decay[:, 0] * before)[:, None], new[:, 1:]), dim=1)
+    steps = new.shape[1]
+    if steps <= chunk or chunk < 2:
+        return _doubled(decay, new)[1]
+    decays, states = _doubled(_chunks(decay, chunk), _chunks(new, chunk))
+    count = -(-steps // chunk)
+    decays, states = decays.unflatten(0, (-1, count)), states.unflatten(0, (-1, count))
+    ends = scan_in_parallel(decays[:, :, -1], states[:, :, -1], None, chunk)  # (B, N, ...)
+    past = torch.cat((torch.zeros_like(ends[:, :1]), ends[:, :-1]), dim=1)
+    return (states + decays * past[:, :, None]).flatten(1, 2)[:, :steps]
+
+
+def _doubled(decay: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the products of decays from the first token on, and states, both (B, T, ...)."""
+    reach = 1
+    while reach < new.shape[1]:
+        added = decay[:, reach:] * new[:, :-reach]
+        new = torch.cat((new[:, :reach], new[:, reach:] + added), dim=1)
+        decay = torch.cat((decay[:, :reach], decay[:, reach:] * decay[:, :-reach]), dim=1)
+        reach *= 2
+    return decay, new
+
+
+def _chunks(x: Tensor, size: int) -> Tensor:
+    """Split into chunks, the last one filled with zeros: (B, T, ...) -> (B*N, C, ...)."""
+    missing = -x.shape[1] % size
+    if missing:
+        x = torch.cat((x, x.new_zeros(len(x), missing, *x.shape[2:])), dim=1)
+    return x.unflatten(1, (-1, size)).flatten(0, 1)
