@@ -3,7 +3,6 @@
 from abc import abstractmethod
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqattn.attention.base import Abilities, Mixer
@@ -102,7 +101,7 @@ class ShortConvolution(nn.Module):
     def __init__(self, channels: int, width: int, bias: bool = True) -> None:
         super().__init__()
         bound = width**-0.5
-        self.weight = nn.Parameter(torch.empty(channels, width).uniform_(-bound, bound))
+        self.weight = nn.Parameter(torch.empty(channels, 1, width).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
 
     def forward(self, x: Tensor, real: Tensor | None, past: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -114,13 +113,14 @@ class ShortConvolution(nn.Module):
         Returns:
             (B, T, C), and the last width - 1 inputs that are tokens.
         """
-        width = self.weight.shape[1]
+        width = self.weight.shape[2]
         if past is None:
             past = x.new_zeros(len(x), width - 1, x.shape[2])
         inputs = torch.cat((past, x), dim=1)
-        weight = self.weight.to(x.dtype)[:, None]
-        bias = None if self.bias is None else self.bias.to(x.dtype)
-        out = F.conv1d(inputs.mT, weight, bias, groups=len(weight)).mT
+        out = inputs[:, : x.shape[1]] * self.weight[:, 0, 0]
+        for shift in range(1, width):  # faster than a grouped convolution on a CPU
+            out = out.addcmul(inputs[:, shift : shift + x.shape[1]], self.weight[:, 0, shift])
+        out = out if self.bias is None else out + self.bias
         if real is None:
             return out, inputs[:, x.shape[1] :]
         last = real.sum(dim=1)[:, None] + torch.arange(width - 1, device=x.device)  # (B, width - 1)
