@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from seqattn.attention.alignment import Alignment
-from seqattn.attention.base import Attention
+from seqattn.attention.base import Attention, Mixer
 from seqattn.attention.kernels.base import Kernel
 from seqattn.errors import UserError
 
@@ -22,7 +22,7 @@ class Maps(dict[str, list[Tensor]]):
     """
 
     without: list[str]
-    """Names of attentions without weights over keys."""
+    """Names of attentions and other mixers without weights over keys."""
 
     def __missing__(self, name: str) -> list[Tensor]:
         if name in self.without:
@@ -48,7 +48,8 @@ def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
     parts = dict(makers(model))
     observed = {name: part for name, part in parts.items() if has_weights(part)}
     maps = Maps({name: [] for name in observed})
-    maps.without = [name for name in parts if name not in observed]
+    mixers = [name for name, part in model.named_modules() if isinstance(part, Mixer)]
+    maps.without = [name for name in dict.fromkeys([*parts, *mixers]) if name not in observed]
     before = {name: (part.observers, part.edits) for name, part in observed.items()}
     for name, part in observed.items():
         part.observers = (*part.observers, maps[name].append)

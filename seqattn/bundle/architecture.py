@@ -242,7 +242,6 @@ class Architecture:
 def cross_default(attention: AttentionFactory) -> AttentionFactory:
     """Return cross-attention with the heads of a self-attention and the softmax kernel.
 
-    Of a mixer that does not attend, only the number of heads is used: other keys mean other things.
 
     Raises:
         UserError: if the self-attention does not set its number of heads.
@@ -253,12 +252,20 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
             "this attention has no num_heads for cross-attention to copy; set "
             "attention@cross_attention=NAME"
         )
-    kind = _target(attention)
-    attends = not isinstance(kind, type) or issubclass(kind, Attention)
-    copied = HEADS if attends else HEADS[:1]
-    heads_given = {name: keywords[name] for name in copied if name in keywords}
+    heads_given = {
+        name: keywords[name] for name in heads_of(_target(attention)) if name in keywords
+    }
     heads = {"num_kv_heads": keywords["num_heads"], **heads_given}  # default: as many key heads
     return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel))
+
+
+def heads_of(target: object) -> tuple[str, ...]:
+    """Return the arguments of a class or function that cross-attention copies.
+
+    Of a mixer that does not attend, only the number of heads: others have other meanings.
+    """
+    attends = not isinstance(target, type) or issubclass(target, Attention)
+    return HEADS if attends else HEADS[:1]
 
 
 def _target(factory: object) -> object:

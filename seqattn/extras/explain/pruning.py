@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from seqattn.attention.base import Attention
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.bundle.architecture import HEADS, Architecture, Vocabularies
+from seqattn.bundle.architecture import Architecture, Vocabularies, heads_of
 from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import Node
+from seqattn.bundle.nodes import TARGET, Node, import_path
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 
@@ -133,7 +133,8 @@ def cross_node(node: Node) -> Node:
     """Return the configuration of cross-attention that accompanies a self-attention."""
     if isinstance(node, list):
         return [cross_node(layer) for layer in node]
-    heads = {name: node[name] for name in HEADS if name in node}
+    copied = heads_of(import_path(node[TARGET]))
+    heads = {name: node[name] for name in copied if name in node}
     return choices("attention")["mha"] | {"num_kv_heads": node["num_heads"]} | heads
 
 

@@ -3,13 +3,15 @@
 import pytest
 import torch
 
+from seqattn.analysis import capture
 from seqattn.bundle.architecture import Architecture
 from seqattn.bundle.choices import choices
 from seqattn.errors import UserError
+from seqattn.extras.explain.pruning import cross_node
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit
 from seqattn.positions import RotaryPosition, SinusoidalPosition
 from seqattn.tokens import EOS
-from tests.builders import make_transformer
+from tests.builders import make_transformer, random_ids
 from tests.extras.mixers.choices import NAMES, factory
 from tests.models.test_cache_equivalence import (  # noqa: F401
     test_beams_that_are_reordered_and_sentences_that_leave_equal_full_passes,
@@ -90,3 +92,21 @@ def test_positions_act_on_the_attentions_of_a_stack_and_need_one(name):
         architecture(name, "rope")
     with pytest.raises(UserError, match=r"^XCAKernel does not support position=rope; choose"):
         architecture(f"{name},xca", "rope", decoder_attention="mha")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_capturing_says_that_a_mixer_has_no_weights_and_shows_the_others(name):
+    model = architecture(f"{name},mha").to_empty(device="cpu")
+    with torch.no_grad(), capture(model) as maps:
+        for parameter in model.parameters():
+            parameter.normal_()
+        model(random_ids(2, 5).clamp(max=7), random_ids(2, 4).clamp(max=7))
+    assert maps["encoder.layers.1.self_attention"][0].shape == (2, 4, 5, 5)
+    with pytest.raises(UserError, match=r"^encoder.layers.0.self_attention has no attention weigh"):
+        maps["encoder.layers.0.self_attention"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_cross_attention_beside_it_can_be_written_out_as_pruning_does(name):
+    node = choices("attention")[name] | {"num_heads": 2}
+    assert cross_node(node) == choices("attention")["mha"] | {"num_heads": 2, "num_kv_heads": 2}
