@@ -11,7 +11,7 @@ from annotated_types import Ge, Le
 from benchmarks.attention_work import decode
 from benchmarks.attentions import AttentionChoices
 from benchmarks.suite import Figures, Row, Spread, timed
-from seqattn.attention.base import Attention
+from seqattn.attention.base import Mixer
 from seqattn.checking import Count
 from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory
@@ -55,7 +55,7 @@ class AttentionStepsSuite(AttentionChoices):
         ]
         yield Figures(f"Cached decoding of {self.tokens:,} tokens, projections included", rows)
 
-    def _decoded(self, attention: Attention, position: Position) -> "_Decoded":
+    def _decoded(self, attention: Mixer, position: Position) -> "_Decoded":
         cache = attention.make_cache(beams=1)
         x = torch.randn(1, 1, self.dim, device=self.device).expand(1, self.tokens, self.dim)
         steps = decode(attention, position, x, cache)

@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.suite import Row, Sample, timed
-from seqattn.attention.base import Attention
+from seqattn.attention.base import Mixer
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.positions.base import Position, Stack
@@ -30,9 +30,9 @@ _CPU_FLOPS = {  # PyTorch knows those for GPUs; shapes are (B, H, T or S, Dh)
 
 
 def is_attention(factory: Callable[..., object]) -> bool:
-    """Return True if a factory builds a Transformer attention, not a recurrent alignment."""
+    """Return True if a factory builds an attention of a Transformer, or another mixer."""
     cls = getattr(factory, "func", factory)
-    return isinstance(cls, type) and issubclass(cls, Attention)
+    return isinstance(cls, type) and issubclass(cls, Mixer)
 
 
 class Inputs(NamedTuple):
@@ -71,7 +71,7 @@ class Work(NamedTuple):
     call: Callable[[], Tensor]
     module: nn.Module
     inputs: Inputs
-    attention: Attention | None = None
+    attention: Mixer | None = None
 
     def run(self) -> int:
         """Run one call, and the backward pass if the inputs require gradients."""
@@ -100,7 +100,7 @@ class Work(NamedTuple):
         if self.attention is None or not self.attention.abilities.fits("decoder"):
             return None
         cache, x = self.attention.make_cache(beams=1), self.inputs.x[:1].detach()
-        position = Position(Stack(x.shape[2], self.attention.num_heads))
+        position = Position(Stack(x.shape[2], 1))
         for _ in decode(self.attention, position, x, cache, _PIECE):
             pass
         return cache.nbytes
@@ -115,7 +115,7 @@ def exponent(costs: Sequence[Cost], shortest: int = 4096) -> float | None:
 
 
 def decode(
-    attention: Attention, position: Position, x: Tensor, cache: Cache, piece: int = 1
+    attention: Mixer, position: Position, x: Tensor, cache: Cache, piece: int = 1
 ) -> Iterator[int]:
     """Attend to x (1, n, D) through an empty cache, `piece` tokens at once; yield 1 per piece."""
     places = torch.arange(x.shape[1], device=x.device)
@@ -129,7 +129,7 @@ def decode(
 
 
 def attention_work(
-    attention: Attention, position: Position, inputs: Inputs, causal: bool, projections: bool
+    attention: Mixer, position: Position, inputs: Inputs, causal: bool, projections: bool
 ) -> Work | None:
     """Build self-attention, or only its kernel if it has one; None if the case is not supported."""
     if not attention.abilities.fits("decoder" if causal else "encoder"):

@@ -30,7 +30,7 @@ from benchmarks.attention_work import (
     sdpa_work,
 )
 from benchmarks.suite import Figures, Row, Suite, ratios, take_turns
-from seqattn.attention.base import Attention, AttentionFactory
+from seqattn.attention.base import AttentionFactory, Mixer
 from seqattn.checking import BadValue, Count, Positive, Width
 from seqattn.errors import UserError
 from seqattn.models.transformer import PositionFactory
@@ -74,18 +74,18 @@ class AttentionChoices(Suite):
                 sizes = ", ".join(sorted(known)) or "none"
                 raise BadValue("kernel", f"must have keys from ({sizes}), got {name}")
 
-    def contestants(self, length: int) -> Iterator[tuple[str, Attention, Position]]:
+    def contestants(self, length: int) -> Iterator[tuple[str, Mixer, Position]]:
         """Yield name, attention and position of every combination, for a length in tokens."""
         for name, factory in self.attentions.items():
             for scheme, position in self.positions.items():
                 if not is_attention(factory):
                     continue
-                make: Callable[..., Attention] = factory
+                make: Callable[..., Mixer] = factory
                 torch.manual_seed(self.seed)
                 attention = make(
                     query_dim=self.dim, memory_dim=self.dim, **self._sizes(make, length)
                 )
-                places = position(Stack(self.dim, attention.num_heads)).at_layer(0)
+                places = position(Stack(self.dim, self.num_heads)).at_layer(0)
                 label = name if scheme == "none" else f"{name} + {scheme}"
                 yield label, attention.to(self.device), places.to(self.device)
 
@@ -124,7 +124,8 @@ class AttentionSuite(AttentionChoices):
         causal: True as in a decoder, False for bidirectional; unsupported attentions are skipped.
         precisions: precisions of inputs and parameters.
         batch_size: B.
-        projections: include the projections from and to D, or run the kernel only.
+        projections: include the projections from and to D, or run the kernel only; a mixer that is
+            no attention always includes them.
         backward: forward and backward, or forward only.
         rounds: measured rounds; one more warms up.
         memory_limit: GB; lengths at which a contestant would need more are skipped.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.attention_work import is_attention
-from seqattn.attention.base import LAWS, Attention, AttentionFactory
+from seqattn.attention.base import LAWS, AttentionFactory, Mixer
 from seqattn.bundle.choices import SLOTS
 from seqattn.errors import UserError
 from seqattn.models.transformer import PositionFactory
@@ -40,7 +40,7 @@ def support_table(
     return "\n".join([*lines, "", f"The laws: {meanings}."]) + "\n"
 
 
-def _cells(attention: Attention, schemes: Mapping[str, frozenset[str]]) -> list[str]:
+def _cells(attention: Mixer, schemes: Mapping[str, frozenset[str]]) -> list[str]:
     abilities = attention.abilities
     slots = [abilities.fits(slot) for slot in SLOTS]
     marks = ["✓" if yes else "" for yes in (*slots, abilities.weights, abilities.dropout)]
@@ -48,7 +48,8 @@ def _cells(attention: Attention, schemes: Mapping[str, frozenset[str]]) -> list[
     refused = [name for name in schemes if name not in supported]
     few, words = (refused, "all but ") if len(refused) < len(supported) else (supported, "")
     positions = words + " ".join(f"`{name}`" for name in few) if refused else "all"
-    exceptions = "; ".join(f"{law} ({reason})" for law, reason in attention.exceptions.items())
+    laws = getattr(attention, "exceptions", {})
+    exceptions = "; ".join(f"{law} ({reason})" for law, reason in laws.items())
     return [*marks[:3], positions, *marks[3:], f"all but {exceptions}" if exceptions else "all"]
 
 
