@@ -39,7 +39,7 @@ def test_the_core_trains_generates_and_evaluates_without_any(corpus, tmp_path):
         ("evaluate", [bundle, f"output={tmp_path}/scores"]),
         ("analyze", [bundle, "text=a dog sees a ball .", f"output={tmp_path}/pictures"]),
     ]
-    assert codes(EXTRAS, commands) == [0] * len(commands)
+    assert codes([*EXTRAS, "mixers"], commands) == [0] * len(commands)
     assert len((tmp_path / "outputs").read_text().splitlines()) == 5
 
 
