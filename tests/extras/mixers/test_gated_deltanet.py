@@ -1,0 +1,119 @@
+"""Gated DeltaNet: chunks against the loop, and both against `transformers`."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seqattn.extras.mixers.gated_deltanet import Steps, chunked, loop
+
+B, H, T, DK, DV = 2, 3, 11, 4, 5
+
+
+def steps(seed=0, least=-2.0, kind=torch.float64):
+    """Random steps, with log decays from `least` to 0."""
+    source = torch.Generator().manual_seed(seed)
+    drawn = [torch.randn(B, H, T, width, generator=source, dtype=kind) for width in (DK, DK, DV)]
+    gates = [torch.rand(B, H, T, generator=source, dtype=kind) for _ in range(2)]
+    queries, keys = (F.normalize(part, dim=-1) for part in drawn[:2])
+    parts = (queries, keys, drawn[2], least * gates[0], gates[1])
+    return Steps(*(part.requires_grad_() for part in parts))
+
+
+def first_state(seed=1, kind=torch.float64):
+    source = torch.Generator().manual_seed(seed)
+    return torch.randn(B, H, DK, DV, generator=source, dtype=kind).requires_grad_()
+
+
+def gradients(outputs, inputs):
+    """The gradients of all outputs, each with weights of its own so that none cancel."""
+    total = sum((part * part.detach().cos()).sum() for part in outputs)
+    return torch.autograd.grad(total, inputs)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, T - 1, T, T + 1, 64])
+def test_chunks_of_any_size_equal_the_loop_in_value_and_gradient(chunk):
+    inputs, state = steps(), first_state()
+    expected, got = loop(inputs, state), chunked(inputs, state, chunk)
+    torch.testing.assert_close(got, expected)
+    both = (gradients(outputs, (*inputs, state)) for outputs in (got, expected))
+    torch.testing.assert_close(*both)
+
+
+def test_the_loop_is_the_published_recurrence():
+    inputs, state = steps(), first_state()
+    outputs, after = loop(inputs, state)
+    matrix = state.mT
+    for t in range(T):
+        q, k, v = (part[:, :, t, :, None] for part in inputs[:3])  # columns
+        alpha, beta = inputs.log_decay[:, :, t].exp(), inputs.write[:, :, t]
+        alpha, beta = alpha[..., None, None], beta[..., None, None]
+        matrix = matrix @ (alpha * (torch.eye(DK).double() - beta * k @ k.mT)) + beta * v @ k.mT
+        torch.testing.assert_close(outputs[:, :, t], (matrix @ q)[..., 0])
+    torch.testing.assert_close(after, matrix.mT)
+
+
+def test_a_state_carried_from_part_to_part_equals_one_pass():
+    inputs, state = steps(), first_state()
+    expected, after = chunked(inputs, state, 4)
+    outputs = []
+    for parts in zip(*(part.split((5, 1, T - 6), dim=2) for part in inputs)):
+        output, state = chunked(Steps(*parts), state, 4)
+        outputs.append(output)
+    torch.testing.assert_close(torch.cat(outputs, dim=2), expected)
+    torch.testing.assert_close(state, after)
+
+
+@pytest.mark.parametrize("apply", [loop, chunked])
+def test_a_token_without_decay_and_writing_leaves_the_state_and_later_outputs_unmoved(apply):
+    inputs, state = steps(), first_state()
+    expected, after = apply(inputs, state)
+    places = torch.tensor([0, 1, 5, 6])  # of 4 tokens put between the others
+    real = torch.ones(T + 4, dtype=torch.bool)
+    real[places] = False
+    wider = [part.new_zeros(B, H, T + 4, *part.shape[3:]) for part in inputs]
+    for number, (wide, part) in enumerate(zip(wider, inputs)):
+        wide[:, :, real] = part.detach()
+        wide[:, :, ~real] = 7.0 if number < 3 else 0.0
+    got, then = apply(Steps(*wider), state)
+    torch.testing.assert_close(got[:, :, real], expected)
+    torch.testing.assert_close(then, after)
+
+
+def test_full_writing_of_a_key_of_length_one_overwrites_its_entry():
+    inputs, state = steps(), first_state()
+    inputs = inputs._replace(queries=inputs.keys, write=torch.ones_like(inputs.write))
+    torch.testing.assert_close(chunked(inputs, state, 4)[0], inputs.values)
+
+
+@pytest.mark.parametrize("least", [0.0, -1e-4, -300.0])
+def test_float32_is_as_precise_with_weak_and_with_strong_decay(least):
+    inputs, state = steps(least=least), first_state()
+    single = Steps(*(part.detach().float().requires_grad_() for part in inputs))
+    begin = state.detach().float().requires_grad_()
+    got, expected = chunked(single, begin, 4), loop(inputs, state)
+    torch.testing.assert_close(got[0].double(), expected[0], rtol=1e-5, atol=1e-5)
+    pairs = zip(gradients(got, (*single, begin)), gradients(expected, (*inputs, state)))
+    for one, other in pairs:
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_match_finite_differences():
+    inputs = [part[:1, :1, :4] for part in steps()]
+    state = first_state()[:1, :1]
+    leaves = [part.detach().requires_grad_() for part in (*inputs, state)]
+    assert torch.autograd.gradcheck(lambda *xs: chunked(Steps(*xs[:5]), xs[5], 3), leaves)
+
+
+@pytest.mark.parametrize("apply", [loop, chunked])
+@pytest.mark.parametrize("name", ["chunk", "recurrent"])
+def test_both_forms_equal_those_of_transformers_in_value_and_gradient(name, apply):
+    qwen = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
+    inputs, state = steps(kind=torch.float32), first_state(kind=torch.float32)  # as theirs round
+    q, k, v, log_decay, write = (part.transpose(1, 2) for part in inputs)
+    options = {"g": log_decay, "beta": write, "initial_state": state, "output_final_state": True}
+    theirs = getattr(qwen, f"torch_{name}_gated_delta_rule")
+    outputs, after = theirs(q * DK**0.5, k, v, **options)  # they scale queries
+    got, expected = apply(inputs, state), (outputs.transpose(1, 2), after)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+    both = (gradients(pair, (*inputs, state)) for pair in (got, expected))
+    torch.testing.assert_close(*both, rtol=1e-4, atol=1e-4)
