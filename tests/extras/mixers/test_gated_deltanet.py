@@ -4,9 +4,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.extras.mixers.gated_deltanet import Steps, chunked, loop
+from seqattn.errors import UserError
+from seqattn.extras.mixers.gated_deltanet import GatedDeltaNet, Steps, chunked, loop
+from seqattn.positions import Position, Stack
+from tests.builders import DIM, HEADS, causal_mask, randomised
 
 B, H, T, DK, DV = 2, 3, 11, 4, 5
+
+
+@pytest.fixture
+def qwen():
+    return pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
 
 
 def steps(seed=0, least=-2.0, kind=torch.float64):
@@ -30,13 +38,14 @@ def gradients(outputs, inputs):
     return torch.autograd.grad(total, inputs)
 
 
+@pytest.mark.parametrize("state", [first_state(), None], ids=["begun", "from zeros"])
 @pytest.mark.parametrize("chunk", [1, 2, 3, T - 1, T, T + 1, 64])
-def test_chunks_of_any_size_equal_the_loop_in_value_and_gradient(chunk):
-    inputs, state = steps(), first_state()
+def test_chunks_of_any_size_equal_the_loop_in_value_and_gradient(chunk, state):
+    inputs = steps()
+    leaves = inputs if state is None else (*inputs, state)
     expected, got = loop(inputs, state), chunked(inputs, state, chunk)
     torch.testing.assert_close(got, expected)
-    both = (gradients(outputs, (*inputs, state)) for outputs in (got, expected))
-    torch.testing.assert_close(*both)
+    torch.testing.assert_close(gradients(got, leaves), gradients(expected, leaves))
 
 
 def test_the_loop_is_the_published_recurrence():
@@ -106,8 +115,7 @@ def test_gradients_match_finite_differences():
 
 @pytest.mark.parametrize("apply", [loop, chunked])
 @pytest.mark.parametrize("name", ["chunk", "recurrent"])
-def test_both_forms_equal_those_of_transformers_in_value_and_gradient(name, apply):
-    qwen = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
+def test_both_forms_equal_those_of_transformers_in_value_and_gradient(name, apply, qwen):
     inputs, state = steps(kind=torch.float32), first_state(kind=torch.float32)  # as theirs round
     q, k, v, log_decay, write = (part.transpose(1, 2) for part in inputs)
     options = {"g": log_decay, "beta": write, "initial_state": state, "output_final_state": True}
@@ -117,3 +125,60 @@ def test_both_forms_equal_those_of_transformers_in_value_and_gradient(name, appl
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
     both = (gradients(pair, (*inputs, state)) for pair in (got, expected))
     torch.testing.assert_close(*both, rtol=1e-4, atol=1e-4)
+
+
+def twin_of(ours, qwen):
+    """The block of `transformers` with our weights."""
+    key, value = ours.key_dim, ours.head_dim
+    config = qwen.Qwen3NextConfig(
+        hidden_size=DIM, linear_num_key_heads=HEADS, linear_num_value_heads=HEADS,
+        linear_key_head_dim=key, linear_value_head_dim=value, linear_conv_kernel_dim=3,
+    )  # fmt: skip
+    theirs = qwen.Qwen3NextGatedDeltaNet(config, layer_idx=0)
+    filters = (
+        ours.convolution.weight[:, 0].unflatten(0, (HEADS, -1)).split((key, key, value), dim=1)
+    )
+    with torch.no_grad():
+        theirs.in_proj_qkvz.weight.copy_(ours.projection.weight)
+        decay, write = ours.gates.weight.chunk(2)
+        theirs.in_proj_ba.weight.copy_(torch.stack((write, decay), dim=1).flatten(0, 1))
+        theirs.conv1d.weight[:, 0] = torch.cat([part.flatten(0, 1) for part in filters])
+        theirs.A_log.copy_(ours.log_rates)
+        theirs.dt_bias.copy_(ours.step_bias)
+    theirs.norm.load_state_dict(ours.norm.state_dict())
+    theirs.out_proj.load_state_dict(ours.output.state_dict())
+    return theirs
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+def test_the_whole_block_equals_that_of_transformers_in_value_and_gradient(padding, qwen):
+    torch.manual_seed(0)
+    ours = randomised(GatedDeltaNet(DIM, DIM, HEADS, conv_width=3, chunk=4))
+    theirs = twin_of(ours, qwen)
+    x = torch.randn(B, T, DIM, requires_grad=True)
+    real = torch.ones(B, T, dtype=torch.bool)
+    real[0, :padding] = False
+    got = ours.mix(x, causal_mask(real), Position(Stack(DIM, HEADS)))[real]
+    expected = theirs(x, attention_mask=real)[real]
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+    names = ("log_rates", "step_bias", "norm.weight", "projection.weight", "output.weight")
+    twins = ("A_log", "dt_bias", "norm.weight", "in_proj_qkvz.weight", "out_proj.weight")
+    torch.testing.assert_close(
+        gradients([got], [x, *map(ours.get_parameter, names)]),
+        gradients([expected], [x, *map(theirs.get_parameter, twins)]),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize(("heads", "options"), [(3, {}), (10, {}), (3, {"head_dim": 4})])
+def test_odd_heads_and_those_that_do_not_divide_the_width_are_refused(heads, options):
+    with pytest.raises(
+        UserError, match=r"^num_heads must be even and divide model.dim \(24\), got"
+    ):
+        GatedDeltaNet(DIM, DIM, heads, **options)
+
+
+def test_the_default_widths_take_as_many_weights_as_multi_head_attention():
+    matrices = sum(part.numel() for part in GatedDeltaNet(96, 96, 4).parameters())
+    assert 4 * 96**2 < matrices < 4.3 * 96**2
