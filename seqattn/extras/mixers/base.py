@@ -68,12 +68,17 @@ class RecurrentMixer(Mixer):
         order = real_first(real)
         if order is None:
             return self.read(x, real, not mask.causal, states)
-        x, real = x.take_along_dim(order[..., None], dim=1), real.gather(1, order)
+        x, real = _rows(x, order), real.gather(1, order)
         out = self.read(x, real, not mask.causal, states)
-        return out.take_along_dim(order.argsort(dim=1)[..., None], dim=1)
+        return _rows(out, order.argsort(dim=1))
 
     def make_cache(self, beams: int) -> Cache:
         return StateCache(beams)
+
+
+def _rows(x: Tensor, places: Tensor) -> Tensor:
+    """Return x (B, T, D) at places (B, N). Compiled, `take_along_dim` would serve one T only."""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
 def half_reversed(x: Tensor, dim: int = 2) -> Tensor:
@@ -124,4 +129,4 @@ class ShortConvolution(nn.Module):
         if real is None:
             return out, inputs[:, x.shape[1] :]
         last = real.sum(dim=1)[:, None] + torch.arange(width - 1, device=x.device)  # (B, width - 1)
-        return out, inputs.take_along_dim(last[..., None], dim=1)
+        return out, _rows(inputs, last)

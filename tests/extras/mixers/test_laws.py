@@ -190,3 +190,19 @@ def test_it_compiles_whole_and_gives_the_same(name, slot):
     (got,) = torch.autograd.grad(ours.square().sum(), x)
     (expected,) = torch.autograd.grad(eager.square().sum(), twin)
     close(got, expected, 1e-4)
+
+
+def test_texts_of_any_length_within_a_chunk_share_compiled_code(name):
+    one, graphs = mixer(name, chunk=64), []
+
+    def count(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    torch.compiler.reset()
+    compiled = torch.compile(mix, fullgraph=True, backend=count)
+    for length in (9, 10, 11):
+        x, real = torch.randn(B, length, DIM), torch.ones(B, length, dtype=torch.bool)
+        real[0, -2:] = False
+        close(compiled(one, x, causal_mask(real)), mix(one, x, causal_mask(real)))
+    assert len(graphs) <= 2
