@@ -21,6 +21,8 @@ from tests.builders import (
     padded,
     position_choices,
 )
+from tests.extras.mixers.choices import NAMES as MIXERS
+from tests.extras.mixers.choices import factory
 from tests.models import spans
 from tests.models.families import COPYING, SHAPED
 from tests.models.families import make as make_family
@@ -74,6 +76,7 @@ def cases():
     for name in ("mha", "lsh, small", "sliding_window, small"):
         found[f"span transformer {name}"] = ("span", name, {})
     found |= {f"long {name}": ("long", name, sizes) for name, sizes in LONG.items()}
+    found |= {f"mixer {name}": {"attention": factory(name, chunk=3)} for name in MIXERS}
     return found
 
 
