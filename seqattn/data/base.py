@@ -44,6 +44,8 @@ class Source(ABC):
     """Kind of rows, which a task requires: pairs of texts, or questions on contexts."""
     drawn: Mapping[str, float] = {}
     """Sizes of the splits that are drawn from train, see `split_off`."""
+    equal_sides: bool = False
+    """True if the source and the target of a pair are meant to be equal."""
 
     @abstractmethod
     def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
