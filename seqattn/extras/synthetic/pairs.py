@@ -28,9 +28,10 @@ _DRAWS = 1000
 def example(kind: Kind, length: int, vocabulary: int, random: Random) -> tuple[str, str]:
     """Draw a source and its target, as numbers separated by spaces.
 
-    Recall is multi-query associative recall (MQAR; Arora et al. 2023, arXiv 2312.04927): pairs of a
-    key and a value, then all keys in another order; the target is their values. Keys are the
-    lower half of the vocabulary, each at most once, and values the upper half.
+    Recall is multi-query associative recall (MQAR; Arora et al. 2023, arXiv 2312.04927): all keys in
+    a random order, then pairs of a key and its value; the target is the values of the former. The
+    queries come first, so that a decoder need not count the pairs to find them. Keys are from the
+    lower half of the vocabulary, each at most once, and values from the upper half.
 
     Args:
         kind: `copy`, `reverse` and `sort` map all symbols; `needle` asks for the symbol after
@@ -43,7 +44,7 @@ def example(kind: Kind, length: int, vocabulary: int, random: Random) -> tuple[s
         keys = random.sample(range(vocabulary // 2), length // 3)
         values = dict(zip(keys, random.choices(range(vocabulary // 2, vocabulary), k=len(keys))))
         queries = random.sample(keys, len(keys))
-        symbols = [symbol for pair in values.items() for symbol in pair] + queries
+        symbols = [*queries, *(symbol for pair in values.items() for symbol in pair)]
         target = [values[key] for key in queries]
     elif kind == "needle":
         place = random.randrange(length - 1)
