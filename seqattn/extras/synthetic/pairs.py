@@ -29,9 +29,9 @@ def example(kind: Kind, length: int, vocabulary: int, random: Random) -> tuple[s
     """Draw a source and its target, as numbers separated by spaces.
 
     Recall is multi-query associative recall (MQAR; Arora et al. 2023, arXiv 2312.04927): all keys in
-    a random order, then pairs of a key and its value; the target is the values of the former. The
-    queries come first, so that a decoder need not count the pairs to find them. Keys are from the
-    lower half of the vocabulary, each at most once, and values from the upper half.
+    a random order, the queries, then pairs of a key and its value; the target repeats each query
+    and answers it. Keys are from the lower half of the vocabulary, each at most once, and values
+    from the upper half.
 
     Args:
         kind: `copy`, `reverse` and `sort` map all symbols; `needle` asks for the symbol after
@@ -45,7 +45,7 @@ def example(kind: Kind, length: int, vocabulary: int, random: Random) -> tuple[s
         values = dict(zip(keys, random.choices(range(vocabulary // 2, vocabulary), k=len(keys))))
         queries = random.sample(keys, len(keys))
         symbols = [*queries, *(symbol for pair in values.items() for symbol in pair)]
-        target = [values[key] for key in queries]
+        target = [symbol for key in queries for symbol in (key, values[key])]
     elif kind == "needle":
         place = random.randrange(length - 1)
         symbols[place], target = MARK, [symbols[place + 1]]

@@ -24,7 +24,7 @@ def by_hand(kind, words):
         queries, keys, values = words[:third], words[third::2], words[third + 1 :: 2]
         assert sorted(queries) == sorted(keys)
         assert all(int(key) < 10 <= int(value) < 20 for key, value in zip(keys, values))
-        return [values[keys.index(query)] for query in queries]
+        return [*chain(*((query, values[keys.index(query)]) for query in queries))]
     order = {"copy": words, "reverse": [*reversed(words)], "sort": sorted(words, key=int)}
     return order[kind]
 
