@@ -27,11 +27,7 @@ from seqattn.processes import worker_deaths, worker_pool
 ROWS = {
     "sliding_window": ["attention=sliding_window", "attention.kernel.window=4"],
     "strided": ["attention=strided", "attention.kernel.stride=8"],
-    "fixed": [
-        "attention=fixed",
-        "attention.kernel.stride=8",
-        "attention.kernel.summary=2",
-    ],
+    "fixed": ["attention=fixed", "attention.kernel.stride=8", "attention.kernel.summary=2"],
     "lsh": ["attention@encoder_attention=lsh", "encoder_attention.kernel.bucket_size=8"],
     "rnn without attention": ["model=rnn", "attention=none", "position=none"],
     "rnn with bahdanau": ["model=rnn", "attention=bahdanau", "position=none"],
@@ -144,7 +140,7 @@ def write(results: Mapping[Cell, Result], output: Path) -> str:
         if all(drawn.values()):
             figure = band_panels(drawn, title, "words of the source; dashed: longest in training")
             for axes, task in zip(figure.axes, drawn, strict=True):
-                axes.set_ylim(-2, 102)
+                axes.set(title=task, ylabel=METRIC, ylim=(-2, 102))
                 axes.axvline(trained[task], color="0.6", ls="--", lw=1, zorder=0)
             save(figure, output / f"{name}.png")
     return "\n".join(lines)

@@ -28,10 +28,10 @@ _DRAWS = 1000
 def example(kind: Kind, length: int, vocabulary: int, random: Random) -> tuple[str, str]:
     """Draw a source and its target, as numbers separated by spaces.
 
-    Recall is multi-query associative recall (MQAR; Arora et al. 2023, arXiv 2312.04927): all keys in
-    a random order, the queries, then pairs of a key and its value; the target repeats each query
-    and answers it. Keys are from the lower half of the vocabulary, each at most once, and values
-    from the upper half.
+    Recall is multi-query associative recall (MQAR; Arora et al. 2023, arXiv 2312.04927): all keys
+    in a random order, the queries, then pairs of a key and its value; the target repeats each
+    query and answers it. Keys are from the lower half of the vocabulary, each at most once, and
+    values from the upper half.
 
     Args:
         kind: `copy`, `reverse` and `sort` map all symbols; `needle` asks for the symbol after
