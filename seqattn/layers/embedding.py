@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from seqattn.ops.layers import Dropout
 from seqattn.positions.base import Position
+from seqattn.tokens import RESERVED
 
 Sharing = Literal["all", "target", "inputs", "none"]
 """Which of source, target and output share a table: all, target and output, source and target, or
@@ -28,6 +29,11 @@ class Embedding(nn.Module):
         norm: norm of the sum of vectors and positions (as in BART, Lewis et al. 2020, arXiv
             1910.13461); None for none.
     """
+
+    cutoff: float = 0.0
+    """Share of words whose vector is zeroed in training, in the second half of a batch alone, which
+    repeats the first (SimCut, Gao et al. 2022, arXiv 2206.02368); others are not scaled, and
+    positions are added to all."""
 
     def __init__(
         self,
@@ -56,6 +62,10 @@ class Embedding(nn.Module):
         x = F.embedding(ids, self.table.weight) * self.scale
         if self.training and self.word_dropout.p:
             x = x * self.word_dropout(torch.ones_like(x[..., :1]))
+        if self.training and self.cutoff:
+            cut = (torch.rand(ids.shape, device=ids.device) < self.cutoff) & (ids >= RESERVED)
+            cut[: len(ids) // 2] = False
+            x = x.masked_fill(cut[..., None], 0.0)
         if self.position is not None and positions is not None:
             x = self.position.embed(x, positions)
         if self.norm is not None:

@@ -8,7 +8,7 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor
 
-from seqattn.checking import NotNegative
+from seqattn.checking import Dropout, NotNegative
 from seqattn.ops.precision import wide
 from seqattn.tokens import PAD
 
@@ -23,10 +23,22 @@ class LossTerms:
             with different dropout, and the loss of a token is the mean of both cross-entropies +
             alpha/2 times the mean of KL(P1 || P2) and KL(P2 || P1), which is half of eq. 4; the
             paper uses 5 for translation. 0 reads each batch once.
+        simcut: alpha of SimCut (Gao et al. 2022, arXiv 2206.02368): every batch is also read with
+            some embeddings cut, and the loss of a token is its cross-entropy in the intact pass
+            + alpha KL(P || P_cut), with gradients through both passes; the paper uses 3. 0 reads
+            each batch once. Excludes `r_drop`.
+        simcut_cutoff: share of source and target words whose embedding is cut, see `Embedding`.
     """
 
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
     r_drop: NotNegative = 0.0
+    simcut: NotNegative = 0.0
+    simcut_cutoff: Dropout = 0.05
+
+    @property
+    def divergence_weight(self) -> float:
+        """Weight of the divergence of two passes over the batch; 0 for a single pass."""
+        return self.r_drop / 2 or self.simcut
 
     def terms(self) -> dict[str, Any]:
         """Return these terms by name, without the further fields of a subclass."""
@@ -39,7 +51,8 @@ class TokenLoss(NamedTuple):
     `smoothed` is what training minimizes, `nll` the plain negative log-likelihood, both in nats;
     `correct` counts targets with the highest probability (on ties only the first, but any in
     training by `blockwise_cross_entropy`), `tokens` counts all. `divergence` is
-    KL(P1 || P2) + KL(P2 || P1) in nats if the batch holds two passes over the same tokens.
+    KL(P1 || P2) + KL(P2 || P1) in nats if the batch holds two passes over the same tokens; with
+    `simcut` it is KL(P1 || P2), and all else counts the first pass alone.
     """
 
     smoothed: Tensor

@@ -16,7 +16,7 @@ _BLOCK_NUMBERS = 1 << 21  # logits of a block on a CPU: 8 MiB in float32, to fit
 _LEAST_ROWS = 256  # of a block: with fewer, the products are slower even if they fit the caches
 _NARROW_ROWS = 32
 """Rows of a block are a multiple of this: in half precision a CPU takes a millisecond or more to
-prepare each new product shape. Even, so that the pairs of `r_drop` stay together."""
+prepare each new product shape. Even, so that the two passes of a token stay together."""
 
 
 def blockwise_cross_entropy(
@@ -39,7 +39,8 @@ def blockwise_cross_entropy(
     With `r_drop`, a = alpha, the second half of the batch is another pass over the first half's
     rows, and `smoothed` includes a/2 (KL(P1 || P2) + KL(P2 || P1)) of each token's two
     distributions. It is thus the loss of R-Drop (Liang et al. 2021, arXiv 2106.14448, eq. 4),
-    which sums both cross-entropies, with the same alpha.
+    which sums both cross-entropies, with the same alpha. With `simcut`, the second half is the pass
+    with embeddings cut: only the divergence alpha KL(P1 || P2) depends on it.
 
     Args:
         features: (B, T, D).
@@ -55,8 +56,8 @@ def blockwise_cross_entropy(
         selected = real.nonzero(as_tuple=True)
     else:
         selected = places(real, tokens)
-    smoothing, r_drop = terms.label_smoothing, terms.r_drop
-    if r_drop:  # put both passes of a token next to each other
+    smoothing, pairs = terms.label_smoothing, terms.divergence_weight
+    if pairs:  # put both passes of a token next to each other
         selected = tuple(torch.stack(part.chunk(2), dim=1).flatten() for part in selected)
     inputs = [features[selected], weight]
     if mixture is not None:
@@ -69,11 +70,12 @@ def blockwise_cross_entropy(
         )
     nll, spread, correct, divergence = sums.unbind()
     smoothed = (1 - smoothing) * nll + smoothing * spread
-    if r_drop:
-        smoothed = smoothed + r_drop / 2 * divergence
+    if pairs:
+        smoothed = smoothed + pairs * divergence
     if learn:
         smoothed = _Known.apply(smoothed, gradients, *inputs)  # type: ignore[no-untyped-call]
-    return TokenLoss(smoothed, nll, correct, real.sum(), divergence)
+    scored = real.chunk(2)[0] if terms.simcut else real
+    return TokenLoss(smoothed, nll, correct, scored.sum(), divergence)
 
 
 def places(real: Tensor, tokens: int) -> tuple[Tensor, ...]:
@@ -113,7 +115,7 @@ def _over_blocks(
 ) -> tuple[Tensor, list[Tensor | None]]:
     """Return sums (nll, spread, correct, divergence) over tokens (N, D), and if `learn` the
     gradients of the inputs, None for a frozen weight's."""
-    device, smoothing, r_drop = x.device.type, terms.label_smoothing, terms.r_drop
+    device, smoothing, pairs = x.device.type, terms.label_smoothing, terms.divergence_weight
     compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     exact = torch.promote_types(weight.dtype, torch.float32)
     output = weight.to(compute)
@@ -124,6 +126,9 @@ def _over_blocks(
         of_weight = weight.new_zeros(weight.T.shape, dtype=exact)
     lost = None if mixture is None else torch.zeros_like(mixture.copy)
     pull = sums.new_zeros(len(x), 1)
+    scored = pull + 1  # weight of each token's cross-entropy
+    if terms.simcut:
+        scored[1::2] = 0
     most = block_numbers(x, _BLOCK_NUMBERS) // len(weight) // _NARROW_ROWS * _NARROW_ROWS
     rows = max(_LEAST_ROWS, most)
     memory = narrow.new_empty(min(rows, len(narrow)), len(weight))  # every block's logits
@@ -135,15 +140,16 @@ def _over_blocks(
         slope = None  # of the capped logits
         if softcap is not None:
             slope = 1 - logits.div_(softcap).tanh_().square()
-            sums[1] -= logits.mul_(softcap).sum() / len(weight)
+            of_logits = logits.mul_(softcap).sum(dim=1)
+            sums[1] -= torch.dot(of_logits, scored[block, 0]) / len(weight)
         part = None if mixture is None else Mixture(*(field[block] for field in mixture))
         first = None if learn else logits.argmax(dim=-1, keepdim=True)
-        parts = _block(logits, gold, terms, part, first)
+        parts = _block(logits, gold, scored[block], terms, part, first)
         sums += parts.sums
         if not learn:
             continue
         if parts.apart is not None:
-            pull[block] = r_drop / 2 * parts.apart.sum(dim=1, keepdim=True)
+            pull[block] = pairs * parts.apart.sum(dim=1, keepdim=True)
         # the logits' gradient times each row's total; the smaller factor of the product is
         # divided by it instead
         gradient, total = parts.exponentials, parts.total
@@ -151,15 +157,16 @@ def _over_blocks(
             gradient, total = gradient.div_(total), torch.ones_like(total)
         if lost is not None and part is not None and parts.copied is not None:
             lost[block] = parts.copied
-            gradient.mul_(1 - pull[block] - parts.copied.sum(dim=1, keepdim=True))
+            kept = scored[block] - pull[block]
+            gradient.mul_(kept - parts.copied.sum(dim=1, keepdim=True))
             gradient.scatter_add_(1, part.ids, parts.copied * total)
-        elif r_drop:
-            gradient.mul_(1 - pull[block])
+        elif pairs:
+            gradient.mul_(scored[block] - pull[block])
         if parts.apart is not None:
-            gradient.addcmul_(parts.apart, total, value=r_drop / 2)
-        gradient.scatter_add_(1, gold, total * (smoothing - 1))
+            gradient.addcmul_(parts.apart, total, value=pairs)
+        gradient.scatter_add_(1, gold, total * (smoothing - 1) * scored[block])
         if slope is not None:
-            gradient.sub_(total * (smoothing / len(weight))).mul_(slope)
+            gradient.sub_(total * (smoothing / len(weight)) * scored[block]).mul_(slope)
         if compute != exact:
             product[: len(gold)] = gradient
             product[len(gold) :] = 0
@@ -175,7 +182,8 @@ def _over_blocks(
         else:  # oneDNN's accumulating product is slower than a separate addition
             of_weight += transposed @ gradient
     # the smoothed target gives every token the same share, so its term needs no uncapped logits
-    features_sum, weight_sum = x.sum(dim=0, dtype=exact), weight.sum(dim=0, dtype=exact)
+    features_sum = (x[::2] if terms.simcut else x).sum(dim=0, dtype=exact)
+    weight_sum = weight.sum(dim=0, dtype=exact)
     if softcap is None:
         sums[1] -= torch.dot(features_sum, weight_sum) / len(weight)
     if not learn:
@@ -183,10 +191,10 @@ def _over_blocks(
     if of_weight is not None:
         of_weight = of_weight.T.contiguous()
     if smoothing and softcap is None:
-        of_x -= smoothing / len(weight) * weight_sum
+        (of_x[::2] if terms.simcut else of_x).sub_(smoothing / len(weight) * weight_sum)
         if of_weight is not None:
             of_weight -= smoothing / len(weight) * features_sum
-    of_mixture = [] if lost is None else [lost.sum(dim=1) - 1 + pull[:, 0], -lost]
+    of_mixture = [] if lost is None else [lost.sum(dim=1) + (pull - scored)[:, 0], -lost]
     return sums, [of_x, of_weight, *of_mixture]
 
 
@@ -213,11 +221,14 @@ class _Block(NamedTuple):
 def _block(
     logits: Tensor,
     gold: Tensor,
+    scored: Tensor,
     terms: LossTerms,
     mixture: Mixture | None,
     first: Tensor | None = None,
 ) -> _Block:
     """Return the loss sums of a block and the parts of their gradients, overwriting the logits.
+
+    Rows of `scored` (N, 1) with 0 have no cross-entropy, only a divergence, and those with 1 both.
 
     On ties for the largest logit, `first` (N, 1) counts as the prediction. Without it, in training,
     any of them does, as finding the first would take a CPU ten times as long.
@@ -227,12 +238,12 @@ def _block(
     vocabulary's share of P(w), which is 1 for what is not copied, the gradient at logit v is
     g_v s_v - q_v sum_w g_w s_w, and that at `generate` is the sum.
     """
-    smoothing, r_drop = terms.label_smoothing, terms.r_drop
+    smoothing, pairs = terms.label_smoothing, terms.divergence_weight
     best = logits.amax(dim=-1, keepdim=True)
     gold_logit = logits.gather(1, gold)
     copyable = None if mixture is None else logits.gather(1, mixture.ids)
     # in place if the logits are not needed again: softmax would allocate another block
-    exponentials = exp_(logits - best if r_drop else logits.sub_(best))
+    exponentials = exp_(logits - best if pairs else logits.sub_(best))
     total = exponentials.sum(dim=-1, keepdim=True)
     norm = spread = best + total.log()
     copied = apart = None
@@ -247,25 +258,27 @@ def _block(
     if first is not None:
         copies = False if mixture is None else here.any(dim=-1, keepdim=True)
         right = right & ((first == gold) | copies)
-    if r_drop:
+    if pairs:
         if mixture is None:
             likely = exponentials / total
         else:
             likely = (logits.scatter_add_(1, mixture.ids, more) - norm).exp()
-        divergence, apart = _apart(logits, norm, likely)
+        divergence, apart = _apart(logits, norm, likely, both=not terms.simcut)
     if mixture is not None:
         wanted = here.to(more.dtype) * (1 - smoothing) + smoothing / logits.shape[1]
+        wanted = wanted * scored
         if apart is not None:
-            wanted = wanted - r_drop / 2 * apart.gather(1, mixture.ids)
+            wanted = wanted - pairs * apart.gather(1, mixture.ids)
         copied = -torch.expm1(-more) * wanted
         spread = norm - more.sum(dim=-1, keepdim=True) / logits.shape[1]
-    parts = (norm - gold_logit).sum(), spread.sum(), right.sum(), divergence
+    each = (norm - gold_logit) * scored, spread * scored, right * scored
+    parts = *(part.sum() for part in each), divergence
     return _Block(torch.stack(parts), exponentials, total, copied, apart)
 
 
-def _apart(logits: Tensor, norm: Tensor, likely: Tensor) -> tuple[Tensor, Tensor]:
-    """Return KL(P1 || P2) + KL(P2 || P1) summed over pairs of rows, and its gradient at log P as a
-    free variable: P1 (log P1 - log P2) + P1 - P2 at the first of a pair.
+def _apart(logits: Tensor, norm: Tensor, likely: Tensor, both: bool) -> tuple[Tensor, Tensor]:
+    """Return KL(P1 || P2), with KL(P2 || P1) added if `both`, summed over pairs of rows, and its
+    gradient at log P as a free variable: P1 (log P1 - log P2) + P1 - P2 at the first of a pair.
 
     Args:
         logits: (N, V), minus `norm` (N, 1) log P; overwritten by the gradient.
@@ -273,8 +286,11 @@ def _apart(logits: Tensor, norm: Tensor, likely: Tensor) -> tuple[Tensor, Tensor
     """
     scores, norms, likely = (part.unflatten(0, (-1, 2)) for part in (logits, norm, likely))
     gap = (scores[:, 0] - scores[:, 1]).sub_(norms[:, 0] - norms[:, 1])  # (N/2, V)
-    shift = likely[:, 0] - likely[:, 1]
+    first, second = likely.unbind(dim=1)
+    shift = first - second if both else first
     divergence = torch.dot(gap.flatten(), shift.flatten())
-    torch.addcmul(shift, likely[:, 0], gap, out=scores[:, 0])
-    torch.addcmul(shift.neg_(), likely[:, 1], gap, value=-1, out=scores[:, 1])
+    torch.addcmul(shift, first, gap, out=scores[:, 0])
+    torch.neg(shift, out=scores[:, 1])
+    if both:
+        scores[:, 1].addcmul_(second, gap, value=-1)
     return divergence, logits

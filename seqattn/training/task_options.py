@@ -65,7 +65,7 @@ class TaskOptions(LossTerms):
         teacher_forcing: share of target tokens that a recurrent decoder reads in training.
         validation: scoring of outputs during training.
         final: scoring of outputs after training; None for losses only.
-        label_smoothing, r_drop: as `LossTerms`.
+        label_smoothing, r_drop, simcut, simcut_cutoff: as `LossTerms`.
     """
 
     reads: ClassVar[str]
@@ -86,6 +86,10 @@ class TaskOptions(LossTerms):
     final: Annotated[FinalOptions | None, Role.SCORE] = field(default_factory=FinalOptions)
 
     def __post_init__(self) -> None:
+        if self.r_drop and self.simcut:
+            raise BadValue(
+                "r_drop", "and simcut are mutually exclusive; set one of them to 0", "simcut"
+            )
         if not hasattr(self.scorer, "score"):
             came = f"got {shown(self.scorer)}"
             raise BadValue("scorer", f"must be a config node of a scorer class, {came}")

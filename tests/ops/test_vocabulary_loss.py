@@ -130,6 +130,22 @@ def test_capped_logits_give_their_loss_and_gradients(blocks, kind, smoothing, r_
     torch.testing.assert_close(quiet.smoothed, expected, rtol=tolerance, atol=tolerance)
 
 
+def test_capped_logits_of_simcut_are_scored_in_the_first_pass_alone(blocks):
+    output, targets = layer(torch.float64), TARGETS[:1].repeat(2, 1)
+    features = (3 * torch.randn(B, T, D, dtype=torch.float64)).requires_grad_()
+    inputs = (features, *output.parameters())
+    terms = LossTerms(label_smoothing=0.2, simcut=3.0)
+    ours = blockwise_cross_entropy(features, output.weight, targets, terms, softcap=1.5)
+    whole, cut = (1.5 * torch.tanh(output(features) / 1.5)).chunk(2)
+    first, second = (x.log_softmax(-1)[:, :4].flatten(0, 1) for x in (whole, cut))
+    divergence = F.kl_div(second, first, log_target=True, reduction="sum")
+    expected = cross_entropy(whole, targets[:1], 0.2).smoothed + 3.0 * divergence
+    torch.testing.assert_close(ours.smoothed, expected, rtol=1e-11, atol=1e-11)
+    got, want = (torch.autograd.grad(loss, inputs) for loss in (ours.smoothed, expected))
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-11)
+
+
 def test_blocks_are_as_many_as_the_vocabulary_asks_for(monkeypatch):
     """1,000 tokens in blocks of 256 (never fewer) give what one block gives."""
     targets = torch.randint(1, V, (10, 100))

@@ -67,7 +67,9 @@ class Seq2SeqTask(SummedTask):
         validation: TextValidation | None = None,
     ) -> None:
         super().__init__(model, optimization, TokenScores(), validation)
-        self._one_pass = replace(optimization, r_drop=0.0)
+        self._one_pass = replace(optimization, r_drop=0.0, simcut=0.0)
+        for embedding in (model.source_embedding, model.target_embedding):
+            embedding.cutoff = optimization.simcut_cutoff if optimization.simcut else 0.0
         if not (model.feeds_itself or optimization.teacher_forcing.whole):
             raise UserError(
                 "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; set "
@@ -85,17 +87,16 @@ class Seq2SeqTask(SummedTask):
 
     def training_loss(self, batch: Batch) -> BatchLoss:
         forcing = self.optimization.teacher_forcing(self.global_step)
-        passes, r_drop = 1, self.optimization.r_drop
-        if r_drop:
-            passes, batch = 2, batch.twice()
+        number, passes = batch.target_tokens, 2 if self.optimization.r_drop else 1
+        if self.optimization.divergence_weight:
+            batch = batch.twice()
         sums = self.loss(batch, forcing, self.optimization)
         means = {"nll": sums.nll / sums.tokens}
-        if r_drop:
+        if self.optimization.divergence_weight:
             means["divergence"] = sums.divergence / sums.tokens
         if not self.optimization.teacher_forcing.whole:
             means["teacher_forcing"] = sums.nll.new_full((), forcing)  # filled on the device
-        units, number = sums.tokens // passes, batch.target_tokens // passes
-        return BatchLoss(sums.smoothed / passes, units, number, means)
+        return BatchLoss(sums.smoothed / passes, sums.tokens // passes, number, means)
 
     def validation_sums(self, batch: Batch) -> tuple[Tensor, ...]:
         return self.loss(batch)[:4]

@@ -27,7 +27,7 @@ class Optimization(LossTerms):
         seed: seed of random numbers, such as dropout: those of a training batch depend only on the
             seed, the epoch, its step and its number in the step.
         parts: parts of the model that are frozen, or have rates of their own.
-        label_smoothing, r_drop: as `LossTerms`.
+        label_smoothing, r_drop, simcut, simcut_cutoff: as `LossTerms`.
     """
 
     optimizer: Callable[..., Optimizer]

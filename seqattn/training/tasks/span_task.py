@@ -53,7 +53,7 @@ class SpanTask(SummedTask):
             first one's.
 
     Raises:
-        UserError: for label smoothing or teacher forcing, which do not apply to spans.
+        UserError: for label smoothing, SimCut or teacher forcing, which do not apply to spans.
     """
 
     model: SpanModel
@@ -67,10 +67,11 @@ class SpanTask(SummedTask):
     ) -> None:
         super().__init__(model, optimization, SpanPlaces(), validation)
         self.every_answer = every_answer
-        if optimization.label_smoothing or not optimization.teacher_forcing.whole:
+        refused = optimization.label_smoothing or optimization.simcut
+        if refused or not optimization.teacher_forcing.whole:
             raise UserError(
-                "span models support neither label smoothing nor teacher forcing; set "
-                "task.label_smoothing=0 task.teacher_forcing.schedule=constant "
+                "span models support neither label smoothing, SimCut nor teacher forcing; set "
+                "task.label_smoothing=0 task.simcut=0 task.teacher_forcing.schedule=constant "
                 "task.teacher_forcing.start=1"
             )
 

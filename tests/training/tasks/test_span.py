@@ -222,7 +222,7 @@ def test_a_few_questions_are_learnt_by_heart(data):
 
 
 def test_what_places_do_not_have_is_refused(data):
-    with pytest.raises(UserError, match="span models support neither label smoothing nor teacher"):
+    with pytest.raises(UserError, match="span models support neither label smoothing, SimCut nor"):
         SpanTask(model_of(data), Optimization(no_steps, constant(0), label_smoothing=0.1))
 
 
