@@ -4,6 +4,7 @@ import glob
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -42,6 +43,8 @@ class Source(ABC):
 
     yields: ClassVar[Literal["pairs", "questions"]] = "pairs"
     """Kind of rows, which a task requires: pairs of texts, or questions on contexts."""
+    redraws: ClassVar[bool] = False
+    """True if training pairs are drawn anew in each epoch, by `redraw`."""
     drawn: Mapping[str, float] = {}
     """Sizes of the splits that are drawn from train, see `split_off`."""
     equal_sides: bool = False
@@ -82,6 +85,14 @@ class Source(ABC):
         if "target" not in rows.column_names:
             raise UserError(f"{self.origin(split)} has no target side")
         yield from ((row["source"], row["target"]) for row in rows)
+
+    def redraw(self, row: Mapping[str, Any], random: Random) -> tuple[str, str]:
+        """Return the source and target of a row of `load` for one epoch of training.
+
+        Args:
+            random: seeded by the run's seed, the epoch and the row.
+        """
+        return row["source"], row["target"]
 
     def files(self, split: str) -> list[Path]:
         """Return the files that a split is read from, empty if unknown."""

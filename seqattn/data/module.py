@@ -19,7 +19,7 @@ from seqattn.data.shards import ShardRows, Shards
 from seqattn.data.span_batch import Questions, SpanEncoder
 from seqattn.data.span_dataset import SpanDataset, tokenize_questions
 from seqattn.data.span_text import cut_words
-from seqattn.data.token_dataset import SubwordSampling, TokenDataset, tokenize
+from seqattn.data.token_dataset import PairSampling, TokenDataset, tokenize
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
@@ -224,10 +224,9 @@ class Seq2SeqData(TextData):
             return self.source.rows(self.tokenizer, self.options)
         rows, alpha = self._rows(split), self.options.subword_sampling
         ids = tokenize(rows, self.tokenizer, self.cache_dir / "tokens")
-        if split != "train" or alpha is None:
+        if split != "train" or (alpha is None and not self.source.redraws):
             return TokenDataset(ids, self.options)
-        texts = rows.select_columns(["source", "target"])
-        sampling = SubwordSampling(texts, self.tokenizer, alpha, self.seed)
+        sampling = PairSampling(rows, self.tokenizer, alpha, self.seed, self.source)
         return TokenDataset(ids, self.options, sampling)
 
 

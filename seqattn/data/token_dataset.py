@@ -10,6 +10,7 @@ import datasets
 import numpy as np
 
 from seqattn.data.arrow_tables import NUMBER, NUMBERS, Ints, Lists, content_digest, table_of
+from seqattn.data.base import Source
 from seqattn.data.batch import Batch, collate
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import LoaderOptions
@@ -81,29 +82,37 @@ def _places(
 
 
 @dataclass(frozen=True)
-class SubwordSampling:
-    """Subword regularization: segmentations of pairs of texts, sampled anew each epoch.
+class PairSampling:
+    """Pairs sampled anew each epoch: their texts, by `Source.redraw`, or their segmentations.
 
-    See Kudo 2018 (arXiv 1804.10959) and Provilkov et al. 2020 (arXiv 1910.13267). The pieces of a
-    row depend on seed, row and epoch.
+    Segmentations are those of subword regularization (Kudo 2018, arXiv 1804.10959) and of
+    BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267). A pair depends on seed, row and epoch.
 
     Args:
-        texts: string columns "source" and "target".
+        texts: rows of `source.load`.
         alpha: as `LoaderOptions.subword_sampling`.
     """
 
     texts: datasets.Dataset
     tokenizer: Tokenizer
-    alpha: float
+    alpha: float | None
     seed: int
+    source: Source
 
     def __call__(self, rows: Ints, epoch: int) -> list[tuple[list[int], list[int]]]:
         """Return ids of the sources and targets of some rows, each with its end mark."""
-        texts = self.texts[rows.tolist()]
+        columns = self.texts[rows.tolist()]
         randoms = [Random(f"{self.seed} {epoch} {row}") for row in rows.tolist()]
-        sources = self.tokenizer.sample_source(texts["source"], self.alpha, randoms)
-        targets = self.tokenizer.sample_target(texts["target"], self.alpha, randoms)
-        return list(zip(sources, targets, strict=True))
+        texts = [dict(zip(columns, row)) for row in zip(*columns.values(), strict=True)]
+        pairs = map(self.source.redraw, texts, randoms)
+        sources, targets = map(list, zip(*pairs, strict=True))
+        tokenizer, alpha = self.tokenizer, self.alpha
+        if alpha is None:
+            ids = tokenizer.encode_source(sources), tokenizer.encode_target(targets)
+        else:
+            read = tokenizer.sample_source(sources, alpha, randoms)
+            ids = read, tokenizer.sample_target(targets, alpha, randoms)
+        return list(zip(*ids, strict=True))
 
 
 class TokenDataset(TokenRows[Batch]):
@@ -114,14 +123,14 @@ class TokenDataset(TokenRows[Batch]):
         options: rows with a target longer than `max_length`, the end mark included, or with an
             empty side are left out; long sources are treated as by `long_sources`, leaving out
             windows without their required span.
-        sampling: samples the pieces of pairs that are read whole; None for those of `table`.
+        sampling: samples pairs that are read whole; None for those of `table`.
     """
 
     def __init__(
         self,
         table: datasets.Dataset,
         options: LoaderOptions,
-        sampling: SubwordSampling | None = None,
+        sampling: PairSampling | None = None,
     ) -> None:
         self.options, self._sampling = options, sampling
         self._source, self._target = Lists(table, "source"), Lists(table, "target")
@@ -158,9 +167,12 @@ class TokenDataset(TokenRows[Batch]):
             complete = self._source.lengths[rows] <= self.options.source_length
             drawn = self._sampling(rows, self.epoch)
             for n, (source, target) in enumerate(drawn):
-                if complete[n] and len(source) <= longest[0]:
+                fits = complete[n] and len(source) <= longest[0], len(target) <= longest[1]
+                if self._sampling.source.redraws:  # its sides belong together
+                    fits = all(fits), all(fits)
+                if fits[0]:
                     sources[n] = np.array(source, np.int32)
-                if len(target) <= longest[1]:
+                if fits[1]:
                     targets[n] = np.array(target, np.int32)
         return collate(sources, targets, rows)
 

@@ -1,0 +1,149 @@
+"""Noise that turns a text into a source and a target of denoising."""
+
+import math
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, pairwise
+from random import Random
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from seqattn.checking import BadValue
+
+MASK = "<mask>"
+SENTINELS = [f"<extra_id_{number}>" for number in range(16)]
+Kind = Literal["masking", "deletion", "infilling", "spans", "gap_sentences", "none"]
+NoiseShare = Annotated[float, Gt(0), Lt(1)]
+Span = Annotated[float, Ge(1), Le(100)]
+_SHARES = {"masking": 0.15, "deletion": 0.15, "infilling": 0.3, "spans": 0.15, "gap_sentences": 0.3}
+_WORD = re.compile(r"[^\s]+\n*|\n+")
+_ENDS = re.compile(r"[.!?…。！？][\"'”’)\]]*\n*$|\n$")  # noqa: RUF001
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise on the words of a text, which spaces separate.
+
+    `masking` replaces words by `MASK`, `deletion` removes them. `infilling` replaces each span by
+    one `MASK`, where the length of a span is drawn from Poisson(`span`), and a span of length 0
+    inserts one (BART, Lewis et al. 2019, arXiv 1910.13461, section 2.2). `spans` replaces each by a
+    sentinel of its own; the target has each sentinel, followed by the words that it replaces, and
+    a last one (T5, Raffel et al. 2019, arXiv 1910.10683, section 3.1.4). `gap_sentences` replaces
+    each of the principal sentences by `MASK`, and they are the target (PEGASUS, Zhang et al. 2019,
+    arXiv 1912.08777, section 3.1). The target of other kinds is the text.
+
+    Args:
+        kind: which of them.
+        share: share of words (of sentences for `gap_sentences`); None for the paper's.
+        span: mean words of a span, for `infilling` and `spans`.
+        permute: also shuffle the sentences of the source, as BART; not for `spans` and
+            `gap_sentences`.
+    """
+
+    kind: Kind = "infilling"
+    share: NoiseShare | None = None
+    span: Span = 3.0
+    permute: bool = False
+
+    def __post_init__(self) -> None:
+        if self.permute and self.kind in ("spans", "gap_sentences"):
+            reason = f"needs a noise whose target is the text, got noise={self.kind}"
+            raise BadValue("permute", reason, "noise")
+
+    def __call__(self, text: str, random: Random) -> tuple[str, str]:
+        """Return the source and the target of a text; an empty one if it is too short."""
+        sentences, share = sentences_of(text), self.share or _SHARES.get(self.kind, 0.0)
+        target = _join(chain(*sentences))
+        if self.kind == "gap_sentences":
+            return gap_sentences(sentences, share)
+        if self.permute:
+            random.shuffle(sentences)
+        words = [*chain(*sentences)]
+        most = len(words) - (self.kind in ("deletion", "spans"))  # at least one is left
+        count = min(max(1, round(share * len(words))), most)
+        if count < 1 or self.kind == "none":
+            return _join(words), target
+        if self.kind == "spans":
+            return t5_spans(words, count, self.span, random)
+        if self.kind == "infilling":
+            return _join(infill(words, count, self.span, random)), target
+        chosen = set(random.sample(range(len(words)), count))
+        new = [MASK] if self.kind == "masking" else []
+        replaced = (new if n in chosen else [word] for n, word in enumerate(words))
+        return _join(chain(*replaced)), target
+
+
+def sentences_of(text: str) -> list[list[str]]:
+    """Split a text into sentences of words; one ends at . ! ? or a line break, which it keeps."""
+    sentences: list[list[str]] = [[]]
+    for word in _WORD.findall(text.strip()):
+        sentences[-1].append(word)
+        if _ENDS.search(word):
+            sentences.append([])
+    return [sentence for sentence in sentences if sentence]
+
+
+def infill(words: Sequence[str], count: int, mean: float, random: Random) -> list[str]:
+    """Replace `count` words in spans at random places; the last span is cut to that number."""
+    lengths: list[int] = []
+    while (left := count - sum(lengths)) > 0:
+        lengths.append(min(poisson(mean, random), left))
+    starts = set(random.sample(range(len(words) - count + len(lengths)), len(lengths)))
+    rest, output = iter(words), []
+    for place in range(len(words) - count + len(lengths)):
+        if place in starts:
+            output.append(MASK)
+            deque(islice(rest, lengths.pop()), maxlen=0)
+        else:
+            output.append(next(rest))
+    return output
+
+
+def poisson(mean: float, random: Random) -> int:
+    """Draw from a Poisson distribution (Knuth 1969, section 3.4.1)."""
+    limit, count, product = math.exp(-mean), 0, random.random()
+    while product > limit:
+        count, product = count + 1, product * random.random()
+    return count
+
+
+def t5_spans(words: Sequence[str], count: int, mean: float, random: Random) -> tuple[str, str]:
+    """Replace `count` words in spans that alternate with other words, beginning with these."""
+    most = min(count, len(words) - count, len(SENTINELS) - 1)
+    number = min(max(1, round(count / mean)), most)
+    kept, spans = (_parts(size, number, random) for size in (len(words) - count, count))
+    source: list[str] = []
+    target: list[str] = []
+    rest = iter(words)
+    for sentinel, *lengths in zip(SENTINELS, kept, spans):
+        source += [*islice(rest, lengths[0]), sentinel]
+        target += [sentinel, *islice(rest, lengths[1])]
+    return _join(source), _join([*target, SENTINELS[number]])
+
+
+def _parts(total: int, number: int, random: Random) -> list[int]:
+    """Divide a total into positive parts at random."""
+    cuts = sorted(random.sample(range(1, total), number - 1))
+    return [end - start for start, end in pairwise([0, *cuts, total])]
+
+
+def gap_sentences(sentences: Sequence[Sequence[str]], share: float) -> tuple[str, str]:
+    """Replace the sentences with the highest ROUGE-1 F1 against the rest."""
+    bags = [Counter(re.findall(r"\w+", _join(one).lower())) for one in sentences]
+    whole: Counter[str] = sum(bags, Counter())
+
+    def score(number: int) -> float:
+        bag, rest = bags[number], whole - bags[number]
+        return 2 * (bag & rest).total() / max(1, bag.total() + rest.total())
+
+    count = min(max(1, round(share * len(sentences))), len(sentences) - 1)
+    chosen = sorted(sorted(range(len(sentences)), key=score, reverse=True)[: max(0, count)])
+    source = chain(*([MASK] if n in chosen else one for n, one in enumerate(sentences)))
+    return _join(source), _join(chain(*(sentences[n] for n in chosen)))
+
+
+def _join(words: Iterable[str]) -> str:
+    return " ".join(words).replace("\n ", "\n").strip()
