@@ -111,23 +111,25 @@ def poisson(mean: float, random: Random) -> int:
 
 
 def t5_spans(words: Sequence[str], count: int, mean: float, random: Random) -> tuple[str, str]:
-    """Replace `count` words in spans that alternate with other words, beginning with these."""
-    most = min(count, len(words) - count, len(SENTINELS) - 1)
-    number = min(max(1, round(count / mean)), most)
-    kept, spans = (_parts(size, number, random) for size in (len(words) - count, count))
+    """Replace `count` words in spans at random places, none beside another.
+
+    The paper's code alternates words and spans, so that the only span of a short text ends it.
+    """
+    free = len(words) - count + 1  # places between the words that stay, and at both ends
+    number = min(max(1, round(count / mean)), count, free, len(SENTINELS) - 1)
+    spans = _pieces([0, *sorted(random.sample(range(1, count), number - 1)), count])
+    kept = _pieces([0, *sorted(random.sample(range(free), number))])
     source: list[str] = []
     target: list[str] = []
     rest = iter(words)
     for sentinel, *lengths in zip(SENTINELS, kept, spans):
         source += [*islice(rest, lengths[0]), sentinel]
         target += [sentinel, *islice(rest, lengths[1])]
-    return _join(source), _join([*target, SENTINELS[number]])
+    return _join([*source, *rest]), _join([*target, SENTINELS[number]])
 
 
-def _parts(total: int, number: int, random: Random) -> list[int]:
-    """Divide a total into positive parts at random."""
-    cuts = sorted(random.sample(range(1, total), number - 1))
-    return [end - start for start, end in pairwise([0, *cuts, total])]
+def _pieces(places: Sequence[int]) -> list[int]:
+    return [end - start for start, end in pairwise(places)]
 
 
 def gap_sentences(sentences: Sequence[Sequence[str]], share: float) -> tuple[str, str]:
