@@ -5,8 +5,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
-import datasets
-
 from seqattn.checking import Count, NotNegative
 from seqattn.data.arrow_tables import TEXT, table_of
 from seqattn.data.base import HELD_OUT, FileOrHub, Files, drawn, split_off
@@ -62,7 +60,7 @@ class Denoising(FileOrHub):
     def origin(self, split: str) -> str:
         return super().origin(split) + " (held out)" * (split in self.drawn)
 
-    def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
+    def load(self, split: str, cache_dir: Path | None = None) -> Any:
         """Load a split, with a column "text" besides those of pairs, whose noise is fixed."""
         self.origin(split)
         paths = self.paths_of(split)
