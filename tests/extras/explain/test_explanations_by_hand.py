@@ -255,6 +255,49 @@ def test_relevance_of_one_head_and_layer_is_the_published_rules_over_finite_diff
         torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-4)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: model_of(2, (1, 2)),
+        lambda: model_of(2, (1, 2), copy=True),
+        lambda: make_recurrent("bahdanau").double(),
+        lambda: make_recurrent("luong_general", order="after", input_feeding=True).double(),
+    ],
+)
+def test_attention_x_gradient_is_the_weight_times_what_nudging_it_changes(make):
+    """Of every weight of cross-attention by itself, in the log-probability of every token."""
+    model, nudge = make(), 1e-6
+    with capture(model) as maps:
+        run(model)
+    expected = torch.zeros(T, S).double()
+    for name, calls in maps.items():
+        weights = torch.cat(calls, dim=2)[0] if name.endswith("cross_attention") else torch.empty(0)
+        for head, row, key in weights.nonzero().tolist():
+            scores = []
+            for sign in (1, -1):
+                seen = 0
+
+                def nudged(part, visible, at=(head, row, key), sign=sign):
+                    nonlocal seen
+                    begin, seen = seen, seen + part.shape[2]  # a recurrent decoder calls each step
+                    part = part.clone()
+                    if begin <= at[1] < seen:
+                        part[0, at[0], at[1] - begin, at[2]] += sign * nudge
+                    return part
+
+                with intervene(model, {name: nudged}):
+                    said = run(model)[0].log_softmax(dim=1)
+                scores.append(said.gather(1, TARGET[0][:, None])[:, 0])
+            slope = (scores[0] - scores[1]) / (2 * nudge)
+            expected[:, key] += float(weights[head, row, key]) * slope.abs()
+    expected = torch.stack([row / row.sum() for row in expected])
+    source, prefix, rest = explained(model, "attention_x_gradient")
+    torch.testing.assert_close(source, expected, atol=1e-6, rtol=1e-5)
+    assert not prefix.any()
+    assert (rest < 1e-12).all()
+
+
 def test_relevances_of_two_layers_follow_the_rules_entry_by_entry():
     torch.manual_seed(0)
     encoder = [torch.rand(1, S, S) for _ in range(2)]

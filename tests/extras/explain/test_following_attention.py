@@ -21,8 +21,10 @@ from tests.builders import (
 from tests.models.recurrents import SHAPES as SHAPES_OF_RECURRENT
 from tests.models.recurrents import label, make_recurrent
 
-FOLLOWING = ("attention", "value_norm", "rollout", "flow", "relevance", "alti")
-OF_ALIGNMENTS = ("attention", "value_norm", "relevance")
+FOLLOWING = (
+    "attention", "value_norm", "rollout", "flow", "relevance", "alti", "attention_x_gradient",
+)  # fmt: skip
+OF_ALIGNMENTS = ("attention", "value_norm", "relevance", "attention_x_gradient")
 SOURCES = [[4, 5, 6, 7, 8, 9, 3], [9, 4, 3]]
 TARGETS = [[6, 4, 3], [5, 8, 7, 10, 3]]
 RECURRENT = [
@@ -67,11 +69,12 @@ def test_a_wide_window_one_rank_and_groups_of_one_give_what_multi_head_attention
 
 
 @torch.no_grad()
-def test_relevance_takes_gradients_where_they_are_switched_off():
+@pytest.mark.parametrize("method", ["relevance", "attention_x_gradient"])
+def test_gradients_are_taken_where_they_are_switched_off(method):
     model = make_transformer()
     for parameter in model.parameters():
         parameter.requires_grad_(False)
-    assert (alone(model, SOURCES[0], TARGETS[0], "relevance").source > 0).any()
+    assert (alone(model, SOURCES[0], TARGETS[0], method).source > 0).any()
 
 
 @pytest.mark.parametrize("method", FOLLOWING)
@@ -79,7 +82,7 @@ def test_relevance_takes_gradients_where_they_are_switched_off():
 def test_a_slot_without_weights_is_named_by_those_that_need_them(method, name):
     model = make_transformer(load_variant(name))
     reason = METHODS[method].why_not(model)
-    if method in ("attention", "value_norm"):
+    if method in OF_ALIGNMENTS and method != "relevance":  # which follows all layers
         assert reason is None
         return
     kernel = type(model.encoder.layers[0].self_attention.kernel).__name__

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from seqattn.errors import UserError
 from seqattn.extras.explain.explanations.alti import ALTI
+from seqattn.extras.explain.explanations.attention_gradient import AttentionXGradient
 from seqattn.extras.explain.explanations.base import Explanation, Method
 from seqattn.extras.explain.explanations.cross_attention import CrossAttention, ValueNorm
 from seqattn.extras.explain.explanations.flow import Flow
@@ -22,7 +23,7 @@ __all__ = ["METHODS", "Explanation", "Method", "explain", "known_methods"]
 
 _ALL: tuple[Method, ...] = (
     CrossAttention(), ValueNorm(), Rollout(), Flow(), Relevance(), ALTI(),
-    InputXGradient(), IntegratedGradients(), Occlusion(), ValueZeroing(),
+    AttentionXGradient(), InputXGradient(), IntegratedGradients(), Occlusion(), ValueZeroing(),
 )  # fmt: skip
 METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 """Every method by its name."""

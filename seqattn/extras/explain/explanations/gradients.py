@@ -33,7 +33,7 @@ class InputXGradient(Method):
 
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
         products = gradient_products(
-            model, source, target, torch.ones(len(source)), _log_odds, False
+            model, source, target, torch.ones(len(source)), log_odds, False
         )
         rest = products.scores - products.source.sum(dim=2) - products.prefix.sum(dim=2)
         return without_padding(Explanation(products.source, products.prefix, rest), source, target)
@@ -48,7 +48,8 @@ def log_probability(said: Tensor, token: Tensor) -> Tensor:
     return said.gather(1, token)
 
 
-def _log_odds(said: Tensor, token: Tensor) -> Tensor:
+def log_odds(said: Tensor, token: Tensor) -> Tensor:
+    """Return log(p / (1 - p)) of the tokens, as a `Score`."""
     others = said.scatter(1, token, -torch.inf)  # 1 - p loses all precision near p = 1
     return said.gather(1, token) - others.logsumexp(dim=1, keepdim=True)
 

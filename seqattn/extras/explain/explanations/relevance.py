@@ -45,7 +45,7 @@ class Relevance(Method):
         if isinstance(model, Recurrent):
             return _of_alignment(model, source, target)
         assert isinstance(model, Transformer)
-        with intervene(model, {"*": _differentiable}):
+        with intervene(model, {"*": differentiable}):
             layers = run_transformer(model, source, target)
         weights = [branch.parts.observed for branch in layers.encoder]
         weights += [branch.parts.observed for pair in layers.decoder for branch in pair]
@@ -58,7 +58,7 @@ class Relevance(Method):
         return shared_out(target, *shares.split((source.shape[1], target.shape[1]), dim=2))
 
 
-def _differentiable(weights: Tensor, visible: Tensor | None) -> Tensor:
+def differentiable(weights: Tensor, visible: Tensor | None) -> Tensor:
     """Return the same weights, requiring gradients, as an edit, so that the context uses them."""
     return weights if weights.requires_grad else weights.requires_grad_()
 
@@ -100,7 +100,7 @@ def _normalized(relevance: Tensor) -> Tensor:
 
 
 def _of_alignment(model: Recurrent, source: Tensor, target: Tensor) -> Explanation:
-    with intervene(model, {"*": _differentiable}):
+    with intervene(model, {"*": differentiable}):
         aligned = run_recurrent(model, source, target)
     maps = _maps(aligned.logits, target, aligned.calls)
     rows = [torch.cat(calls, dim=1).sum(dim=1) for calls in maps]

@@ -40,6 +40,7 @@ export const METHODS = {
   rollout: "weights multiplied through all layers",
   flow: "maximum flow from each token to the output through the weights of all layers",
   relevance: "weights of all layers, times the gradient of the output token",
+  attention_x_gradient: "cross-attention weights times the size of the output token's gradient",
   alti: "each token's part in the outputs of all layers, by how close it comes to the whole",
   value_zeroing: "change of a layer's output when the token's value is set to zero",
   input_x_gradient: "embedding times gradient: first-order effect on the output token's log-odds",
