@@ -242,6 +242,7 @@ class Architecture:
 def cross_default(attention: AttentionFactory) -> AttentionFactory:
     """Return cross-attention with the heads of a self-attention and the softmax kernel.
 
+    A softmax kernel's backend is that of the self-attention.
 
     Raises:
         UserError: if the self-attention does not set its number of heads.
@@ -256,7 +257,10 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
         name: keywords[name] for name in heads_of(_target(attention)) if name in keywords
     }
     heads = {"num_kv_heads": keywords["num_heads"], **heads_given}  # default: as many key heads
-    return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel))
+    kernel = keywords.get("kernel")
+    own = getattr(kernel, "keywords", {}) if _target(kernel) is SoftmaxKernel else {}
+    backend = {"backend": own["backend"]} if "backend" in own else {}
+    return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel, **backend))
 
 
 def heads_of(target: object) -> tuple[str, ...]:

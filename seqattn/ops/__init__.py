@@ -14,6 +14,7 @@ attention   cpu/short_attention       dropout, any number of keys        1.03 to
             written out               such queries in float32 on a GPU   1.7 to 3.6 o on an H200
             gpu.rowwise_attention     512 padded keys or more in half    1.0 to 1.5 on an H200
                                       precision on a GPU
+            backends                  the one that attention.kernel.backend names
 product     cpu/onednn                L: float32, 9 rows or more         off           1.84 to 1.9
 linear      cpu/onednn                L: float32, 2^20 multiplications   off           (both)
             layers.packed             searches, 2^20 numbers; on L 2^13  1.00 to 1.08  1.08 to 1.6
@@ -32,6 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seqattn.ops.backends import Backend, forced_attention
 from seqattn.ops.cpu import elementwise, onednn
 from seqattn.ops.cpu.flash_attention import flash_attention
 from seqattn.ops.cpu.short_attention import short_attention
@@ -76,6 +78,7 @@ def attention(
     dropout: float,
     scale: float,
     bounds: Tensor | None = None,
+    backend: Backend = "auto",
 ) -> Tensor:
     """Return softmax(q keys^T scale + bias) values: (B, H, T, Dh).
 
@@ -89,9 +92,15 @@ def attention(
         dropout: share of weights dropped.
         scale: factor on the scores.
         bounds: `row_bounds` of the keys, if they express the same as `bias`; else None.
+        backend: auto for the fastest version; flash, efficient or math for that one of PyTorch's.
+
+    Raises:
+        UserError: another backend than auto cannot compute it.
     """
-    if bounds is not None and reads_rows(q, dropout):
+    if bounds is not None and backend in ("auto", "flash") and reads_rows(q, dropout):
         return rowwise_attention(q, keys, values, bounds, scale)
+    if backend != "auto":
+        return forced_attention(backend, q, keys, values, bias, is_causal, dropout, scale)
     on_cpu, groups = q.device.type == "cpu", keys.shape[1]
     is_step = not torch.is_grad_enabled() and q.shape[2] <= onednn.FEW_ROWS
     if at_hand(q) and not is_step:

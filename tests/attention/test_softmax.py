@@ -1,13 +1,18 @@
 """The softmax kernel's weights, dropout and position hooks against written-out forms."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
+from seqattn.bundle.architecture import cross_default
+from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS
 from tests.tolerance import close
@@ -165,3 +170,117 @@ def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones(kept
     kernel.eval()
     context = kernel(q, KeysValues(k, identity), mask, NOWHERE).context
     close(context, true)
+
+
+FORCED = {"flash": "FlashAttention", "math": "UnsafeView", "written_out": "UnsafeView"}
+"""What a gradient goes through, in the names of PyTorch's operations, for each backend of a CPU."""
+
+
+def path(x):
+    """The names of the operations that a tensor was made by, down to its inputs."""
+    names, todo = set(), [x.grad_fn]
+    while todo:
+        step = todo.pop()
+        names.add(step.name())
+        todo += [one for one, _ in step.next_functions if one is not None]
+    return names
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("hooks", [None, TiltedScores])
+@pytest.mark.parametrize("backend", FORCED)
+def test_every_backend_gives_the_same_and_is_the_one_that_was_named(backend, hooks, groups):
+    shape = HeadShape(HEADS, groups, HEAD_DIM)
+    mask, position = mask_and_allowed()[0], (hooks or Position)(Stack(HEADS * HEAD_DIM, HEADS))
+    given = inputs(groups)
+    contexts = [
+        kernel(given[0], KeysValues(*given[1:]), mask, position).context
+        for kernel in (SoftmaxKernel(shape), SoftmaxKernel(shape, backend))
+    ]
+    fused = any("FlashAttention" in name for name in path(contexts[1]))
+    assert fused == (backend == "flash")
+    assert any(FORCED[backend] in name for name in path(contexts[1]))
+    slopes = [torch.autograd.grad(one.square().sum(), given) for one in contexts]
+    for one, other in zip((contexts[0], *slopes[0]), (contexts[1], *slopes[1])):
+        close(one, other)
+
+
+def test_flash_is_left_to_training_and_math_is_not(monkeypatch):
+    """So that a model trained with a backend of one machine can be used on another."""
+    seen = []
+    monkeypatch.setattr(
+        "seqattn.ops.attention", lambda *args: seen.append(args[-1]) or torch.zeros_like(args[0])
+    )
+    q, k, v = inputs(4)
+    for backend in ("flash", "efficient", "math"):
+        kernel = SoftmaxKernel(HeadShape(HEADS, 4, HEAD_DIM), backend)
+        kernel(q, KeysValues(k, v), mask_and_allowed()[0], NOWHERE)
+        kernel.eval()(q, KeysValues(k, v), mask_and_allowed()[0], NOWHERE)
+    assert seen == ["flash", "auto", "efficient", "auto", "math", "math"]
+
+
+class Learned(TiltedScores):
+    def score_term(self, q, k, q_positions, k_positions):
+        return torch.zeros(1, HEADS, T, S, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("backend", "dropout", "scheme", "reason"),
+    [
+        ("efficient", 0.0, None, " cannot compute this attention on cpu (PyTorch has none for it)"),
+        ("flash", 0.1, None, "Both fused kernels do not support non-zero dropout"),
+        ("flash", 0.0, Learned, "no gradient of a position's scores"),
+        ("math", 0.0, Tilted, " cannot add positions to values; set position.values=false"),
+    ],
+)
+def test_what_a_backend_cannot_compute_is_refused_with_the_reason(backend, dropout, scheme, reason):
+    kernel = SoftmaxKernel(HeadShape(HEADS, 4, HEAD_DIM, dropout), backend)
+    q, k, v = inputs(4)
+    position = (scheme or Position)(Stack(HEADS * HEAD_DIM, HEADS))
+    with pytest.raises(UserError) as refused:
+        kernel(q, KeysValues(k, v), mask_and_allowed()[0], position)
+    line = str(refused.value)
+    assert line.startswith(f"attention.kernel.backend={backend} ")
+    assert reason in line
+    assert "use auto" in line
+    assert "\n" not in line
+
+
+def test_other_errors_of_a_backend_pass_as_they_are(monkeypatch):
+    def full(*args, **options):
+        raise torch.OutOfMemoryError("no memory left")
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", full)
+    q, k, v = inputs(4)
+    kernel = SoftmaxKernel(HeadShape(HEADS, 4, HEAD_DIM), "math")
+    with pytest.raises(torch.OutOfMemoryError):
+        kernel(q, KeysValues(k, v), mask_and_allowed()[0], NOWHERE)
+
+
+def test_a_backend_compiles_as_one_graph():
+    kernel = SoftmaxKernel(HeadShape(HEADS, 4, HEAD_DIM), "flash")
+    q, k, v = inputs(4)
+    mask = mask_and_allowed()[0]
+
+    def context(q, k, v):
+        return kernel(q, KeysValues(k, v), mask, NOWHERE).context
+
+    compiled = torch.compile(context, fullgraph=True, backend="aot_eager")
+    close(compiled(q, k, v), context(q, k, v))
+
+
+def test_cross_attention_has_the_backend_of_a_softmax_self_attention_alone():
+    for kernel, expected in ((partial(SoftmaxKernel, backend="math"), "math"), (Capped, "auto")):
+        own = partial(MultiHeadAttention, num_heads=4, num_kv_heads=2, kernel=kernel)
+        assert cross_default(own)(query_dim=16, memory_dim=16).kernel.backend == expected
+
+
+class Capped(SoftmaxKernel):
+    def normalize(self, scores):
+        return scores.clamp(max=1.0).softmax(dim=-1)
+
+
+def test_a_kernel_that_writes_its_weights_out_takes_no_fused_backend():
+    Capped(HeadShape(HEADS, 4, HEAD_DIM), "written_out")
+    with pytest.raises(UserError, match="backend must be auto, as Capped materializes its weights"):
+        Capped(HeadShape(HEADS, 4, HEAD_DIM), "flash")

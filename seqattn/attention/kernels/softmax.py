@@ -1,15 +1,20 @@
 """Softmax attention."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from seqattn import ops
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask
+from seqattn.checking import BadValue
+from seqattn.errors import UserError
+from seqattn.ops.backends import Backend
 from seqattn.positions.base import Position
+from seqattn.roles import Role
 
 _NOT_FUSED = "normalize", "weights", "value_term", "_products", "_weighted"
 """Methods that a fused kernel does not call."""
@@ -24,6 +29,11 @@ class SoftmaxKernel(WeightedKernel):
 
     A subclass that overrides `normalize`, or another method that fused attention does not call,
     materializes its weights in every pass. It must set `abilities` too if they still sum to 1.
+
+    Args:
+        backend: what computes it. auto is the fastest that fits; written_out, which materializes
+            the weights, and math always apply; flash and efficient apply in training, and raise
+            UserError where they cannot compute it.
     """
 
     written_out: ClassVar[bool] = False  # True if the weights are materialized in every pass
@@ -35,13 +45,30 @@ class SoftmaxKernel(WeightedKernel):
         if any(_is_later(cls, name, "abilities") for name in ("normalize", "weights")):
             cls.abilities = replace(cls.abilities, normalized=False)
 
+    def __init__(
+        self, shape: HeadShape, backend: Annotated[Backend, Role.MACHINE] = "auto"
+    ) -> None:
+        super().__init__(shape)
+        if self.written_out and backend not in ("auto", "written_out"):
+            kind = type(self).__name__
+            raise BadValue("backend", f"must be auto, as {kind} materializes its weights")
+        self.backend: Backend = backend
+
     def normalize(self, scores: Tensor) -> Tensor:
         return scores.softmax(dim=-1)
 
     def _context(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
     ) -> Tensor:
-        if self.written_out or "value_term" in position.hooks:
+        is_everywhere = self.backend in ("math", "written_out")
+        backend: Backend = self.backend if is_everywhere or self.training else "auto"
+        on_values = "value_term" in position.hooks
+        if on_values and backend not in ("auto", "written_out"):
+            raise UserError(
+                f"attention.kernel.backend={backend} cannot add positions to values; set "
+                "position.values=false, or use auto"
+            )
+        if on_values or self.written_out or backend == "written_out":
             return super()._context(q, keys, values, mask, position)
         bias = self._score_term(q, keys, mask, position)
         bounds = mask.bounds if bias is None else None
@@ -51,7 +78,7 @@ class SoftmaxKernel(WeightedKernel):
             bias = visible.keys if bias is None else bias.masked_fill(~visible.keys, -torch.inf)
         dropout = self.dropout if self.training else 0.0
         scale = position.score_scale(self.head_dim)
-        context = ops.attention(q, keys, values, bias, is_causal, dropout, scale, bounds)
+        context = ops.attention(q, keys, values, bias, is_causal, dropout, scale, bounds, backend)
         if visible is None or visible.empty_rows is None:
             return context
         return context.masked_fill(visible.empty_rows, 0.0)
