@@ -70,6 +70,7 @@ class Places(NamedTuple):
             "analyze": [bundle, "text=a dog", "output=out"],
             "report": [bundle, "output=out.html"],
             "serve": [bundle, "port=0"],
+            "patterns": ["output=out", "attention=mha", "length=4"],
             "heads": [bundle, "output=out", "sentences=4", "points=2"],
             "probe": [bundle, "word=dog", "output=out.json"],
             "explain": [bundle, "sentences=2", "methods=[]", "replaced=[]", "output=out"],

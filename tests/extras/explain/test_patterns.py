@@ -1,0 +1,101 @@
+"""Pictures of patterns: what is drawn is what attentions see and positions add."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from seqattn.__main__ import main
+from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.extras.explain.patterns import Patterns
+from tests.builders import load_choice
+
+N = 12
+PLACES = torch.arange(N)
+
+
+def drawn(name, monkeypatch, **kernel):
+    """The patterns of an attention by side, each (T, S)."""
+    kept = {}
+    monkeypatch.setattr("seqattn.extras.explain.patterns._grid", kept.update)
+    make = load_choice("attention", name)
+    make = partial(make, kernel=partial(make.keywords["kernel"], **kernel))
+    Patterns(output="", attention=make, length=N)._attentions()
+    return {side: next(iter(panels.values())) for side, panels in kept.items()}
+
+
+def test_a_window_is_a_band_beside_the_keys_that_all_see(monkeypatch):
+    seen = drawn("sliding_window", monkeypatch, window=2, global_tokens=1)
+    band = (PLACES[:, None] - PLACES).abs() <= 2
+    band[0], band[:, 0] = True, True
+    assert torch.equal(seen["encoder"], band.float())
+    assert torch.equal(seen["decoder"], band.float().tril())
+
+
+def test_heads_that_see_different_keys_are_counted(monkeypatch):
+    seen = drawn("strided", monkeypatch, stride=3, split_heads=True)
+    assert set(seen["decoder"].unique().tolist()) == {0.0, 0.5, 1.0}
+
+
+def curves(name, **options):
+    make = partial(load_choice("position", name), **options)
+    title, scores = Patterns(output="", position=make, distance=5)._curves(name, make)
+    return title, scores - scores[:, 5:6]  # of a query and itself
+
+
+def test_the_scores_of_positions_are_their_terms_by_distance():
+    distances = torch.arange(-5, 6).abs()
+    title, alibi = curves("alibi")
+    assert title == "alibi"
+    slopes = torch.tensor([2.0**-n for n in (2, 4, 6, 8)])
+    torch.testing.assert_close(alibi, -slopes[:, None] * distances, atol=2e-4, rtol=0)
+    assert not curves("none")[1].any()
+    rope = curves("rope")[1]
+    assert (rope[:, 4] < -1e-3).all()
+    torch.testing.assert_close(rope, rope.flip(1), atol=2e-4, rtol=0)
+    title, shaw = curves("shaw", max_distance=2)
+    assert title == "shaw (random table)"
+    assert torch.equal(shaw[:, :3], shaw[:, :1].expand(-1, 3))  # clipped
+    assert shaw[:, 3:8].diff().abs().min() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("words", "files", "lines"),
+    [
+        (
+            ["attention=sliding_window", "attention.kernel.window=2"],
+            ["attentions.png"],
+            [],
+        ),
+        (["position=t5"], ["positions.png"], []),
+        (["attention=[xca,mha]"], ["attentions.png"], ["attention 1: no picture, as it has no we"]),
+        (["attention=xca"], [], ["attention: no picture, as it has no weights over keys"]),
+    ],
+)
+def test_the_command_draws_what_was_chosen(words, files, lines, tmp_path, capfd):
+    assert main(["patterns", f"output={tmp_path}/out", "length=12", "distance=8", *words]) == 0
+    out = capfd.readouterr().out
+    assert sorted(path.name for path in tmp_path.glob("out/*")) == files
+    assert all((tmp_path / "out" / name).read_bytes()[:4] == b"\x89PNG" for name in files)
+    assert all(line in out for line in lines)
+
+
+class Near(SoftmaxKernel):
+    """Sees only the keys at its own place."""
+
+    def normalize(self, scores):
+        return torch.eye(scores.shape[2]).expand_as(scores)
+
+
+def test_an_attention_of_ones_own_is_drawn(tmp_path, capfd, monkeypatch):
+    (tmp_path / "attention").mkdir()
+    (tmp_path / "attention" / "mine.yaml").write_text(
+        "_target_: seqattn.attention.heads.MultiHeadAttention\n_partial_: true\nnum_heads: 2\n"
+        "num_kv_heads: 1\nkernel:\n  _target_: tests.extras.explain.test_patterns.Near\n"
+        "  _partial_: true\n"
+    )
+    kept = {}
+    monkeypatch.setattr("seqattn.extras.explain.patterns._grid", kept.update)
+    words = ["attention=mine", f"output={tmp_path}/out", "--config-dir", str(tmp_path)]
+    assert main(["patterns", *words, "length=12"]) == 0, capfd.readouterr().err
+    assert torch.equal(kept["encoder"]["Near"], torch.eye(N))
