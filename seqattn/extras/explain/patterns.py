@@ -64,13 +64,12 @@ class Patterns:
             figures["attentions.png"] = self._attentions()
         if self.position is not None or self.attention is None:
             figures["positions.png"] = self._positions()
-        files = [
-            save(figure, user_path(self.output) / name)
-            for name, figure in figures.items()
-            if figure is not None
-        ]
-        print(*(f"written to {file}" for file in files), sep="\n")
-        return files
+        drawn = {
+            user_path(self.output) / name: figure for name, figure in figures.items() if figure
+        }
+        for path, figure in drawn.items():
+            print(f"written to {save(figure, path)}")
+        return list(drawn)
 
     def _attentions(self) -> Figure | None:
         panels: dict[str, dict[str, Tensor]] = {side: {} for side in _SIDES}
@@ -79,16 +78,14 @@ class Patterns:
             own = self.attention is not None
             attention = (make if own else _short(make))(query_dim=_DIM, memory_dim=_DIM)
             if not isinstance(attention, Attention):
-                print(
-                    f"{name or 'attention'}: no picture, as it is not an attention of Transformers"
-                )
-            elif not attention.abilities.weights:
-                print(f"{name or 'attention'}: no picture, as it has no weights over keys")
-            else:
-                label = name or attention.name
-                for side in _SIDES:
-                    if attention.abilities.fits(side):
-                        panels[side][label] = self._seen(attention.eval(), side == "decoder")
+                print(f"{name or 'this'}: no picture, as it is not an attention of Transformers")
+                continue
+            label, can = name or attention.name, attention.abilities
+            if not can.weights:
+                print(f"{label}: no picture, as it has no weights over keys")
+            for side in _SIDES if can.weights else ():
+                if can.fits(side):
+                    panels[side][label] = self._seen(attention.eval(), side == "decoder")
         shown = {side: patterns for side, patterns in panels.items() if patterns}
         return _grid(shown) if shown else None
 
@@ -96,8 +93,7 @@ class Patterns:
     def _seen(self, attention: Attention, causal: bool) -> Tensor:
         """Return the share of heads with a weight above 0: (T, S)."""
         x, places = torch.randn(1, self.length, _DIM), torch.arange(self.length)
-        real = None if causal else torch.ones(1, self.length, dtype=torch.bool)
-        mask = Mask(places, places, causal=True) if real is None else Mask.full(real)
+        mask = Mask(places, places, causal=causal)
         position = Position(Stack(_DIM, attention.position_heads, bidirectional=not causal))
         with capture(attention) as maps:
             attention(x, attention.project(x), mask, position)

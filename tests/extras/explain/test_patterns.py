@@ -69,7 +69,7 @@ def test_the_scores_of_positions_are_their_terms_by_distance():
         ),
         (["position=t5"], ["positions.png"], []),
         (["attention=[xca,mha]"], ["attentions.png"], ["attention 1: no picture, as it has no we"]),
-        (["attention=xca"], [], ["attention: no picture, as it has no weights over keys"]),
+        (["attention=xca"], [], ["XCAKernel: no picture, as it has no weights over keys"]),
     ],
 )
 def test_the_command_draws_what_was_chosen(words, files, lines, tmp_path, capfd):
