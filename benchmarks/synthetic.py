@@ -2,11 +2,11 @@
 
     python -m benchmarks.synthetic --output DIR [--jobs 16] [--rows mha "[linear,mha]"] [WORDS ...]
 
-A row is one of `ROWS`, or any other choice or list for `attention=`. WORDS go to every training,
-such as trainer.accelerator=gpu. A run is DIR/TASK/ROW/SEED, its output SEED.log beside it. Repeat
-the command to continue: finished runs are only read. Rewrites DIR/table.md, DIR/accuracy.png and
-DIR/distance.png after each run. `seqattn compare runs=[DIR/copy/mha,DIR/copy/linear]` tests rows
-against each other.
+A row is one of `ROWS`, any other choice or list for `attention=`, or settings such as
+"attention@encoder_attention=xca position=none". WORDS go to every training. A run is
+DIR/TASK/ROW/SEED, its output SEED.log. Repeat the command to continue: finished runs are only read.
+DIR/table.md, DIR/accuracy.png and DIR/distance.png are written after each. To test rows against
+each other: `seqattn compare runs=[DIR/copy/mha,DIR/copy/linear]`.
 """
 
 import argparse
@@ -50,7 +50,8 @@ class Cell(NamedTuple):
         return output / self.task / re.sub(r"[^\w+]+", "_", self.row).strip("_") / str(self.seed)
 
     def words(self) -> list[str]:
-        row = ROWS.get(self.row, [f"attention={self.row}"])
+        own = self.row.split() if "=" in self.row else [f"attention={self.row}"]
+        row = ROWS.get(self.row, own)
         return [f"experiment=synthetic_{self.task}", *row, f"seed={self.seed}"]
 
 

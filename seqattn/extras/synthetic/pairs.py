@@ -28,24 +28,23 @@ _DRAWS = 1000
 def example(kind: Kind, length: int, vocabulary: int, random: Random) -> tuple[str, str]:
     """Draw a source and its target, as numbers separated by spaces.
 
-    Recall is multi-query associative recall (MQAR; Arora et al. 2023, arXiv 2312.04927): all keys
-    in a random order, the queries, then pairs of a key and its value; the target repeats each
-    query and answers it. Keys are from the lower half of the vocabulary, each at most once, and
-    values from the upper half.
+    Recall is multi-query associative recall (MQAR; Arora et al. 2023, arXiv 2312.04927) for an
+    encoder-decoder: pairs of a key and its value in random order; the target has all pairs by
+    rising key, so that each key in it is a query. Keys are from the lower half of the vocabulary,
+    each at most once, and values from the upper half.
 
     Args:
         kind: `copy`, `reverse` and `sort` map all symbols; `needle` asks for the symbol after
             `MARK`.
-        length: words of the source; for recall rounded down to a multiple of 3.
+        length: words of the source; for recall rounded down to an even number.
         vocabulary: number of symbols.
     """
     symbols: list[Any] = random.choices(range(vocabulary), k=length)
     if kind == "recall":
-        keys = random.sample(range(vocabulary // 2), length // 3)
+        keys = random.sample(range(vocabulary // 2), length // 2)
         values = dict(zip(keys, random.choices(range(vocabulary // 2, vocabulary), k=len(keys))))
-        queries = random.sample(keys, len(keys))
-        symbols = [*queries, *(symbol for pair in values.items() for symbol in pair)]
-        target = [symbol for key in queries for symbol in (key, values[key])]
+        symbols = [symbol for pair in values.items() for symbol in pair]
+        target = [symbol for pair in sorted(values.items()) for symbol in pair]
     elif kind == "needle":
         place = random.randrange(length - 1)
         symbols[place], target = MARK, [symbols[place + 1]]
@@ -88,8 +87,8 @@ class Synthetic(Source):
         if shortest > length:
             raise BadValue("shortest", f"must be at most length ({length}), got {shortest}")
         longest = max([length, *(test_lengths or [])])
-        if kind == "recall" and longest // 3 > vocabulary // 2:
-            needed = f"must be at least {longest // 3 * 2} for sources of {longest} words"
+        if kind == "recall" and longest // 2 > vocabulary // 2:
+            needed = f"must be at least {longest // 2 * 2} for sources of {longest} words"
             raise BadValue("vocabulary", f"{needed}, got {vocabulary}")
         self.kind, self.vocabulary, self.seed = kind, vocabulary, seed
         self.equal_sides = kind == "copy"
