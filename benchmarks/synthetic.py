@@ -181,8 +181,7 @@ def main(arguments: Sequence[str]) -> int:
         for number, job in enumerate(as_completed(jobs), 1):
             cell, result = jobs[job], job.result()
             if isinstance(result, str):
-                failed += 1
-                said = result
+                failed, said = failed + 1, result
             else:
                 results[cell] = result
                 ordered = sorted(results, key=lambda cell: given.rows.index(cell.row))
