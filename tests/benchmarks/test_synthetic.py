@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.synthetic import main
 
-TINY = "trainer.max_steps=2 schedule.warmup_steps=1 data.train=60 data.val=20 data.test=10 model.dim=16"
+TINY = "trainer.max_steps=2 schedule.warmup_steps=1 data.train=60 data.val=20 data.test=10"
 
 
 @pytest.mark.slow
