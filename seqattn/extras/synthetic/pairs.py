@@ -7,7 +7,6 @@ from random import Random
 from typing import Annotated, Any, Literal
 from zlib import crc32
 
-import datasets
 from annotated_types import Ge, Le
 
 from seqattn.checking import BadValue, Count, Seed
@@ -96,7 +95,7 @@ class Synthetic(Source):
         self.sizes = {"train": train, "val": val, "test": test}
         self.lengths = {"train": trained, "val": trained, "test": test_lengths or trained}
 
-    def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
+    def load(self, split: str, cache_dir: Path | None = None) -> Any:
         pairs = self.stream(split)
         rows = ({"source": source, "target": target} for source, target in pairs)
         settings = [self.kind, self.vocabulary, self.seed, self.sizes.get(split)]
