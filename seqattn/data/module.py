@@ -226,7 +226,8 @@ class Seq2SeqData(TextData):
         ids = tokenize(rows, self.tokenizer, self.cache_dir / "tokens")
         if split != "train" or (alpha is None and not self.source.redraws):
             return TokenDataset(ids, self.options)
-        sampling = PairSampling(rows, self.tokenizer, alpha, self.seed, self.source)
+        texts = rows if self.source.redraws else rows.select_columns(["source", "target"])
+        sampling = PairSampling(texts, self.tokenizer, alpha, self.seed, self.source)
         return TokenDataset(ids, self.options, sampling)
 
 

@@ -22,6 +22,8 @@ NEEDED = {
     ("data", "multi30k"): ["data.root=x"],
     ("data", "aeslc"): ["data.root=x"],
     ("data", "shards"): ["data.root=x"],
+    ("data", "denoising"): ["data.files.train=x"],
+    ("task", "denoising"): ["data.files.train=x"],
     ("data", "squad"): ["task=qa", "data.dataset=x"],
     ("data", "demo_qa"): ["task=qa"],
     ("loader", "spans"): ["task=qa"],
