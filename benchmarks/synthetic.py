@@ -29,11 +29,15 @@ ROWS = {
     "strided": ["attention=strided", "attention.kernel.stride=8"],
     "fixed": ["attention=fixed", "attention.kernel.stride=8", "attention.kernel.summary=2"],
     "lsh": ["attention@encoder_attention=lsh", "encoder_attention.kernel.bucket_size=8"],
+    "ssru": ["attention=ssru", "position=none"],
+    "mamba2": ["attention=mamba2", "position=none"],
+    "gated_deltanet": ["attention=gated_deltanet", "position=none"],
+    "retnet": ["attention=retnet", "position=none"],
     "rnn without attention": ["model=rnn", "attention=none", "position=none"],
     "rnn with bahdanau": ["model=rnn", "attention=bahdanau", "position=none"],
 }
 """Settings of rows that need more than `attention=ROW`; spans are shorter than the sequences."""
-DEFAULT = ["mha", "mqa", "moa", "entmax", "linear", "performer", *ROWS]
+DEFAULT = ["mha", "mqa", "moa", "entmax", "linear", "performer", "[mamba2,mha]", *ROWS]
 DISTANCE = ("rnn without attention", "rnn with bahdanau", "mha")
 """Rows of the picture of information at a distance."""
 METRIC = "symbol accuracy"

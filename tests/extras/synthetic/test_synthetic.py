@@ -126,5 +126,8 @@ def test_without_the_extra_the_choice_says_what_is_missing():
     program = PROGRAM.format(commands=[("train", ["task=synthetic"])])
     program = program.replace("import json\n", "import json, sys\nsys.stderr = sys.stdout\n")
     printed = printed_without(["seqattn.extras.synthetic"], program).splitlines()
-    assert printed[0].startswith("error: cannot import data._target_=seqattn.extras.synthetic.")
-    assert printed[1:] == ["[2]"]
+    assert printed == [
+        "error: data._target_=seqattn.extras.synthetic.pairs.Synthetic needs "
+        "seqattn.extras.synthetic, which is not installed",
+        "[2]",
+    ]
