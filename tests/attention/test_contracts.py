@@ -127,7 +127,9 @@ def options():
     for name in attention_choices():
         for key, value in load_choice("attention", name).keywords["kernel"].keywords.items():
             if type(value) in (int, float):
-                none = key in ("random_blocks", "global_blocks", "global_tokens", "sinks", "seed")
+                none = key in (
+                    "random_blocks", "global_blocks", "global_tokens", "sinks", "seed", "initial",
+                )  # fmt: skip
                 yield name, key, -1 if none else type(value)(0)
 
 

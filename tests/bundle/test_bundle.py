@@ -105,8 +105,9 @@ def test_the_document_names_choices_and_no_python_path(bundle, loaded):
     assert "seqattn." not in text
     document = yaml.safe_load(text)
     assert document["format"] == "seqattn bundle 2"
-    assert document["attention"]["kernel"] == {"_type_": "SoftmaxKernel"}
-    kernel = {"_target_": "seqattn.attention.kernels.softmax.SoftmaxKernel", "_partial_": True}
+    assert document["attention"]["kernel"] == {"_type_": "SoftmaxKernel", "backend": "auto"}
+    path = "seqattn.attention.kernels.softmax.SoftmaxKernel"
+    kernel = {"_target_": path, "_partial_": True, "backend": "auto"}
     assert loaded.config["attention"]["kernel"] == kernel
 
 

@@ -17,6 +17,6 @@ def test_their_choices_say_what_is_missing_and_no_message_offers_them():
     assert refused == (
         f"error: attention._target_={EXTRA}.ssru.SSRU needs {EXTRA}, which is not installed"
     )
-    assert "choose from bigbird, entmax" in offered
+    assert "choose from additive, bigbird" in offered
     assert "ssru" not in offered
     assert codes == "[2, 2]"

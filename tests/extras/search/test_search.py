@@ -55,7 +55,8 @@ def test_what_cannot_be_is_counted_by_its_reason_and_what_is_the_same_is_tried_o
 
 
 def test_each_attention_has_its_turn_and_windows_are_for_those_that_have_one(settings):
-    space = SearchSpace(without=["ring", "mha"], heads=[2, 4, 6], window=[3, 9])
+    others = ["additive", "differential", "hopfield", "sigmoid", "softcap", "talking_heads"]
+    space = SearchSpace(without=["ring", "mha", *others], heads=[2, 4, 6], window=[3, 9])
     drawn = space.draw(settings, 17, seed=3)
     kinds = [one.name.split()[0] for one in drawn.candidates[1:]]
     assert len(kinds) == 16
