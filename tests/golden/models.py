@@ -7,6 +7,8 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from seqattn.bundle.choices import choices
+from seqattn.bundle.nodes import TARGET, build
 from tests.builders import (
     CONF,
     DIM,
@@ -21,8 +23,6 @@ from tests.builders import (
     padded,
     position_choices,
 )
-from tests.extras.mixers.choices import NAMES as MIXERS
-from tests.extras.mixers.choices import factory
 from tests.models import spans
 from tests.models.families import COPYING, SHAPED
 from tests.models.families import make as make_family
@@ -76,7 +76,12 @@ def cases():
     for name in ("mha", "lsh, small", "sliding_window, small"):
         found[f"span transformer {name}"] = ("span", name, {})
     found |= {f"long {name}": ("long", name, sizes) for name, sizes in LONG.items()}
-    found |= {f"mixer {name}": {"attention": factory(name, chunk=3)} for name in MIXERS}
+    mixers = {
+        name: build({**node, "chunk": 3})
+        for name, node in choices("attention").items()
+        if node[TARGET].startswith("seqattn.extras.")
+    }
+    found |= {f"mixer {name}": {"attention": mixer} for name, mixer in mixers.items()}
     return found
 
 
