@@ -63,6 +63,7 @@ class LayerStack(nn.Module):
         if attentions:
             heads, width = attentions[0].position_heads, attentions[0].head_dim
             stack = replace(stack, num_heads=heads, own_head_dim=width)
+        # a mixer that does not attend has no heads, and so no parameters of the position scheme
         retained = [mixer.kept_heads if isinstance(mixer, Attention) else () for mixer in mixers]
         if attentions and any(heads is not None for heads in retained):
             every = stack.heads(0)

@@ -54,14 +54,14 @@ def forced_attention(
 
     if torch.compiler.is_compiling():
         return attend()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             return attend()
         except RuntimeError as error:
             if not str(error).startswith(_UNSERVED):
                 raise
-            texts = [str(one.message).partition(" (Triggered")[0] for one in told]
+            texts = [str(one.message).partition(" (Triggered")[0] for one in caught]
     reasons = [text.rstrip(". ") for text in texts if not any(part in text for part in _HEADINGS)]
     if not reasons:  # PyTorch gives none on a CPU for what it never computes there
         is_flash = backend == "flash" and bias is not None and bias.requires_grad

@@ -157,8 +157,8 @@ def _over_blocks(
             gradient, total = gradient.div_(total), torch.ones_like(total)
         if lost is not None and part is not None and parts.copied is not None:
             lost[block] = parts.copied
-            kept = scored[block] - pull[block]
-            gradient.mul_(kept - parts.copied.sum(dim=1, keepdim=True))
+            weights_left = scored[block] - pull[block]
+            gradient.mul_(weights_left - parts.copied.sum(dim=1, keepdim=True))
             gradient.scatter_add_(1, part.ids, parts.copied * total)
         elif pairs:
             gradient.mul_(scored[block] - pull[block])

@@ -118,11 +118,11 @@ def t5_spans(words: Sequence[str], count: int, mean: float, random: Random) -> t
     free = len(words) - count + 1  # places between the words that stay, and at both ends
     number = min(max(1, round(count / mean)), count, free, len(SENTINELS) - 1)
     spans = _pieces([0, *sorted(random.sample(range(1, count), number - 1)), count])
-    kept = _pieces([0, *sorted(random.sample(range(free), number))])
+    gaps = _pieces([0, *sorted(random.sample(range(free), number))])
     source: list[str] = []
     target: list[str] = []
     rest = iter(words)
-    for sentinel, *lengths in zip(SENTINELS, kept, spans):
+    for sentinel, *lengths in zip(SENTINELS, gaps, spans):
         source += [*islice(rest, lengths[0]), sentinel]
         target += [sentinel, *islice(rest, lengths[1])]
     return _join([*source, *rest]), _join([*target, SENTINELS[number]])
@@ -135,10 +135,10 @@ def _pieces(places: Sequence[int]) -> list[int]:
 def gap_sentences(sentences: Sequence[Sequence[str]], share: float) -> tuple[str, str]:
     """Replace the sentences with the highest ROUGE-1 F1 against the rest."""
     bags = [Counter(re.findall(r"\w+", _join(one).lower())) for one in sentences]
-    whole: Counter[str] = sum(bags, Counter())
+    total: Counter[str] = sum(bags, Counter())
 
     def score(number: int) -> float:
-        bag, rest = bags[number], whole - bags[number]
+        bag, rest = bags[number], total - bags[number]
         return 2 * (bag & rest).total() / max(1, bag.total() + rest.total())
 
     count = min(max(1, round(share * len(sentences))), len(sentences) - 1)

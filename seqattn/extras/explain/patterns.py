@@ -91,14 +91,14 @@ class Patterns:
 
     @torch.no_grad()
     def _seen(self, attention: Attention, causal: bool) -> Tensor:
-        """Return the share of heads with a weight above 0: (T, S)."""
+        """Return the share of heads with a weight other than 0: (T, S)."""
         x, places = torch.randn(1, self.length, _DIM), torch.arange(self.length)
         mask = Mask(places, places, causal=causal)
         position = Position(Stack(_DIM, attention.position_heads, bidirectional=not causal))
         with capture(attention) as maps:
             attention(x, attention.project(x), mask, position)
         [[weights], *_] = maps.values()
-        return (weights[0] > 0).float().mean(dim=0)
+        return (weights[0] != 0).float().mean(dim=0)
 
     def _positions(self) -> Figure:
         curves = dict(

@@ -79,11 +79,11 @@ def chunked(steps: Steps, state: Tensor | None = None, chunk: int = 64) -> tuple
     right = torch.cat((v_written, k_written * since.exp()[..., None]), dim=-1)
     own, seen = _solved(system, right).split((v.shape[-1], k.shape[-1]), dim=-1)
     q = q * since.exp()[..., None]
-    kept = since[..., -1].exp()[..., None, None]
+    decays = since[..., -1].exp()[..., None, None]
     if state is None:
         state = _zeros(steps)
     outputs = []
-    for part in zip(*(x.unbind(2) for x in (q, k, own, seen, weights, kept))):
+    for part in zip(*(x.unbind(2) for x in (q, k, own, seen, weights, decays))):
         queries, keys, values, old, inner, share = part
         error = values - old @ state
         outputs.append(queries @ state + inner @ error)
