@@ -78,7 +78,7 @@ def check(model, directory):
             torch.testing.assert_close(outputs, alone, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_window_beside_linear_attention(tmp_path):
     parts = {"pre_norm": False, "embedding_norm": True, "output_bias": True}
     model = built("linear", "sliding_window", "mqa", "learned", **parts)
