@@ -45,7 +45,7 @@ def look_at_text(bundle: TextBundle, text: str, target: str | None, heads: bool)
         links = ", ".join(f"{target} ← {words.source[place]}" for target, place in pairs)
         lines += [f"attention: {links}", f"alignment: {words.pharaoh()}"]
     if heatmaps.without:
-        lines.append(f"no weights: {', '.join(heatmaps.without)} attention computes none")
+        lines.append(f"no weights: some layers of {' and '.join(heatmaps.without)} compute none")
     return Look(lines, heatmaps.figures)
 
 

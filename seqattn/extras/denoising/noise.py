@@ -56,7 +56,7 @@ class Noise:
     def __call__(self, text: str, random: Random) -> tuple[str, str]:
         """Return the source and the target of a text; an empty one if it is too short."""
         sentences, share = sentences_of(text), self.share or _SHARES.get(self.kind, 0.0)
-        target = _join(chain(*sentences))
+        target = join_words(chain(*sentences))
         if self.kind == "gap_sentences":
             return gap_sentences(sentences, share)
         if self.permute:
@@ -64,16 +64,18 @@ class Noise:
         words = [*chain(*sentences)]
         most = len(words) - (self.kind in ("deletion", "spans"))  # at least one is left
         count = min(max(1, round(share * len(words))), most)
-        if count < 1 or self.kind == "none":
-            return _join(words), target
+        if self.kind == "none":
+            return join_words(words), target
+        if count < 1:
+            return "", ""
         if self.kind == "spans":
             return t5_spans(words, count, self.span, random)
         if self.kind == "infilling":
-            return _join(infill(words, count, self.span, random)), target
+            return join_words(infill(words, count, self.span, random)), target
         chosen = set(random.sample(range(len(words)), count))
         new = [MASK] if self.kind == "masking" else []
         replaced = (new if n in chosen else [word] for n, word in enumerate(words))
-        return _join(chain(*replaced)), target
+        return join_words(chain(*replaced)), target
 
 
 def sentences_of(text: str) -> list[list[str]]:
@@ -87,10 +89,11 @@ def sentences_of(text: str) -> list[list[str]]:
 
 
 def infill(words: Sequence[str], count: int, mean: float, random: Random) -> list[str]:
-    """Replace `count` words in spans at random places; the last span is cut to that number."""
+    """Replace `count` words in spans at random places; one of them is cut to that number."""
     lengths: list[int] = []
     while (left := count - sum(lengths)) > 0:
         lengths.append(min(poisson(mean, random), left))
+    random.shuffle(lengths)
     starts = set(random.sample(range(len(words) - count + len(lengths)), len(lengths)))
     rest, output = iter(words), []
     for place in range(len(words) - count + len(lengths)):
@@ -125,7 +128,7 @@ def t5_spans(words: Sequence[str], count: int, mean: float, random: Random) -> t
     for sentinel, *lengths in zip(SENTINELS, gaps, spans):
         source += [*islice(rest, lengths[0]), sentinel]
         target += [sentinel, *islice(rest, lengths[1])]
-    return _join([*source, *rest]), _join([*target, SENTINELS[number]])
+    return join_words([*source, *rest]), join_words([*target, SENTINELS[number]])
 
 
 def _pieces(places: Sequence[int]) -> list[int]:
@@ -134,7 +137,7 @@ def _pieces(places: Sequence[int]) -> list[int]:
 
 def gap_sentences(sentences: Sequence[Sequence[str]], share: float) -> tuple[str, str]:
     """Replace the sentences with the highest ROUGE-1 F1 against the rest."""
-    bags = [Counter(re.findall(r"\w+", _join(one).lower())) for one in sentences]
+    bags = [Counter(re.findall(r"\w+", join_words(one).lower())) for one in sentences]
     total: Counter[str] = sum(bags, Counter())
 
     def score(number: int) -> float:
@@ -144,8 +147,9 @@ def gap_sentences(sentences: Sequence[Sequence[str]], share: float) -> tuple[str
     count = min(max(1, round(share * len(sentences))), len(sentences) - 1)
     chosen = sorted(sorted(range(len(sentences)), key=score, reverse=True)[: max(0, count)])
     source = chain(*([MASK] if n in chosen else one for n, one in enumerate(sentences)))
-    return _join(source), _join(chain(*(sentences[n] for n in chosen)))
+    return join_words(source), join_words(chain(*(sentences[n] for n in chosen)))
 
 
-def _join(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
+    """Return the text of words, which keep their line breaks."""
     return " ".join(words).replace("\n ", "\n").strip()

@@ -1,6 +1,7 @@
 """Plain text as a source of pairs: a noised text and what restores it."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -11,7 +12,14 @@ from seqattn.data.base import HELD_OUT, FileOrHub, Files, drawn, split_off
 from seqattn.data.table_files import READERS, read_file
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
-from seqattn.extras.denoising.noise import Kind, Noise, NoiseShare, Span
+from seqattn.extras.denoising.noise import (
+    Kind,
+    Noise,
+    NoiseShare,
+    Span,
+    join_words,
+    sentences_of,
+)
 from seqattn.storage import digest_of, kind_of
 
 
@@ -65,7 +73,7 @@ class Denoising(FileOrHub):
         self.origin(split)
         paths = self.paths_of(split)
         digests = [*map(digest_of, paths)]
-        content = f"denoising-1 {self.noise} {self.max_words} {self.column} {digests}"
+        content = f"denoising-2 {self.noise} {self.max_words} {self.column} {digests}"
         columns = dict.fromkeys(("source", "target", "text"), TEXT)
         table = table_of(self._rows(paths, cache_dir), columns, content, cache_dir)
         return split_off(table, split, self.drawn, self.origin("train")) if self.drawn else table
@@ -77,9 +85,9 @@ class Denoising(FileOrHub):
         number = 0
         for path in paths:
             for text in self._texts(path, cache_dir):
-                words = text.strip().split(" ")
+                words = [*chain(*sentences_of(text))] or [text.strip()]
                 for start in range(0, len(words), self.max_words):
-                    part = " ".join(words[start : start + self.max_words])
+                    part = join_words(words[start : start + self.max_words])
                     source, target = self.noise(part, Random(f"fixed {number}"))
                     yield {"source": source, "target": target, "text": part}
                     number += 1

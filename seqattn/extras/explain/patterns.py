@@ -14,11 +14,12 @@ from torch import Tensor
 
 from seqattn.analysis.capture import capture
 from seqattn.analysis.plots import save
-from seqattn.attention.base import Attention
+from seqattn.attention.base import Attention, Mixer
 from seqattn.attention.masks import Mask
 from seqattn.bundle.choices import choices
 from seqattn.bundle.nodes import build
 from seqattn.checking import Seed
+from seqattn.errors import UserError
 from seqattn.positions.base import Position, Stack
 from seqattn.storage import user_path
 
@@ -58,7 +59,11 @@ class Patterns:
     seed: Seed = 0
 
     def run(self) -> list[Path]:
-        """Draw, and return the files."""
+        """Draw, and return the files.
+
+        Raises:
+            UserError: if nothing has weights to draw.
+        """
         figures = {}
         if self.attention is not None or self.position is None:
             figures["attentions.png"] = self._attentions()
@@ -77,16 +82,18 @@ class Patterns:
             torch.manual_seed(self.seed)
             own = self.attention is not None
             attention = (make if own else _short(make))(query_dim=_DIM, memory_dim=_DIM)
-            if not isinstance(attention, Attention):
-                print(f"{name or 'this'}: no picture, as it is not an attention of Transformers")
+            label = name or getattr(attention, "name", type(attention).__name__)
+            if not isinstance(attention, Attention) or not attention.abilities.weights:
+                kind = isinstance(attention, Mixer)
+                reason = "has no weights over keys" if kind else "is for recurrent models alone"
+                print(f"{label}: no picture, as it {reason}")
                 continue
-            label, can = name or attention.name, attention.abilities
-            if not can.weights:
-                print(f"{label}: no picture, as it has no weights over keys")
-            for side in _SIDES if can.weights else ():
-                if can.fits(side):
+            for side in _SIDES:
+                if attention.abilities.fits(side):
                     panels[side][label] = self._seen(attention.eval(), side == "decoder")
         shown = {side: patterns for side, patterns in panels.items() if patterns}
+        if not shown and self.position is None:
+            raise UserError("nothing to draw; choose an attention with weights over keys")
         return _grid(shown) if shown else None
 
     @torch.no_grad()

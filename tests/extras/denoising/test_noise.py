@@ -8,7 +8,15 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from seqattn.errors import UserError
-from seqattn.extras.denoising.noise import MASK, SENTINELS, Noise, poisson, sentences_of, t5_spans
+from seqattn.extras.denoising.noise import (
+    MASK,
+    SENTINELS,
+    Noise,
+    infill,
+    poisson,
+    sentences_of,
+    t5_spans,
+)
 from tests.settings import made
 
 WORDS = [f"w{number}" for number in range(200)]  # all different, so that places can be told
@@ -35,7 +43,29 @@ def test_deletion_leaves_the_other_words_in_order_and_at_least_one():
     assert target == TEXT
     assert len(source.split()) == 170
     assert sorted(source.split(), key=WORDS.index) == source.split()
-    assert Noise("deletion", 0.9)("alone", Random(3)) == ("alone", "alone")
+    assert len(Noise("deletion", 0.9)("both words", Random(3))[0].split()) == 1
+
+
+@pytest.mark.parametrize("kind", ["deletion", "spans"])
+def test_a_text_that_is_too_short_to_change_is_left_out(kind):
+    assert Noise(kind)("alone", Random(3)) == ("", "")
+
+
+def test_no_span_of_infilling_is_shorter_for_its_place():
+    """The one that is cut to the share may be any."""
+    first, last = [], []
+    words = [f"w{n}" for n in range(40)]
+    for seed in range(4000):
+        output = infill(words, 12, 3.0, Random(seed))
+        places = [n for n, word in enumerate(output) if word == MASK]
+        if len(places) > 1 and places[0] > 0 and places[-1] < len(output) - 1:
+            near = {n + 1 for n in places} & {*places}
+            if not near:
+                after, before = output[places[0] + 1], output[places[-1] - 1]
+                first.append(int(after[1:]) - int(output[places[0] - 1][1:]) - 1)
+                last.append(int(output[places[-1] + 1][1:]) - int(before[1:]) - 1)
+    assert len(first) > 1000
+    assert statistics.mean(first) == pytest.approx(statistics.mean(last), abs=0.25)
 
 
 def test_a_poisson_draw_has_its_mean_and_variance():
@@ -133,6 +163,7 @@ def test_a_text_of_few_words_or_none_is_no_error():
                 (target == " ".join(text.split()))
                 or "\n" in text
                 or kind in ("spans", "gap_sentences")
+                or (kind, text) == ("deletion", "a")
             )
     assert Noise("none")("a.\n\nb c.\n", Random(4))[1] == "a.\n\nb c."  # line breaks stay
 

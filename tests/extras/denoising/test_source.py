@@ -109,6 +109,9 @@ def test_tables_long_texts_and_several_files_are_read(tmp_path):
     rows = Denoising(files, "body", "none", max_words=2).load("train", tmp_path / "cache")
     assert rows["text"] == ["one two", "three four", "five", "eins zwei", ""]
     assert rows["source"] == rows["target"] == rows["text"]
+    (tmp_path / "c.jsonl").write_text(json.dumps({"body": "a\nb\nc d"}) + "\n")
+    lines = Denoising({"train": str(tmp_path / "c.jsonl")}, "body", "none", max_words=2)
+    assert lines.load("train", tmp_path / "cache")["text"] == ["a\nb", "c d"]
     with pytest.raises(UserError, match=r"has no column 'text', only body; set data.column"):
         Denoising(files).load("train", tmp_path / "cache")
     (tmp_path / "b.de").write_text("drei\n")  # a changed file is read again

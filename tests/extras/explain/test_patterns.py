@@ -69,7 +69,6 @@ def test_the_scores_of_positions_are_their_terms_by_distance():
         ),
         (["position=t5"], ["positions.png"], []),
         (["attention=[xca,mha]"], ["attentions.png"], ["attention 1: no picture, as it has no we"]),
-        (["attention=xca"], [], ["XCAKernel: no picture, as it has no weights over keys"]),
     ],
 )
 def test_the_command_draws_what_was_chosen(words, files, lines, tmp_path, capfd):
@@ -78,6 +77,15 @@ def test_the_command_draws_what_was_chosen(words, files, lines, tmp_path, capfd)
     assert sorted(path.name for path in tmp_path.glob("out/*")) == files
     assert all((tmp_path / "out" / name).read_bytes()[:4] == b"\x89PNG" for name in files)
     assert all(line in out for line in lines)
+
+
+@pytest.mark.parametrize("name", ["xca", "mamba2", "bahdanau"])
+def test_a_choice_without_weights_is_refused_if_nothing_else_is_drawn(name, tmp_path, capfd):
+    assert main(["patterns", f"output={tmp_path}/out", f"attention={name}"]) == 2
+    printed = capfd.readouterr()
+    assert "no picture, as it" in printed.out
+    assert printed.err == "error: nothing to draw; choose an attention with weights over keys\n"
+    assert not (tmp_path / "out").exists()
 
 
 class Near(SoftmaxKernel):
