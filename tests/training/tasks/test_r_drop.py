@@ -55,10 +55,8 @@ def _blocks(request, monkeypatch):
         monkeypatch.setattr(loss_module, "_NARROW_ROWS", 2)
 
 
-@pytest.mark.usefixtures("_blocks")
-@pytest.mark.parametrize("copies", [False, True])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_of_pairs_is_the_plain_one_in_value_and_gradient(copies, smoothing):
+def two_passes(copies):
+    """Random features, weights and more of two passes, with the mixture and logits they make."""
     options = {"dtype": torch.float64, "requires_grad": True}
     features, weight = torch.randn(4, T, D, **options), torch.randn(V, D, **options)
     gate, places = torch.randn(4, T, **options), torch.randn(4, T, S, **options)
@@ -71,6 +69,15 @@ def test_the_loss_of_pairs_is_the_plain_one_in_value_and_gradient(copies, smooth
         copy = F.logsigmoid(-gate)[..., None] + places.log_softmax(-1)
         mixture = Mixture(F.logsigmoid(gate), copy, ids)
         logits = mixture.log_probabilities(logits)
+    return inputs, mixture, logits
+
+
+@pytest.mark.usefixtures("_blocks")
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_pairs_is_the_plain_one_in_value_and_gradient(copies, smoothing):
+    inputs, mixture, logits = two_passes(copies)
+    features, weight = inputs[:2]
     plain = cross_entropy(logits, TARGETS, smoothing)
     apart = divergence(logits.log_softmax(-1))
     terms = LossTerms(label_smoothing=smoothing, r_drop=ALPHA)

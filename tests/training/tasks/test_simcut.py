@@ -8,7 +8,7 @@ from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding
 from seqattn.metrics.text import TextScorer
 from seqattn.models.base import PLAIN
-from seqattn.ops.cross_entropy import LossTerms, Mixture, cross_entropy
+from seqattn.ops.cross_entropy import LossTerms, cross_entropy
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.schedules import constant
@@ -35,12 +35,12 @@ from tests.training.tasks.test_r_drop import (
     REAL,
     TARGETS,
     D,
-    S,
     T,
     V,
     _blocks,  # noqa: F401
     recurrent,
     transformer,
+    two_passes,
 )
 
 
@@ -53,18 +53,8 @@ def kl(first, second):
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_of_pairs_is_the_plain_one_in_value_and_gradient(copies, smoothing):
-    options = {"dtype": torch.float64, "requires_grad": True}
-    features, weight = torch.randn(4, T, D, **options), torch.randn(V, D, **options)
-    gate, places = torch.randn(4, T, **options), torch.randn(4, T, S, **options)
-    inputs, mixture = [features, weight], None
-    logits = features @ weight.T
-    if copies:
-        inputs += [gate, places]
-        ids = torch.stack([torch.randperm(V)[:S] for _ in range(2)])
-        ids = ids.repeat(2, 1)[:, None].expand(-1, T, -1)
-        copy = F.logsigmoid(-gate)[..., None] + places.log_softmax(-1)
-        mixture = Mixture(F.logsigmoid(gate), copy, ids)
-        logits = mixture.log_probabilities(logits)
+    inputs, mixture, logits = two_passes(copies)
+    features, weight = inputs[:2]
     intact = cross_entropy(logits[:2], TARGETS[:2], smoothing)
     apart = kl(*(part[REAL[:2]] for part in logits.log_softmax(-1).chunk(2)))
     terms = LossTerms(label_smoothing=smoothing, simcut=ALPHA)
