@@ -12,6 +12,7 @@ from seqattn.data.lines import in_one_line, write_lines
 from seqattn.data.span_batch import Questions
 from seqattn.generation.base import Hypothesis
 from seqattn.generation.span_search import Answered
+from seqattn.metrics.qa import best_threshold
 from seqattn.storage import write_json
 
 Found = list[list[Hypothesis]]
@@ -99,8 +100,6 @@ class Answers(Outputs):
 
     def best_threshold(self) -> float:
         """Return the best threshold on the probability of no answer."""
-        from seqattn.metrics.qa import best_threshold  # torchmetrics takes a second to import
-
         gold = dict(zip(self.rows.ids, self.rows.answers, strict=True))
         return max(0.0, best_threshold(self.best, gold, self.no_answer).value)
 

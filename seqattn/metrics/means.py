@@ -3,13 +3,12 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
-Floats = npt.NDArray[np.float64]
+from seqattn.metrics.significance import Floats
+from seqattn.metrics.text import References, TextScorer, reference_lists
 
 
 class Means(MetricCollection):
@@ -90,3 +89,34 @@ class SpanPlaces(Means):
         """Add a batch's sums: losses of start and end in nats, and correct windows."""
         if windows:
             self.add({"loss": loss, "accuracy": right}, windows)
+
+
+class CorpusScores(Metric):
+    """sacrebleu's BLEU and chrF of a corpus, accumulated over batches and ranks."""
+
+    full_state_update = False
+    bleu: Tensor
+    chrF: Tensor
+
+    def __init__(self, scorer: TextScorer) -> None:
+        super().__init__()
+        self.scorer = scorer
+        # counts of n-grams and words, as sacrebleu sums them over sentences
+        self.scores = dict(zip(scorer.logged, scorer.sentences([""], [[""]]), strict=True))
+        for name, score in self.scores.items():
+            zeros = torch.zeros(score.counts.shape[1], dtype=torch.float64)
+            self.add_state(name, default=zeros, dist_reduce_fx="sum")
+
+    def update(self, hypotheses: Sequence[str], references: References) -> None:
+        """Add line-aligned texts, with one reference or several each."""
+        rows = reference_lists(references, len(hypotheses))
+        if not rows:  # a batch without scored sentences
+            return
+        for name, score in zip(self.scores, self.scorer.sentences(hypotheses, rows), strict=True):
+            counts = getattr(self, name)
+            counts += torch.from_numpy(score.counts.sum(0)).to(counts.device)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return `bleu` and `chrF`, from 0 to 100."""
+        sums = {name: getattr(self, name).tolist() for name in self.scores}
+        return {name: torch.tensor(one.compute(sums[name])) for name, one in self.scores.items()}

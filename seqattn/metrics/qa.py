@@ -6,17 +6,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Annotated, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from annotated_types import Ge, Le
 
 from seqattn import __version__
 from seqattn.errors import UserError
-from seqattn.metrics.means import Floats, Means, TextMeans
 from seqattn.metrics.scripts import unsplit
-from seqattn.metrics.significance import SentenceCounts
+from seqattn.metrics.significance import Floats, SentenceCounts
 from seqattn.metrics.text import References, TextScore, reference_lists
+
+if TYPE_CHECKING:  # imports torchmetrics
+    from seqattn.metrics.means import Means
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -175,7 +177,9 @@ class AnswerScorer:
 
     logged: ClassVar[tuple[str, ...]] = ("em", "f1")
 
-    def corpus(self) -> Means:
+    def corpus(self) -> "Means":
+        from seqattn.metrics.means import TextMeans
+
         return TextMeans(self.logged, measures)
 
     def score(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -11,10 +11,12 @@ from rouge_score.rouge_scorer import RougeScorer as Scorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from seqattn.errors import UserError
-from seqattn.metrics.means import Floats, Means, TextMeans
 from seqattn.metrics.scripts import other_script, script_words
-from seqattn.metrics.significance import SentenceCounts
+from seqattn.metrics.significance import Floats, SentenceCounts
 from seqattn.metrics.text import References, TextScore, reference_lists
+
+if TYPE_CHECKING:  # imports torchmetrics
+    from seqattn.metrics.means import Means
 
 KINDS = {"ROUGE-1": "rouge1", "ROUGE-2": "rouge2", "ROUGE-L": "rougeL", "ROUGE-Lsum": "rougeLsum"}
 _LONGEST_NOVEL = 3
@@ -66,7 +68,9 @@ class RougeScorer:
         scores = [[100 * row[kind].fmeasure for kind in KINDS.values()] for row in rows]
         return np.array(scores, np.float64).reshape(-1, len(KINDS))
 
-    def corpus(self) -> Means:
+    def corpus(self) -> "Means":
+        from seqattn.metrics.means import TextMeans
+
         return TextMeans(self.logged, self.measures)
 
     def score(

@@ -7,11 +7,11 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from sacrebleu.metrics.base import Metric, Score, Signature
 from sacrebleu.significance import PairedTest
 
-from seqattn.metrics.means import Floats
-
+Floats = npt.NDArray[np.float64]
 Pair = tuple[str, str]
 LEVEL = 0.05
 """Significance level of all tests; intervals cover 1 - LEVEL."""

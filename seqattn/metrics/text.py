@@ -5,18 +5,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, zip_longest
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
-import torch
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from torch import Tensor
-from torchmetrics import Metric, MetricCollection
 
 from seqattn.errors import UserError
 from seqattn.metrics.scripts import unsplit
 from seqattn.metrics.significance import SentenceCounts
+
+if TYPE_CHECKING:  # torchmetrics imports scipy, matplotlib and more, which takes seconds
+    from torchmetrics import Metric, MetricCollection
 
 _BY_SPACES = ("13a", "intl", "none")
 """Tokenizers of sacrebleu that split at spaces and punctuation."""
@@ -77,7 +77,7 @@ class Scorer(Protocol):
     it, higher is better.
     """
 
-    def corpus(self) -> Metric | MetricCollection:
+    def corpus(self) -> "Metric | MetricCollection":
         """Return a metric over batches and ranks, with `update(hypotheses, references)` and a
         `compute` that returns a value from 0 to 100 for each name."""
 
@@ -153,7 +153,9 @@ class TextScorer:
             "(Japanese) or char (any language); for training, set task.scorer.tokenize"
         ]
 
-    def corpus(self) -> Metric:
+    def corpus(self) -> "Metric":
+        from seqattn.metrics.means import CorpusScores
+
         return CorpusScores(self)
 
     def score(
@@ -207,37 +209,6 @@ def reference_lists(references: References, count: int) -> list[list[str]]:
     if [] in rows:
         raise UserError(f"each text must have a reference, but row {rows.index([]) + 1} has none")
     return rows
-
-
-class CorpusScores(Metric):
-    """sacrebleu's BLEU and chrF of a corpus, accumulated over batches and ranks."""
-
-    full_state_update = False
-    bleu: Tensor
-    chrF: Tensor
-
-    def __init__(self, scorer: TextScorer) -> None:
-        super().__init__()
-        self.scorer = scorer
-        # counts of n-grams and words, as sacrebleu sums them over sentences
-        self.scores = dict(zip(scorer.logged, scorer.sentences([""], [[""]]), strict=True))
-        for name, score in self.scores.items():
-            zeros = torch.zeros(score.counts.shape[1], dtype=torch.float64)
-            self.add_state(name, default=zeros, dist_reduce_fx="sum")
-
-    def update(self, hypotheses: Sequence[str], references: References) -> None:
-        """Add line-aligned texts, with one reference or several each."""
-        rows = reference_lists(references, len(hypotheses))
-        if not rows:  # a batch without scored sentences
-            return
-        for name, score in zip(self.scores, self.scorer.sentences(hypotheses, rows), strict=True):
-            counts = getattr(self, name)
-            counts += torch.from_numpy(score.counts.sum(0)).to(counts.device)
-
-    def compute(self) -> dict[str, Tensor]:
-        """Return `bleu` and `chrF`, from 0 to 100."""
-        sums = {name: getattr(self, name).tolist() for name in self.scores}
-        return {name: torch.tensor(one.compute(sums[name])) for name, one in self.scores.items()}
 
 
 def sentence_chrf(hypothesis: str, references: Sequence[str]) -> float:

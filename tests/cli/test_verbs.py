@@ -680,6 +680,19 @@ def test_pages_of_help_end_quietly_in_a_pipe_that_is_closed(words):
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+def test_a_sentence_waits_for_no_package_of_scores_plots_and_training(bundle):
+    code = """
+import sys
+from seqattn.cli.main import run_verb
+assert run_verb("generate", [sys.argv[1], "text=dog", "generation=beam"]) == 0
+slow = {"datasets", "lightning", "matplotlib", "pandas", "scipy", "torchmetrics", "transformers"}
+sys.exit(", ".join(slow & {*sys.modules}) or 0)
+"""
+    command = [sys.executable, "-c", code, bundle]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_reader_that_closes_early_is_no_error(bundle, corpus, tmp_path):
     process = start_forked("generate", [bundle, f"input={corpus / 'train.en'}"], tmp_path)
     process.out.close()

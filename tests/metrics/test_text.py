@@ -7,9 +7,10 @@ import sacrebleu
 from sacrebleu.metrics import CHRF
 
 from seqattn.errors import UserError
+from seqattn.metrics.means import CorpusScores
 from seqattn.metrics.qa import AnswerScorer
 from seqattn.metrics.rouge import RougeScorer
-from seqattn.metrics.text import CorpusScores, TextScore, TextScorer, named
+from seqattn.metrics.text import TextScore, TextScorer, named
 from tests.metrics.ranks import joined
 
 WORDS = ["the", "dog", "runs", ",", "it's", "not", "well-known", "3.5", "Hund", "(so)", ".", "A"]

@@ -9,8 +9,8 @@ import numpy as np
 
 from seqattn import __version__
 from seqattn.checking import Count
-from seqattn.metrics.means import Floats, TextMeans
-from seqattn.metrics.significance import SentenceCounts
+from seqattn.metrics.means import TextMeans
+from seqattn.metrics.significance import Floats, SentenceCounts
 from seqattn.metrics.text import References, TextScore, reference_lists
 
 _NAMES = ["symbol accuracy", "exact match"]
