@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from seqattn.data.source_ids import Headed
 from seqattn.errors import UserError
@@ -172,27 +173,59 @@ class FileOrHub(Source):
 def split_off(rows: "Dataset", split: str, sizes: Mapping[str, float], origin: str) -> "Dataset":
     """Return the rows of a split, where others are drawn from those of train.
 
+    Equal pairs stay together, so that no held-out pair is trained on: a drawn split has at most as
+    many rows as its size, and fewer only if no other pair is rare enough.
+
     Args:
-        rows: all rows of train.
+        rows: all rows of train; those with a column "text" are compared by it.
         sizes: number of rows of each drawn split, or their share if below 1.
         origin: where the rows are read from, for the message.
 
     Raises:
         UserError: if a drawn split, or train, would have no rows.
     """
-    left = np.random.default_rng(0).permutation(len(rows))
+    left, pairs = np.random.default_rng(0).permutation(len(rows)), _pair_numbers(rows)
     for name, size in sizes.items():
         count = round(size * len(rows)) if size < 1 else int(size)
-        if not 0 < count < len(left):
+        own = _rows_of_pairs(pairs[left], count)
+        if not own.any() or own.all():
+            empty = "train" if own.any() else name
+            equal = ", of which equal ones stay together" if empty == name and count else ""
             raise UserError(
-                f"data.{HELD_OUT[name]}={size:g} leaves no rows for {'train' if count else name}: "
-                f"{origin} has {len(rows):,}"
+                f"data.{HELD_OUT[name]}={size:g} leaves no rows for {empty}: {origin} has "
+                f"{len(rows):,}{equal}"
             )
-        own, left = left[:count], left[count:]
         if name == split:
-            left = own
+            left = left[own]
             break
+        left = left[~own]
     return rows.select(np.sort(left), keep_in_memory=True)
+
+
+def _pair_numbers(rows: "Dataset") -> npt.NDArray[np.int64]:
+    """Return a number for each row, the same for equal pairs."""
+    names = rows.column_names
+    numbers = np.zeros(len(rows), np.int64)
+    for name in ["text"] if "text" in names else [n for n in ("source", "target") if n in names]:
+        chunks = rows.data.column(name).dictionary_encode().chunks
+        texts = np.concatenate([np.asarray(chunk.indices, np.int64) for chunk in chunks])
+        numbers = np.unique(numbers * len(rows) + texts, return_inverse=True)[1]
+    return numbers
+
+
+def _rows_of_pairs(pairs: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
+    """Mark at most `count` rows: all those of the first pairs that fit."""
+    _, first, inverse, sizes = np.unique(
+        pairs, return_index=True, return_inverse=True, return_counts=True
+    )
+    chosen = np.zeros(len(sizes), bool)
+    for pair in np.argsort(first).tolist():
+        if count < 1:
+            break
+        if sizes[pair] <= count:
+            chosen[pair] = True
+            count -= sizes[pair]
+    return chosen[inverse]
 
 
 def drawn(hold_out: float, hold_out_test: float) -> dict[str, float]:

@@ -1,4 +1,5 @@
 import gzip
+import itertools
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from seqattn.data.sources import DemoTranslation, Multi30k, ParallelText, Table
+from seqattn.extras.denoising.source import Denoising
 from tests.data.source_helpers import columns, json_lines, refusal
 
 ENGLISH = ["a dog", "two cats .", "the end"]
@@ -345,6 +347,32 @@ def test_pairs_of_train_are_held_out(text):
         assert list(again.stream("val")) == val
         assert sorted([*again.stream("train"), *val]) == sorted(whole)
         assert source.origin("val") == f"{source.origin('train')} (held out)"
+
+
+def test_equal_pairs_are_held_out_together(text):
+    """A pair that occurs often is in one split alone, and texts are compared, not their noise."""
+    counts = [30, *[1] * 20, *[3] * 10]
+    rows = [n for n, count in enumerate(counts) for _ in range(count)]
+    for suffix, mark in (("en", "x"), ("de", "y")):
+        (text / f"often.{suffix}").write_text("".join(f"{mark}{n}\n" for n in rows))
+    json_lines(text / "often.jsonl", [{"source": f"x{n}", "target": f"y{n}"} for n in rows])
+    files = {"train": str(text / "often.jsonl")}
+    for make, column in (
+        (partial(ParallelText, str(text), "en", "de", train="often"), "source"),
+        (partial(ParallelText, str(text), "en", None, train="often"), "source"),
+        (partial(Table, files), "source"),
+        (partial(Denoising, {"train": str(text / "often.en")}, noise="masking", share=0.9), "text"),
+    ):
+        source = make(hold_out=10, hold_out_test=0.1)
+        splits = [list(source.load(split)[column]) for split in ("train", "val", "test")]
+        assert list(map(len, splits)) == [62, 10, 8]
+        assert not set.intersection(*map(set, splits[:2]))
+        assert sorted(itertools.chain(*splits)) == sorted(f"x{n}" for n in rows)
+    json_lines(text / "often.jsonl", [{"source": "x", "target": "y"}] * 5)
+    assert refusal(partial(Table(files, hold_out=2).load, "val")) == (
+        f"data.hold_out=2 leaves no rows for val: {text}/often.jsonl has 5, "
+        "of which equal ones stay together"
+    )
 
 
 def test_more_than_all_pairs_cannot_be_held_out(text):

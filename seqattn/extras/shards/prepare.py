@@ -177,9 +177,7 @@ class Preparation:
         self._begin(provenance)
         splits = {} if self.hold_out else self._copied_splits()
         with timed(times, "reading"):
-            sizes, counts = count_chunks(self.path, self._read(), self.clean)
-        out = shares(sizes, self.hold_out)
-        left = [size - own for size, own in zip(sizes, out, strict=True)]
+            out, left, counts = count_chunks(self.path, self._read(), self.clean, self.hold_out)
         if sum(left) < 1:
             dropped = {**counts, "held out": sum(out), "read": 0}
             reasons = ", ".join(f"{why} {n:,}" for why, n in dropped.items() if n)

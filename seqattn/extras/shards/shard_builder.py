@@ -115,24 +115,36 @@ def _clean_chunk(
 
 
 def count_chunks(
-    output_dir: Path, chunks: int, cleaning: Cleaning
-) -> tuple[list[int], Counter[str]]:
-    """Write the retained rows of each chunk beside it; also return what was dropped."""
+    output_dir: Path, chunks: int, cleaning: Cleaning, hold_out: int
+) -> tuple[list[int], list[int], Counter[str]]:
+    """Write the retained rows of each chunk beside it, those that are held out first.
+
+    Returns:
+        Numbers of held-out and of other rows of each chunk, and what was dropped.
+    """
     batches = [read_batch(chunk_path(output_dir, number)) for number in range(chunks)]
     counts = Counter[str]()
     for batch in batches:
         counts.update(json.loads(batch.schema.metadata[b"counts"]))
-    sizes = [len(batch) for batch in batches]
-    retained: Iterable[Ints] = map(np.arange, sizes)
+    hashes = [batch.column("hash").to_numpy() for batch in batches]
+    retained: list[Ints] = [np.arange(len(batch)) for batch in batches]
     if cleaning.duplicates:
-        retained = first_of_each([batch.column("hash").to_numpy() for batch in batches])
+        retained = [*first_of_each(hashes)]
+        if repeated := sum(map(len, hashes)) - sum(map(len, retained)):
+            counts["duplicate pair"] = repeated
+    out = shares([*map(len, retained)], hold_out)
+    held = np.concatenate([own[rows[:n]] for own, rows, n in zip(hashes, retained, out)] or [[]])
     left = []
-    for number, rows in enumerate(retained):
-        left.append(len(rows))
-        write_whole(_rows_path(output_dir, number), rows.astype(np.int32).tobytes())
-    if repeated := sum(sizes) - sum(left):
-        counts["duplicate pair"] = repeated
-    return left, counts
+    for number, (own, rows, count) in enumerate(zip(hashes, retained, out, strict=True)):
+        others = rows[count:]
+        if not cleaning.duplicates:
+            others = others[~np.isin(own[others], held)]
+        if equal := len(rows) - count - len(others):
+            counts["equal to a held-out pair"] += equal
+        left.append(len(others))
+        chosen = np.concatenate([rows[:count], others]).astype(np.int32)
+        write_whole(_rows_path(output_dir, number), chosen.tobytes())
+    return out, left, counts
 
 
 def _rows_path(output_dir: Path, number: int) -> Path:

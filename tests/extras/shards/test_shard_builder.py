@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from seqattn.data.shard_files import Shard
+from seqattn.data.shard_files import Shard, read_manifest
 from seqattn.data.shards import Shards
 from seqattn.data.sources import ParallelText
 from seqattn.data.table import Table
@@ -152,6 +152,18 @@ def test_pairs_that_are_held_out_are_trained_on_nowhere(tmp_path):
     places = [PAIRS.index(pair) for pair in held]
     assert min(places) < 150
     assert max(places) > 450
+
+
+def test_copies_of_a_held_out_pair_are_not_trained_on(tmp_path):
+    kept = Cleaning(duplicates=False)
+    made = prepare(tmp_path, PAIRS + PAIRS[:300] * 2, clean=kept, hold_out=40)
+    rows = Shards(str(made.path)).load("val")
+    held = list(zip(rows["source"], rows["target"]))
+    trained = [pair for shard in pairs_in(made.path) for pair in shard]
+    assert len(held) == 40
+    assert not {*held} & {*trained}
+    equal = read_manifest(made.path).counts["equal to a held-out pair"]
+    assert equal == 1200 - len(held) - len(trained) > 0
 
 
 def test_a_vocabulary_is_learnt_from_a_sample_or_taken(tmp_path, capsys):
