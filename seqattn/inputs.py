@@ -27,6 +27,7 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LARGEST_YAML, _MOST_YAML, _DEEPEST_YAML = 1 << 18, 20_000, 20
 _TEXT_OR_PLAIN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[^][{}"]+')
 _WHOLE_PAIR = re.compile(rb"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w")
+_VISIBLE = re.compile(r"[^ \t\r\n]")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -102,7 +103,9 @@ def check_there(path: Path, kind: str) -> None:
         raise UserError(f"{path} {why}; expected {kind}")
 
 
-def read_json(path: Path, kind: str, form: str = "JSON", largest: int = LARGEST) -> Any:
+def read_json(
+    path: Path, kind: str, form: str = "JSON", largest: int = LARGEST, rows: bool = False
+) -> Any:
     """Read a UTF-8 JSON file, with or without a byte order mark.
 
     Args:
@@ -110,6 +113,7 @@ def read_json(path: Path, kind: str, form: str = "JSON", largest: int = LARGEST)
         kind: what the file should be, such as "a file of predictions".
         form: the structure that its content should have.
         largest: maximum size in bytes.
+        rows: True for a list of rows; see `parse_rows`.
 
     Raises:
         UserError: if it is missing, too large, or not JSON (the message names the line).
@@ -118,7 +122,8 @@ def read_json(path: Path, kind: str, form: str = "JSON", largest: int = LARGEST)
     content = read_bytes(path, largest)
     check_json(content.splitlines(), path)
     try:
-        return json.loads(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
+        return parse_rows(text) if rows else json.loads(text)
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not valid UTF-8 at byte {error.start:,}") from error
     except json.JSONDecodeError as error:
@@ -126,6 +131,17 @@ def read_json(path: Path, kind: str, form: str = "JSON", largest: int = LARGEST)
         raise UserError(f"{path} is not valid {form}, {where}: {error.msg}") from error
     except ValueError as error:  # an integer of thousands of digits
         raise UserError(f"{path} is not valid {form}: {error}") from error
+
+
+def parse_rows(text: str) -> list[Any]:
+    """Return the elements of a JSON list, or all values of a text, such as one per line."""
+    decoder, rows = json.JSONDecoder(), []
+    start = _VISIBLE.search(text)
+    while start or not rows:
+        value, end = decoder.raw_decode(text, start.start() if start else 0)
+        rows.append(value)
+        start = _VISIBLE.search(text, end)
+    return list(rows[0]) if len(rows) == 1 and isinstance(rows[0], list) else rows
 
 
 def read_yaml(path: Path) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from seqattn.data.source_ids import joined_source
 from seqattn.data.squad_format import Asked, read_asked
-from seqattn.data.text_files import decoded, read_lines
+from seqattn.data.text_files import decoded, plain_lines, read_lines
 from seqattn.errors import UserError
 from seqattn.inputs import read_json, too_long
 from seqattn.storage import file_faults, kind_of, user_path, write_whole
@@ -18,7 +18,6 @@ from seqattn.storage import file_faults, kind_of, user_path, write_whole
 LONGEST = 500_000
 """Largest line in bytes; generation from a longer one would take minutes."""
 _AT_ONCE = 1 << 16  # bytes, the capacity of a pipe
-_NO_LINES = (".csv", ".tsv", ".parquet", ".zip")
 _QUESTION = 'expected {"question": "...", "context": "..."}'
 
 
@@ -28,8 +27,9 @@ def read_texts(
     """Yield texts with their line numbers, empty ones included.
 
     Args:
-        path: a UTF-8 file of lines; or of objects with a text, one per line of ".jsonl" or in a
-            list of ".json": only there can a text have several lines. None for standard input.
+        path: a UTF-8 file of lines; or of objects with a text, one per line of ".jsonl", or in the
+            list or the lines of ".json": only there can a text have several lines. None for
+            standard input.
         data: source_column, tag_columns and source_mark of a `Table`, to make a source of such an
             object; without a column, the first known column name is used.
 
@@ -129,12 +129,8 @@ def _packed(parts: Iterable[bytes]) -> Iterator[bytes]:
 def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:
     """Yield the numbered lines of a file, or of standard input in parts."""
     if path is not None:
-        if kind_of(path) in _NO_LINES:
-            raise UserError(
-                f"input={path} is not a text file; use one text per line, or .jsonl with "
-                "one object per line"
-            )
-        yield [*enumerate(read_lines(path, LONGEST), 1)]
+        lines = read_lines if kind_of(path) == ".jsonl" else plain_lines
+        yield [*enumerate(lines(path, LONGEST), 1)]
         return
     if sys.stdin is None:
         raise UserError("standard input is closed; set input=FILE")
@@ -169,9 +165,7 @@ def _rows(path: Path | None, expected: str) -> Iterator[list[tuple[int, dict[str
     """Yield numbered objects and their places, in parts; skip blank lines."""
     name = str(path or "standard input")
     if path is not None and kind_of(path) == ".json":
-        objects = read_json(path, "a list of objects")
-        if not isinstance(objects, list):
-            raise UserError(f"{path} must be a list of objects; {expected}")
+        objects = read_json(path, "a list of objects", rows=True)
         numbered = [(number, row, f"{name} row {number}") for number, row in enumerate(objects, 1)]
         yield [(number, _checked(row, where, expected), where) for number, row, where in numbered]
         return

@@ -29,12 +29,12 @@ _COLUMNS |= {"starts": pa.list_(pa.int64())}
 class Squad(FileOrHub):
     """Questions with answers in their context, or none (Rajpurkar et al. 2016 and 2018).
 
-    SQuAD v1.1 and v2.0 files (arXiv 1606.05250, 1806.03822), or a dataset on the hub with the same
-    columns. An answer at a wrong offset is moved to its nearest occurrence in the context. Training
-    leaves out an answer that does not occur there, a question whose answers are all left out, and a
-    blank question or context. In val and test all are kept: an answer that does not occur in the
-    context is only compared as a text, and a question with no other adds no loss. `report` counts
-    all this.
+    SQuAD v1.1 and v2.0 files (arXiv 1606.05250, 1806.03822), the same questions as objects in a
+    list or one per line, or a dataset on the hub with such columns. An answer at a wrong offset, or
+    without one, is moved to its nearest occurrence in the context. Training leaves out an answer
+    that does not occur there, a question whose answers are all left out, and a blank question or
+    context. In val and test all are kept: an answer that does not occur in the context is only
+    compared as a text, and a question with no other adds no loss. `report` counts all this.
 
     Args:
         root: a directory with `train.json`, `dev.json` (val) and optionally `test.json`; SQuAD's

@@ -1,5 +1,6 @@
 """Questions in SQuAD's format, read strictly and repaired where that is safe."""
 
+import json
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from pathlib import Path
@@ -14,9 +15,12 @@ that do not occur in the context; 1 if none of them does; 1 if question or conte
 
 
 class Question(NamedTuple):
-    """A question, its context, its answers, and their offsets; -1 if an answer does not occur."""
+    """A question, its context, its answers, and their offsets; -1 if an answer does not occur.
 
-    id: str
+    Its id is any value of JSON, or None without one.
+    """
+
+    id: Any
     question: str
     context: str
     answers: list[str]
@@ -24,21 +28,24 @@ class Question(NamedTuple):
 
 
 def read_questions(path: Path) -> Iterator[Question]:
-    """Yield the questions of a SQuAD v1.1 or v2.0 file.
+    """Yield the questions of a file: SQuAD v1.1 or v2.0, or objects as in `datasets`.
+
+    Such an object, in a list or one per line, has "id", "question", "context" and "answers".
 
     Raises:
         UserError: if it is not JSON or has another structure; the message names the place.
     """
     for entry, context in _entries(path):
-        impossible = "is_impossible" in entry.value and entry.get("is_impossible", bool)
-        answers = [] if impossible else entry.items("answers")
-        yield Question(
-            entry.get("id", str),
-            entry.get("question", str),
-            context,
-            [answer.get("text", str) for answer in answers],
-            [answer.get("answer_start", int) for answer in answers],
-        )
+        answers = [] if entry.flag("is_impossible") else entry.answers()
+        texts = [answer.get("text", str) for answer in answers]
+        starts = [
+            answer.get("answer_start", int)
+            if "answer_start" in answer.value
+            else context.find(text)
+            for answer, text in zip(answers, texts, strict=True)
+        ]
+        question = entry.get("question", str)
+        yield Question(entry.value.get("id"), question, context, texts, starts)
 
 
 class Asked(NamedTuple):
@@ -58,7 +65,13 @@ def read_asked(path: Path) -> Iterator[Asked]:
 def _entries(path: Path) -> "Iterator[tuple[_Place, str]]":
     """Yield each question's object, and its context."""
     form = 'JSON in SQuAD format ({"data": [{"paragraphs": [...]}]})'
-    top = _Place(path, "", read_json(path, "a file in SQuAD format", form))
+    rows = read_json(path, "a file in SQuAD format", form, rows=True)
+    if len(rows) != 1 or (isinstance(rows[0], dict) and "context" in rows[0]):
+        for number, value in enumerate(rows, 1):
+            row = _Place(path, f"row {number}", value)
+            yield row, row.get("context", str)
+        return
+    top = _Place(path, "", rows[0])
     for article in top.items("data"):
         for paragraph in article.items("paragraphs"):
             context = paragraph.get("context", str)
@@ -88,6 +101,29 @@ class _Place:
         values = enumerate(self.get(key, list))
         return [_Place(self.origin, f"{head}[{n}]", value) for n, value in values]
 
+    def flag(self, key: str) -> bool:
+        """Return True for true or 1; False for false, 0, null or no such key."""
+        value = self.value.get(key)
+        return bool(value if value in (0, 1, None) else self.get(key, bool))
+
+    def answers(self) -> "list[_Place]":
+        """Return the objects in "answers", which may be an object of lists as in `datasets`."""
+        if not isinstance(self.value.get("answers"), dict):
+            return self.items("answers")
+        lists = _Place(self.origin, f"{self.at}.answers", self.value["answers"])
+        columns = {
+            key: lists.get(key, list)
+            for key in ("text", "answer_start")
+            if key in lists.value or key == "text"
+        }
+        if len({*map(len, columns.values())}) > 1:
+            raise lists._wrong("must have as many starts as texts")
+        rows = zip(*columns.values(), strict=True)
+        return [
+            _Place(self.origin, f"{lists.at}[{n}]", dict(zip(columns, row)))
+            for n, row in enumerate(rows)
+        ]
+
     def _wrong(self, fault: str) -> UserError:
         return UserError(f"{self.origin}: {self.at or 'the file'} {fault}")
 
@@ -105,18 +141,21 @@ def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any
         UserError: for a repeated id, or different numbers of answers and starts.
     """
     seen: set[str] = set()
-    for row in questions:
-        if row.id in seen:
-            raise UserError(f"{origin} must have unique ids, but {row.id!r} occurs twice")
-        seen.add(row.id)
+    for number, row in enumerate(questions, 1):
+        name = f"question {number}" if row.id is None else row.id
+        name = name if isinstance(name, str) else json.dumps(name, ensure_ascii=False)
+        if name in seen:
+            raise UserError(f"{origin} must have unique ids, but {name!r} occurs twice")
+        seen.add(name)
         if len(row.answers) != len(row.starts):
             raise UserError(
-                f"{origin} must have one start per answer, but {row.id!r} has "
+                f"{origin} must have one start per answer, but {name!r} has "
                 f"{len(row.answers)} answers and {len(row.starts)} starts"
             )
         places = list(map(nearest, repeat(row.context), row.answers, row.starts))
         yield {
             **row._asdict(),
+            "id": name,
             "starts": places,
             "unanswerable": int(not places),
             "moved": sum(place not in (-1, start) for place, start in zip(places, row.starts)),

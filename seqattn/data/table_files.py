@@ -17,7 +17,7 @@ import pyarrow as pa
 from seqattn.data.arrow_tables import quiet_datasets
 from seqattn.data.text_files import json_fault, scan_text
 from seqattn.errors import UserError
-from seqattn.inputs import LARGEST, check_there, limited_lines, opened, read_bytes
+from seqattn.inputs import LARGEST, check_there, limited_lines, opened, parse_rows, read_bytes
 from seqattn.storage import file_faults, kind_of
 
 # Arguments of `load_dataset` for each suffix. Words such as "null" or "NA" are text here, and so
@@ -130,7 +130,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a valid file, with every text unchanged."""
     with opened(path) as file:
         if kind_of(path) == ".json":
-            yield from json.loads(file.read().decode("utf-8-sig", "replace"))
+            yield from parse_rows(file.read().decode("utf-8-sig", "replace"))
             return
         for number, line in enumerate(file):
             text = line.decode("utf-8" if number else "utf-8-sig", "replace")

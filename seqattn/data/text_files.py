@@ -1,15 +1,45 @@
-"""Text files, with checks of encoding and line lengths."""
+"""Text files, with checks of kind, encoding and line lengths."""
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from seqattn.errors import UserError
-from seqattn.inputs import LARGEST, check_json, check_there, limited_lines, opened, read_bytes
+from seqattn.inputs import (
+    LARGEST,
+    check_json,
+    check_there,
+    limited_lines,
+    opened,
+    parse_rows,
+    read_bytes,
+)
 from seqattn.storage import kind_of
 
+_MARKUP, _CATALOG, _SUBTITLES = "XML or HTML", "a catalog of messages", "subtitles"
+_NOT_PLAIN = {
+    **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow", ".ods", ".xls", ".xlsx"), "a table"),
+    **dict.fromkeys((".xml", ".tmx", ".xlf", ".xliff", ".html", ".htm", ".sgm"), _MARKUP),
+    **dict.fromkeys((".po", ".pot"), _CATALOG),
+    **dict.fromkeys((".srt", ".vtt"), _SUBTITLES),
+    **dict.fromkeys((".doc", ".docx", ".odt", ".pdf", ".rtf", ".zip"), "a document or an archive"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "JSON"),
+}
+"""Suffixes of files that are not lines of text, and what these are."""
+_SIGNS = {
+    _MARKUP: re.compile(
+        r"\s*<(\?xml\b|!doctype\b|(tmx|xliff|html|srcset|refset)[\s>])", re.IGNORECASE
+    ),
+    _CATALOG: re.compile(r'(?:[ \t]*(?:#.*)?\n)*msg(?:id|ctxt) "'),
+    _SUBTITLES: re.compile(r"\s*(WEBVTT\b|\d+\n\d+:\d\d:\d\d[,.]\d+ -->)"),
+    "JSON": re.compile(r'\s*(\[\s*)?\{\s*"[^"]*"\s*:'),
+    "a document": re.compile(r"%PDF-|\{\\rtf"),
+}
+"""Beginnings of such files."""
+_FIRST = 20
 LONGEST_LINE = 1_000_000
 """Largest line in bytes; documents are far shorter, and sentencepiece would skip longer ones."""
 
@@ -101,7 +131,7 @@ def decoded(
 
 
 def json_fault(path: Path) -> str | None:
-    """Return why a file is not a list of JSON objects (".jsonl": one per line), or None.
+    """Return why a file has no JSON objects, in a list or one per line (".jsonl"), or None.
 
     For example, "line 3 is not valid JSON: Expecting value at column 9".
     """
@@ -109,7 +139,7 @@ def json_fault(path: Path) -> str | None:
     texts = read_lines(path, LARGEST) if by_line else ["\n".join(read_lines(path, LARGEST))]
     for number, text in enumerate(texts, 1):
         try:
-            value = json.loads(text) if text.strip() else {}
+            rows = ([json.loads(text)] if by_line else parse_rows(text)) if text.strip() else []
         except json.JSONDecodeError as error:
             line = number if by_line else error.lineno
             return f"line {line} is not valid JSON: {error.msg} at column {error.colno}"
@@ -117,10 +147,26 @@ def json_fault(path: Path) -> str | None:
             return f"line {number} nests lists and objects too deeply"
         except ValueError as error:
             return f"line {number}: {error}"
-        if not (by_line or isinstance(value, list)):
-            return f"it must be a list of objects, got a {type(value).__name__}"
-        for place, row in enumerate([value] if by_line else value, 1):
+        for place, row in enumerate(rows, 1):
             if not isinstance(row, dict):
                 where = f"line {number}" if by_line else f"row {place}"
                 return f"{where} must be a JSON object, got a {type(row).__name__}"
     return None
+
+
+def plain_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
+    """Yield the lines of a file of plain text, as `read_lines`.
+
+    Raises:
+        UserError: also for a file of another kind, by its name or its first lines.
+    """
+    kind = _NOT_PLAIN.get(kind_of(path))
+    lines = read_lines(path, longest) if kind is None else iter(())
+    first = [*islice(lines, _FIRST)]
+    kind = kind or next((k for k, sign in _SIGNS.items() if sign.match("\n".join(first))), None)
+    if kind is not None:
+        raise UserError(
+            f"{path} is not plain text, but {kind}; use one text per line, or .jsonl with one "
+            "object per line"
+        )
+    yield from chain(first, lines)

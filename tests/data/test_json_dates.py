@@ -21,18 +21,19 @@ ROWS = [
 ]
 
 
-@pytest.fixture(params=["t.jsonl", "t.json"])
+@pytest.fixture(params=["t.jsonl", "t.json", "lines.json"])
 def path(request, tmp_path):
-    file = tmp_path / request.param
-    lines = "\n".join(map(json.dumps, ROWS))
-    file.write_text(lines if file.suffix == ".jsonl" else json.dumps(ROWS))
+    write(file := tmp_path / request.param, ROWS)
     return file
+
+
+def write(path, rows):
+    path.write_text(json.dumps(rows) if path.name == "t.json" else "\n".join(map(json.dumps, rows)))
 
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:2], [*ROWS, {**ROWS[0], "target": "n/a"}]])
 def test_dates_come_as_they_are_written(path, rows, tmp_path):
-    lines = "\n".join(map(json.dumps, rows))
-    path.write_text(lines if path.suffix == ".jsonl" else json.dumps(rows))
+    write(path, rows)
     table = Table({"train": str(path)}, references_column="references")
     found = table.load("train", tmp_path / "cache")
     assert list(found["target"]) == [row["target"] for row in rows]

@@ -54,10 +54,22 @@ def test_a_byte_order_mark_is_no_text(tmp_path, mark, monkeypatch):
     assert [*read_questions(tmp_path / "t.jsonl")] == [[(2, Asked("Who?", "Ann.", 7))]]
 
 
+def test_texts_that_only_remind_of_other_forms_are_texts(tmp_path):
+    for text in ("<b>bold</b>", "<unk> a", "msgid", "1\n2", "{a}", '["a"]', "#\n" * 30, '"a": b'):
+        (tmp_path / "x").write_text(text)
+        assert [line for _, line in next(read_texts(tmp_path / "x"))] == text.splitlines()
+
+
 def test_json_is_read_as_what_it_is(tmp_path):
     file = tmp_path / "x.json"
     file.write_text(json.dumps([{"document": "a\nb"}, {"document": "c"}], indent=1))
     assert [*read_texts(file)] == [[(1, "a\nb"), (2, "c")]]
+    for text in (
+        '\n{"source": "a\\nb"}\n\n{"source": "c"}\n',
+        '{"source":\n"a\\nb"} {"source": "c"}',
+    ):
+        file.write_text(text)
+        assert [*read_texts(file)] == [[(1, "a\nb"), (2, "c")]]
     asked = {"id": "q", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
     paragraph = {"context": "Ann.", "qas": [asked]}
     file.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
@@ -74,11 +86,22 @@ def test_json_is_read_as_what_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
-        ("x.json", '{"a": 1}', 'x.json must be a list of objects; expected {"document": "..."}'),
+        ("x.json", '{"a": 1}', "x.json row 1 has no text under source, document"),
+        ("x.json", '{"source": "a"}\n{"source": 1}', "x.json row 2 has no text under source"),
+        ("x.json", '{"source": "a"}\n{"source" 1}', "x.json is not valid JSON, line 2 column 11"),
         ("x.json", '["a"]', "x.json row 1 is not a JSON object"),
         ("x.json", '[{"a": 1}]', "x.json row 1 has no text under source, document"),
         ("x.json", "[", "x.json is not valid JSON, line 1"),
-        ("x.csv", "a,b", "x.csv is not a text file; use one text per line, or .jsonl"),
+        ("x.csv", "a,b", "x.csv is not plain text, but a table; use one text per line, or .jsonl"),
+        ("x.po", "a", "x.po is not plain text, but a catalog of messages; use"),
+        ("x.docx", "a", "x.docx is not plain text, but a document"),
+        ("x.tmx.gz", "", "x.tmx.gz is not plain text, but XML or HTML"),
+        ("x", '\ufeff<?xml version="1.0"?><xliff/>', "x is not plain text, but XML or HTML"),
+        ("x", "\n<!DOCTYPE html>\n<p>", "x is not plain text, but XML or HTML"),
+        ("x", '# a\n#: b\nmsgid ""\n', "x is not plain text, but a catalog of messages"),
+        ("x", "1\r\n00:00:01,000 --> 00:00:02,000\r\nA", "x is not plain text, but subtitles"),
+        ("x", '{"source": "a"}\n', "x is not plain text, but JSON"),
+        ("x", '[\n{"source": "a"}]\n', "x is not plain text, but JSON"),
     ],
 )
 def test_what_is_no_text_is_refused_and_not_translated(tmp_path, name, content, text):

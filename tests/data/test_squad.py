@@ -6,6 +6,7 @@ import datasets
 import pytest
 
 from seqattn.data.base import Texts
+from seqattn.data.lines import read_questions
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.squad import AnswerPairs, Squad
@@ -20,6 +21,12 @@ CONTEXT = "Zoë has a cat. The cat has a dog."
 def entry(name, question, *answers, **more):
     found = [{"text": text, "answer_start": start} for text, start in answers]
     return {"id": name, "question": question, "answers": found, **more}
+
+
+def flat(name, question, texts, starts, **more):
+    """A question as `datasets` holds it."""
+    answers = {"text": texts, "answer_start": starts}
+    return {"id": name, "question": question, "context": CONTEXT, "answers": answers, **more}
 
 
 def document(*entries, context=CONTEXT):
@@ -47,6 +54,41 @@ def test_questions_come_with_their_answers_and_places(tmp_path):
         "starts": [[0], [19, 10]],
     }
     assert source.report() == []  # nothing had to be mended
+
+
+@pytest.mark.parametrize("name", ["q.json", "lines.json", "q.jsonl"])
+def test_questions_come_as_objects_too(tmp_path, name):
+    """As `datasets` holds them, in a list or one per line; for training as for generation."""
+    rows = [
+        flat(7, "Who has a cat?", ["Zoë"], [0]),
+        flat("b", "What?", ["cat", "cow"], [10, 3], is_impossible=0),
+        {**flat(None, "Why?", [], []), "is_impossible": 1},
+        {
+            "question": "Who?",
+            "context": CONTEXT,
+            "answers": [{"text": "dog"}],
+            "is_impossible": None,
+        },
+    ]
+    file = tmp_path / name
+    file.write_text(json.dumps(rows) if name == "q.json" else "\n".join(map(json.dumps, rows)))
+    source = Squad(files={"train": str(file), "val": str(file)})
+    assert columns(source.load("val")) == {
+        "id": ["7", "b", "question 3", "question 4"],
+        "question": ["Who has a cat?", "What?", "Why?", "Who?"],
+        "context": [CONTEXT] * 4,
+        "answers": [["Zoë"], ["cat", "cow"], [], ["dog"]],
+        "starts": [[0], [10, -1], [], [29]],
+    }
+    assert len(source.load("train")) == 4
+    [asked] = read_questions(file)
+    assert [one.id for _, one in asked] == [7, "b", None, None]
+
+
+@pytest.mark.parametrize("name", [5, 1.5, ["a", 1], True])
+def test_any_value_is_an_id(tmp_path, name):
+    source = write(tmp_path, document(entry(name, "Who?", ("Zoë", 0))))
+    assert columns(source.load("train"))["id"] == [json.dumps(name)]
 
 
 def test_val_is_the_dev_file_and_test_the_test_file_or_nothing(tmp_path):
@@ -170,7 +212,17 @@ def test_every_gold_answer_is_there_to_score_whether_it_can_be_located_or_not(tm
             'is not valid JSON in SQuAD format ({"data": [{"paragraphs": [...]}]}), '
             "line 2 column 15: Expecting ':' delimiter",
         ),
-        ("[]", "the file must be an object, got a list"),
+        ("[]", "has no usable questions: 0 train questions"),
+        ("3", "the file must be an object, got an integer"),
+        ([flat("1", "a?", ["x"], [0, 1])], "row 1.answers must have as many starts as texts"),
+        (
+            [flat("1", "a?", [3], [0])],
+            "row 1.answers[0] must have a string as 'text', got an integer",
+        ),
+        (
+            [flat("1", "a?", [], []), {"question": "b?"}],
+            "row 2 must have the key 'context', got 'question'",
+        ),
         ({"rows": []}, "the file must have the key 'data', got 'rows'"),
         ({"data": {}}, "the file must have a list as 'data', got an object"),
         (
@@ -182,8 +234,8 @@ def test_every_gold_answer_is_there_to_score_whether_it_can_be_located_or_not(tm
             "data[0].paragraphs[0].qas[0] must have the key 'answers', got 'id', 'question'",
         ),
         (
-            document(entry("1", "a?"), entry(2, "b?")),
-            "data[0].paragraphs[0].qas[1] must have a string as 'id', got an integer",
+            document(entry("1", "a?"), entry(2, "b?", is_impossible=3)),
+            "data[0].paragraphs[0].qas[1] must have a boolean as 'is_impossible', got an integer",
         ),
         (
             document(entry("1", "a?", ("Zoë", "0"))),
@@ -191,7 +243,7 @@ def test_every_gold_answer_is_there_to_score_whether_it_can_be_located_or_not(tm
             "got a string",
         ),
         (
-            document(entry("1", "a?"), entry("1", "b?")),
+            document(entry("1", "a?"), entry(1, "b?")),
             "must have unique ids, but '1' occurs twice",
         ),
         (document(), "has no usable questions: 0 train questions"),

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 from seqattn.checking import CountOrNone, Seed, Share
 from seqattn.data.base import Texts
 from seqattn.data.source_ids import joined_source
-from seqattn.data.text_files import read_lines, scan_text
+from seqattn.data.text_files import scan_text
 from seqattn.errors import UserError
+from seqattn.extras.corpora.corpora import input_texts
 from seqattn.extras.corpora.synthetic import SyntheticCorpus
 from seqattn.storage import user_path
 
@@ -25,7 +26,7 @@ class BackTranslation(SyntheticCorpus):
         bundle, device, trust, ensemble, data, generation, output, originals, sentences, cache_dir:
             as `SyntheticCorpus`; a model from the target language to the source language. The
             pairs of `data`, in the direction of its training, are reversed.
-        input: file of texts in the target language, one per line.
+        input: file of texts in the target language, as `generate` reads it.
         tag: prefix of every synthetic source, such as BT for "<BT> " (Caswell et al. 2019, arXiv
             1906.06442); None for none.
         noise: share of words dropped from a synthetic source, and of the others blanked; all words
@@ -54,7 +55,7 @@ class BackTranslation(SyntheticCorpus):
         return Texts(texts.targets, texts.sources, [[text] for text in texts.sources], None)
 
     def inputs(self, train: Texts) -> Texts:
-        lines = [line for line in read_lines(user_path(self.input)) if line.strip()]
+        lines = [text for text in input_texts(self.input, self.data) if text.strip()]
         if not lines:
             raise UserError(f"input={self.input} contains no text")
         return Texts(lines, [], [], None)

@@ -12,9 +12,10 @@ import yaml
 
 from seqattn.bundle.nodes import TARGET
 from seqattn.data.base import Source, Texts
+from seqattn.data.lines import read_texts
 from seqattn.errors import UserError
 from seqattn.places import commands
-from seqattn.storage import write_whole
+from seqattn.storage import user_path, write_whole
 
 
 def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts], dict[str, str]]:
@@ -40,6 +41,13 @@ def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts]
         if not splits[split].targets:
             raise UserError(f"{split} has no targets; set data.target_column or data.target_suffix")
     return splits, notes
+
+
+def input_texts(file: str, data: Any) -> list[str]:
+    """Return the texts of a file as `generate` reads it, with the columns of a source of data."""
+    names = ("source_column", "tag_columns", "source_mark")
+    columns = {name: getattr(data, name, None) for name in names}
+    return [text for part in read_texts(user_path(file), columns) for _, text in part]
 
 
 def texts_contents(splits: Mapping[str, Texts]) -> dict[str, list[str]]:

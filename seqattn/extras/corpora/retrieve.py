@@ -7,9 +7,9 @@ from typing import Any
 
 from seqattn.checking import Count, Share
 from seqattn.data.base import Texts
-from seqattn.data.lines import read_texts
 from seqattn.errors import UserError
 from seqattn.extras.corpora.corpora import (
+    input_texts,
     json_line,
     pair_line,
     read_splits,
@@ -61,7 +61,7 @@ class Retrieval:
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("retrieve supports only text pairs; train on questions directly")
-        queries = None if self.input is None else self._texts(user_path(self.input))
+        queries = None if self.input is None else input_texts(self.input, self.data)
         splits, summary = read_splits(self.data, self.cache_dir)
         directory = user_path(self.output)
         with claimed(directory, "output"):
@@ -101,11 +101,6 @@ class Retrieval:
             contents |= texts_contents({"input": Texts(queries, [], [], None)})
         settings = {"verb": "retrieve", "neighbors": self.neighbors, "least": self.least}
         return Provenance(settings=settings, contents=contents)
-
-    def _texts(self, path: Path) -> list[str]:
-        names = ("source_column", "tag_columns", "source_mark")
-        columns = {name: getattr(self.data, name, None) for name in names}
-        return [text for part in read_texts(path, columns) for _, text in part]
 
     def _augmentations(
         self, index: TfidfIndex, train: Texts, texts: Sequence[str], split: str

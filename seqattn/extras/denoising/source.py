@@ -10,7 +10,7 @@ from seqattn.checking import Count, NotNegative
 from seqattn.data.arrow_tables import TEXT, table_of
 from seqattn.data.base import HELD_OUT, FileOrHub, Files, drawn, split_off
 from seqattn.data.table_files import READERS, read_file
-from seqattn.data.text_files import read_lines
+from seqattn.data.text_files import plain_lines
 from seqattn.errors import UserError
 from seqattn.extras.denoising.noise import (
     Kind,
@@ -94,7 +94,7 @@ class Denoising(FileOrHub):
 
     def _texts(self, path: Path, cache_dir: Path | None) -> Iterator[str]:
         if kind_of(path) not in READERS:
-            yield from read_lines(path)
+            yield from plain_lines(path)
             return
         table = read_file(path, cache_dir).flatten()
         if self.column not in table.column_names:

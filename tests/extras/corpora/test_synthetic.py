@@ -251,6 +251,10 @@ def test_back_translations_stand_before_the_pairs_turned_round(writers, corpus, 
     with pytest.raises(UserError, match="contains no text"):
         replace(run, output=str(tmp_path / "new")).run()
     assert not (tmp_path / "new").exists()
+    for name in ("mono.jsonl", "mono.json"):
+        (tmp_path / name).write_text('{"source": "ein Hund"}\n{"source": "zwei Vögel"}\n')
+        read = replace(run, input=str(tmp_path / name)).inputs(None)
+        assert read.sources == ["ein Hund", "zwei Vögel"]
 
 
 def test_noise_drops_blanks_and_moves_a_little():
