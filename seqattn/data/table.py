@@ -165,7 +165,7 @@ class Table(FileOrHub):
             columns["references"] = [references]
         if self.tag_columns:
             columns["tags"] = self.tag_columns
-        _check(table, columns, origin)
+        check_columns(table, columns, origin)
         return _sides(table, columns, self.source_mark)
 
     def _references(self, split: str) -> str | None:
@@ -192,7 +192,9 @@ class Table(FileOrHub):
         return sources if target is None else {**sources, "target": [target]}
 
 
-def _check(table: datasets.Dataset, columns: Mapping[str, Sequence[str]], origin: str) -> None:
+def check_columns(
+    table: datasets.Dataset, columns: Mapping[str, Sequence[str]], origin: str
+) -> None:
     """Raise UserError for a table without rows, or with a column that is missing or not text."""
     for side, column in [(side, name) for side, names in columns.items() for name in names]:
         if column not in table.column_names:
@@ -203,7 +205,7 @@ def _check(table: datasets.Dataset, columns: Mapping[str, Sequence[str]], origin
             feature = getattr(feature, "feature", None)
             must, other = "lists of strings", "other values"
         kind = getattr(feature, "dtype", other)
-        if len(table) and kind not in ("string", "large_string", "null"):
+        if len(table) and kind not in ("string", "large_string", "string_view", "null"):
             raise UserError(f"column {column!r} of {origin} must contain {must}, got {kind}")
     if len(table) == 0:
         raise UserError(f"{origin} has no rows")

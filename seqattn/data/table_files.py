@@ -3,6 +3,7 @@
 import csv
 import glob
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -157,16 +158,36 @@ def _options(path: Path) -> dict[str, Any]:
     kind, options = READERS[kind_of(path)]
     if kind != "csv":
         return options
-    with opened(path) as file:
-        first = file.readline()
-    if b"\r" not in first:  # else readers would also break lines at a CR within a text
-        options = {**options, "lineterminator": "\n"}
+    options = {**options, **_dialect(path)}
     rows = pd.read_csv(path, nrows=1, encoding_errors="replace", **options)
     if len(rows) and not isinstance(rows.index, pd.RangeIndex):
         # the first field would become an index, and the others would get their neighbors' names
         raise UserError(f"{path} must name every column in its header, but rows have more fields")
-    texts = datasets.Features({name: datasets.Value("string") for name in rows.columns})
-    return {**options, "features": texts}
+    names = [name.strip() for name in rows.columns]
+    names = names if len({*names}) == len(names) else list(rows.columns)
+    texts = datasets.Features({name: datasets.Value("string") for name in names})
+    return {**options, "names": names, "header": 0, "features": texts}
+
+
+def _dialect(path: Path) -> dict[str, Any]:
+    """Return how a CSV or TSV file differs from the usual form, as spreadsheets write it."""
+    with opened(path) as file:
+        lines = [file.readline(LARGEST) for _ in range(2)]
+    head, second = (line.decode("utf-8-sig", "replace") for line in lines)
+    options: dict[str, Any] = {}
+    if b"\r" not in lines[0]:  # else readers would also break lines at a CR within a text
+        options["lineterminator"] = "\n"
+    if kind_of(path) == ".tsv":
+        cells = head.strip("\r\n").split("\t")
+        quoted = all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
+        return {**options, "quoting": csv.QUOTE_MINIMAL} if quoted else options
+    if named := re.fullmatch(r'"?sep=(.)"?\s*', head):
+        options |= {"sep": named[1], "skiprows": 1}
+        head = second
+    elif "," not in head and (marks := [mark for mark in ";\t" if mark in head]):
+        options["sep"] = marks[0]
+    mark = options.get("sep", ",")
+    return {**options, "skipinitialspace": True} if f"{mark} " in head else options
 
 
 @contextmanager
@@ -176,7 +197,7 @@ def _explained_errors(path: Path, kind: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (datasets.exceptions.DatasetsError, ValueError, RecursionError) as error:
+    except (datasets.exceptions.DatasetsError, ValueError, KeyError, RecursionError) as error:
         if isinstance(error.__cause__, OSError):
             raise
         if any(sign in f"{error} {error.__cause__}" for sign in _NO_ROWS):

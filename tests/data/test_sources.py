@@ -191,6 +191,49 @@ def test_a_table_gives_its_named_columns(tmp_path, suffix, capfd):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "sep=;\nsource;target\na, b;c"),
+        ("t.csv", '\ufeff"sep=;"\r\nsource;target\r\na, b;c\r\n'),
+        ("t.csv", "source;target\na, b;c\n"),
+        ("t.csv", "source\ttarget\na, b\tc\n"),
+        ("t.csv", '"source", "target"\n"a, b", "c"\n'),
+        ("t.csv", 'source ,target\t\n"a, b",c\n'),
+        ("t.csv", 'source,target ,target\n"a, b",d,c\n'),
+        ("t.tsv", '"source"\t"target"\na, b\t"c"\n'),
+    ],
+)
+def test_what_spreadsheets_write_is_read(tmp_path, name, text):
+    (tmp_path / name).write_text(text, newline="")
+    table = Table({"train": str(tmp_path / name)})
+    assert columns(table.load("train")) == {"source": ["a, b"], "target": ["c"]}
+    assert list(table.stream("train")) == [("a, b", "c")]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_every_arrow_type_of_text_is_read(tmp_path, suffix):
+    path, texts = str(tmp_path / f"t{suffix}"), ["a", None]
+    views, large = pyarrow.string_view(), pyarrow.large_string()
+    table = pyarrow.table({
+        "source": pyarrow.array(texts, views),
+        "target": pyarrow.array(texts, large).dictionary_encode(),
+        "references": pyarrow.array([["b"], []], pyarrow.large_list(views)),
+    })  # fmt: skip
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        with pyarrow.ipc.new_stream(path, table.schema) as file:
+            file.write_table(table)
+    source = Table({"train": path}, references_column="references")
+    assert columns(source.load("train")) == {
+        "source": ["a", ""],
+        "target": ["a", ""],
+        "references": [["b"], [""]],
+    }
+    assert list(source.stream("train")) == [("a", "a"), ("", "")]
+
+
 def test_a_dot_leads_into_a_nested_column(tmp_path):
     path = tmp_path / "t.jsonl"
     json_lines(path, [{"translation": row} for row in ROWS])

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from seqattn.checking import Count, NotNegative
 from seqattn.data.arrow_tables import TEXT, table_of
 from seqattn.data.base import HELD_OUT, FileOrHub, Files, drawn, split_off
+from seqattn.data.table import check_columns
 from seqattn.data.table_files import READERS, read_file
 from seqattn.data.text_files import plain_lines
 from seqattn.errors import UserError
@@ -100,4 +101,5 @@ class Denoising(FileOrHub):
         if self.column not in table.column_names:
             known = ", ".join(table.column_names)
             raise UserError(f"{path} has no column {self.column!r}, only {known}; set data.column")
+        check_columns(table, {"text": [self.column]}, str(path))
         yield from (text or "" for text in table[self.column])

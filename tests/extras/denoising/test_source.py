@@ -114,6 +114,9 @@ def test_tables_long_texts_and_several_files_are_read(tmp_path):
     assert lines.load("train", tmp_path / "cache")["text"] == ["a\nb", "c d"]
     with pytest.raises(UserError, match=r"has no column 'text', only body; set data.column"):
         Denoising(files).load("train", tmp_path / "cache")
+    (tmp_path / "n.jsonl").write_text('{"text": 3}\n')
+    with pytest.raises(UserError, match=r"column .text. of .* must contain text, got int64"):
+        Denoising({"train": str(tmp_path / "n.jsonl")}).load("train", tmp_path / "cache")
     (tmp_path / "b.de").write_text("drei\n")  # a changed file is read again
     again = Denoising(files, "body", "none", max_words=2).load("train", tmp_path / "cache")
     assert again["text"][-1] == "drei"
