@@ -135,8 +135,8 @@ def read_json(
 
 def parse_rows(text: str) -> list[Any]:
     """Return the elements of a JSON list, or all values of a text, such as one per line."""
-    decoder, rows = json.JSONDecoder(), []
-    start = _VISIBLE.search(text)
+    rows: list[Any] = []
+    decoder, start = json.JSONDecoder(), _VISIBLE.search(text)
     while start or not rows:
         value, end = decoder.raw_decode(text, start.start() if start else 0)
         rows.append(value)

@@ -129,8 +129,8 @@ def _packed(parts: Iterable[bytes]) -> Iterator[bytes]:
 def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:
     """Yield the numbered lines of a file, or of standard input in parts."""
     if path is not None:
-        lines = read_lines if kind_of(path) == ".jsonl" else plain_lines
-        yield [*enumerate(lines(path, LONGEST), 1)]
+        read = read_lines if kind_of(path) == ".jsonl" else plain_lines
+        yield [*enumerate(read(path, LONGEST), 1)]
         return
     if sys.stdin is None:
         raise UserError("standard input is closed; set input=FILE")

@@ -54,6 +54,32 @@ def script_words(text: str) -> list[str]:
     return words
 
 
+def split_words(text: str) -> list[str]:
+    """Split at spaces, and between letters of scripts without spaces between words.
+
+    Punctuation stays with the word before it.
+    """
+    return [word for run in text.split() for word in _parts(run)]
+
+
+@lru_cache(maxsize=1 << 16)
+def _parts(run: str) -> tuple[str, ...]:
+    """Split a run of characters that are not spaces; see `split_words`."""
+    if run.isascii():
+        return (run,)
+    parts, before = [""], ""
+    for character in run:
+        kind = _kind(character)
+        if kind in ("", "mark"):
+            parts[-1] += character
+            continue
+        if before and "unspaced" in (before, kind):
+            parts.append("")
+        parts[-1] += character
+        before = kind
+    return tuple(parts)
+
+
 def unsplit(texts: Iterable[str]) -> bool:
     """Return True if most space-separated words are runs of letters of a script without spaces."""
     letters = words = others = 0

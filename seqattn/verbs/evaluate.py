@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from seqattn.analysis.lengths import LengthBin, length_bins
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of, read_config, store_search
 from seqattn.bundle.outputs import Outputs
@@ -18,6 +17,7 @@ from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count
 from seqattn.data.lines import write_lines
 from seqattn.errors import UserError
+from seqattn.metrics.lengths import LengthBin, length_bins
 from seqattn.metrics.text import TextScore, doubts
 from seqattn.roles import Role
 from seqattn.screen import print_table, progress

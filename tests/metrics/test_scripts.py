@@ -7,7 +7,7 @@ from rouge_score.rouge_scorer import RougeScorer as Plain
 
 from seqattn.metrics.qa import AnswerScorer, QaScorer
 from seqattn.metrics.rouge import KINDS, RougeScorer, novel_share
-from seqattn.metrics.scripts import other_script, script_words, unsplit
+from seqattn.metrics.scripts import other_script, script_words, split_words, unsplit
 from seqattn.metrics.text import TextScorer, doubts
 
 CHINESE = "北京今天下雨了，所有的比赛都取消了。"
@@ -39,6 +39,22 @@ def test_scripts_without_spaces_are_cut_into_letters_with_their_marks():
     assert script_words("東京tower2へ") == ["東", "京", "tower2", "へ"]
     assert script_words("ខ្ញុំ") == ["ខ្", "ញុំ"]
     assert script_words(" !́ ") == script_words("") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("he said: no_one", ["he", "said:", "no_one"]),
+        ("Er aß Öl.", ["Er", "aß", "Öl."]),
+        ("他说：dog cat。(好)", ["他", "说：", "dog", "cat。(", "好)"]),
+        ("「東京」tower2へ", ["「東", "京」", "tower2", "へ"]),
+        (" ที่นี่ ", ["ที่", "นี่"]),
+        ("나는 간다.", ["나는", "간다."]),
+        ("", []),
+    ],
+)
+def test_words_are_split_at_spaces_or_into_letters(text, words):
+    assert split_words(text) == words
 
 
 @pytest.mark.parametrize("text", [CHINESE, JAPANESE, THAI, *(text for text, _ in SPACED.values())])

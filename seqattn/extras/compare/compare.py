@@ -33,6 +33,7 @@ from seqattn.extras.compare.costs import Cost, measure_costs
 from seqattn.extras.compare.run_results import ComparedRun, Reading, config_of, find_runs
 from seqattn.extras.compare.system_statistics import MetricFigures, judge
 from seqattn.extras.compare.systems import Systems, check_alike, check_seeds, systems_of
+from seqattn.metrics.scripts import split_words
 from seqattn.screen import print_table
 from seqattn.storage import user_path, write_whole
 from seqattn.training.run_directory import room_for_files
@@ -217,7 +218,7 @@ def _word_counts(run: ComparedRun, trust: Sequence[str]) -> Mapping[str, int] | 
             return None
         print(f"counting words in {source.origin('train')}", file=sys.stderr)
         pairs = islice(source.stream("train"), _COUNTED)
-        return Counter(word for _, target in pairs for word in target.split())
+        return Counter(word for _, target in pairs for word in split_words(target))
     except UserError as error:
         print(f"no plot by word frequency: {error}", file=sys.stderr)
         return None

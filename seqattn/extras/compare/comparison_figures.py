@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from seqattn.analysis.lengths import length_bins
 from seqattn.extras.compare.comparison_plots import Point, band_panels, cost_panels, interval_panels
 from seqattn.extras.compare.costs import Cost
 from seqattn.extras.compare.run_results import ComparedRun
 from seqattn.extras.compare.seed_statistics import seed_interval
 from seqattn.extras.compare.system_statistics import MetricFigures, SystemScore
 from seqattn.extras.compare.word_frequency import BINS, f1_by_frequency, words_by_frequency
+from seqattn.metrics.lengths import length_bins
+from seqattn.metrics.scripts import split_words
 from seqattn.metrics.text import TextScore
 from seqattn.training.measurements import read_figures
 
@@ -106,7 +107,7 @@ def _quality(score: SystemScore) -> Point:
 def _by_length(systems: Runs, metric: str) -> tuple[list[str], Curves]:
     """Return scores of sentences of similar length, with about equally many in each bin."""
     sources = [row.source for row in next(iter(systems.values()))[0].rows]
-    words = [len(source.split()) for source in sources]
+    words = [len(split_words(source)) for source in sources]
     shares = np.linspace(0, 1, _MOST_BINS + 1)[1:-1]
     edges = sorted({max(1, int(edge)) for edge in np.quantile(words, shares)})
     bins = length_bins(sources, edges)

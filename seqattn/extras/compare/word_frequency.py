@@ -4,6 +4,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from seqattn.metrics.scripts import split_words
+
 EDGES = (1, 2, 5, 10, 100, 1000)
 """Minimum count of each bin but the first, which holds words unseen in training."""
 BINS = ("0", "1", "2-4", "5-9", "10-99", "100-999", "1,000+")
@@ -15,14 +17,14 @@ def f1_by_frequency(
     """Compute F1 of words by bin, 0 to 100, as in compare-mt (Neubig et al. 2019, 1903.07926).
 
     Args:
-        outputs: N texts, words separated by white space.
+        outputs: N texts.
         references: references of each output; only the first is used.
         counts: word counts of the training targets.
 
     Returns:
         F1 for each bin; None if no output and no reference has a word in it.
     """
-    produced = [Counter(output.split()) for output in outputs]
+    produced = [Counter(split_words(output)) for output in outputs]
     wanted = [_words(texts) for texts in references]
     both = [ours & theirs for ours, theirs in zip(produced, wanted, strict=True)]
     each = (_in_bins(words, counts) for words in (produced, wanted, both))
@@ -38,7 +40,7 @@ def words_by_frequency(references: Sequence[Sequence[str]], counts: Mapping[str,
 
 
 def _words(texts: Sequence[str]) -> Counter[str]:
-    return Counter(texts[0].split() if texts else ())
+    return Counter(split_words(texts[0]) if texts else ())
 
 
 def _in_bins(sentences: Sequence[Counter[str]], counts: Mapping[str, int]) -> list[int]:

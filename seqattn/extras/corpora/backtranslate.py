@@ -12,6 +12,7 @@ from seqattn.data.text_files import scan_text
 from seqattn.errors import UserError
 from seqattn.extras.corpora.corpora import input_texts
 from seqattn.extras.corpora.synthetic import SyntheticCorpus
+from seqattn.metrics.scripts import split_words, unsplit
 from seqattn.storage import user_path
 
 _BLANK = "_"
@@ -77,8 +78,9 @@ def noised(text: str, share: float, random: random.Random) -> str:
         share: share of words dropped, and of the others blanked.
         random: random number generator.
     """
-    words = text.split()
+    words = split_words(text)
     remaining = [word for word in words if random.random() >= share] or words[:1]
     blanked = [_BLANK if random.random() < share else word for word in remaining]
     places = [place + random.uniform(0, _FARTHEST + 1) for place in range(len(blanked))]
-    return " ".join(word for _, word in sorted(zip(places, blanked), key=lambda pair: pair[0]))
+    between = "" if unsplit([text]) else " "
+    return between.join(word for _, word in sorted(zip(places, blanked), key=lambda pair: pair[0]))

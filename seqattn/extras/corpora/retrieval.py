@@ -1,6 +1,5 @@
 """Retrieval of similar texts by tf-idf."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_WORD = re.compile(r"\w+")
+from seqattn.metrics.scripts import script_words
+
 _ROWS = 256  # texts that are compared with all known ones at once
 
 
@@ -97,4 +97,4 @@ class _Vectors(NamedTuple):
 
 
 def _counts(text: str) -> Counter[str]:
-    return Counter(_WORD.findall(text.lower()))
+    return Counter(script_words(text))

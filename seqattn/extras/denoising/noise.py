@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from seqattn.checking import BadValue
+from seqattn.metrics.scripts import script_words, split_words
 
 MASK = "<mask>"
 SENTINELS = [f"<extra_id_{number}>" for number in range(16)]
@@ -19,13 +20,18 @@ Kind = Literal["masking", "deletion", "infilling", "spans", "gap_sentences", "no
 NoiseShare = Annotated[float, Gt(0), Lt(1)]
 Span = Annotated[float, Ge(1), Le(100)]
 _SHARES = {"masking": 0.15, "deletion": 0.15, "infilling": 0.3, "spans": 0.15, "gap_sentences": 0.3}
-_WORD = re.compile(r"[^\s]+\n*|\n+")
-_ENDS = re.compile(r"[.!?…。！？][\"'”’)\]]*\n*$|\n$")  # noqa: RUF001
+_GLUE = "\0"
+"""End of a word that no space separates from the next one."""
+_RUN = re.compile(r"([^\s]*)(\n*)")
+_ENDS = re.compile(r"[.!?…。！？][\"'”’)\]」』）】》]*\n*\0?$|\n$")  # noqa: RUF001
+_UNGLUED = re.compile(r"\0(?: (?!<mask>|<extra_id_\d+>))?")
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise on the words of a text, which spaces separate.
+    """Noise on the words of a text.
+
+    Spaces separate words; of scripts without spaces between words, each letter is a word.
 
     `masking` replaces words by `MASK`, `deletion` removes them. `infilling` replaces each span by
     one `MASK`, where the length of a span is drawn from Poisson(`span`), and a span of length 0
@@ -81,10 +87,13 @@ class Noise:
 def sentences_of(text: str) -> list[list[str]]:
     """Split a text into sentences of words; one ends at . ! ? or a line break, which it keeps."""
     sentences: list[list[str]] = [[]]
-    for word in _WORD.findall(text.strip()):
-        sentences[-1].append(word)
-        if _ENDS.search(word):
-            sentences.append([])
+    for run, breaks in _RUN.findall(text.strip().replace(_GLUE, "")):
+        *glued, last = split_words(run) or [""]
+        for word in [*(f"{part}{_GLUE}" for part in glued), last + breaks]:
+            if word:
+                sentences[-1].append(word)
+            if _ENDS.search(word):
+                sentences.append([])
     return [sentence for sentence in sentences if sentence]
 
 
@@ -137,7 +146,7 @@ def _pieces(places: Sequence[int]) -> list[int]:
 
 def gap_sentences(sentences: Sequence[Sequence[str]], share: float) -> tuple[str, str]:
     """Replace the sentences with the highest ROUGE-1 F1 against the rest."""
-    bags = [Counter(re.findall(r"\w+", join_words(one).lower())) for one in sentences]
+    bags = [Counter(script_words(join_words(one))) for one in sentences]
     total: Counter[str] = sum(bags, Counter())
 
     def score(number: int) -> float:
@@ -151,5 +160,5 @@ def gap_sentences(sentences: Sequence[Sequence[str]], share: float) -> tuple[str
 
 
 def join_words(words: Iterable[str]) -> str:
-    """Return the text of words, which keep their line breaks."""
-    return " ".join(words).replace("\n ", "\n").strip()
+    """Return the text of words, which keep their line breaks; spaces set off masks."""
+    return _UNGLUED.sub("", " ".join(words)).replace("\n ", "\n").strip()

@@ -33,7 +33,7 @@ class Denoising(FileOrHub):
         files: as `FileOrHub`.
         column: column of the texts of tables.
         noise, share, span, permute: as `Noise`.
-        max_words: longer texts are cut into texts of this many words.
+        max_words: longer texts are cut into texts of this many words, as `Noise` counts them.
         hold_out, hold_out_test: as `Table`, in texts.
 
     Raises:
@@ -74,7 +74,7 @@ class Denoising(FileOrHub):
         self.origin(split)
         paths = self.paths_of(split)
         digests = [*map(digest_of, paths)]
-        content = f"denoising-2 {self.noise} {self.max_words} {self.column} {digests}"
+        content = f"denoising-3 {self.noise} {self.max_words} {self.column} {digests}"
         columns = dict.fromkeys(("source", "target", "text"), TEXT)
         table = table_of(self._rows(paths, cache_dir), columns, content, cache_dir)
         return split_off(table, split, self.drawn, self.origin("train")) if self.drawn else table

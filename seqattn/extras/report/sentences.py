@@ -8,6 +8,7 @@ from seqattn.extras.report.contributions import USUAL
 from seqattn.extras.report.document_types import SentenceDocument, SummaryDocument
 from seqattn.extras.report.question_document import QuestionLook
 from seqattn.extras.report.text_document import TextLook
+from seqattn.metrics.scripts import split_words
 
 Look = TextLook | QuestionLook
 LOOKS: Mapping[str, Any] = {"text": TextLook, "spans": QuestionLook}
@@ -67,7 +68,7 @@ def summary_document(sentence: SentenceDocument) -> SummaryDocument:
     read = f"{sentence['text']} {sentence['context'] or ''}"
     return {
         "text": sentence["text"],
-        "length": len(read.split()),
+        "length": len(split_words(read)),
         "scores": [look["score"] for look in sentence["looks"]],
         "source_use": [look["source_use"] for look in sentence["looks"]],
     }

@@ -46,6 +46,26 @@ def test_deletion_leaves_the_other_words_in_order_and_at_least_one():
     assert len(Noise("deletion", 0.9)("both words", Random(3))[0].split()) == 1
 
 
+@pytest.mark.parametrize("kind", ["masking", "deletion", "infilling", "spans", "gap_sentences"])
+def test_letters_of_scripts_without_spaces_are_words(kind):
+    """Some are left in the source, and the target is the text, without spaces of its own."""
+    text = "猫在垫子上睡觉。狗在「院子」里跑步。Ein Hund 跑。"
+    for seed in range(20):
+        source, target = Noise(kind, permute=kind == "masking")(text, Random(seed))
+        assert "\0" not in source + target
+        assert sum(letter in source for letter in "猫狗子步") > 1
+        if kind == "spans":
+            parts = [iter(re.split(r" ?<extra_id_\d+> ?", side)) for side in (source, target)]
+            next(parts[1])
+            both = "".join(part for pair in zip(*parts) for part in pair)
+            assert both.replace(" ", "") == text.replace(" ", "")
+        elif kind != "gap_sentences":
+            assert target == text
+    assert Noise("none")(text, Random(0)) == (text, text)
+    assert len(sentences_of(text)) == 3
+    assert len(sentences_of(text)[1]) == 7
+
+
 @pytest.mark.parametrize("kind", ["deletion", "spans"])
 def test_a_text_that_is_too_short_to_change_is_left_out(kind):
     assert Noise(kind)("alone", Random(3)) == ("", "")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from seqattn.analysis.lengths import LengthBin, length_bins
 from seqattn.errors import UserError
+from seqattn.metrics.lengths import LengthBin, length_bins
 
 SOURCES = ["a b c", "a", "a b c d e", "", "a b", "a b c d e f g"]
 

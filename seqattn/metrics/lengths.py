@@ -5,13 +5,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from seqattn.errors import UserError
+from seqattn.metrics.scripts import split_words
 
 
 class LengthBin(NamedTuple):
     """Sources of similar length."""
 
     words: str
-    """Number of whitespace-separated words, such as "9-12", "9" or "over 20"; "0" if empty."""
+    """Number of words (see `split_words`), such as "9-12", "9" or "over 20"; "0" if empty."""
     rows: tuple[int, ...]
 
 
@@ -31,7 +32,7 @@ def length_bins(sources: Sequence[str], edges: Sequence[int]) -> list[LengthBin]
     bounds = [
         (f"{low + 1}-{high}" if low + 1 < high else f"{high}", low, high) for low, high in spans
     ]
-    counts = [len(source.split()) for source in sources]
+    counts = [len(split_words(source)) for source in sources]
     bins = [
         LengthBin(name, tuple(row for row, count in enumerate(counts) if low < count <= high))
         for name, low, high in [*bounds, (f"over {edges[-1]}", edges[-1], float("inf"))]
