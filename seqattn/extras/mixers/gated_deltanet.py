@@ -15,6 +15,7 @@ from seqattn.extras.mixers.base import (
     half_reversed,
     without_padding,
 )
+from seqattn.extras.mixers.linear_scan import products
 from seqattn.ops.layers import Linear
 from seqattn.ops.precision import wide
 
@@ -65,21 +66,18 @@ def chunked(steps: Steps, state: Tensor | None = None, chunk: int = 64) -> tuple
     """
     length = steps.queries.shape[2]
     q, k, v, log_decay, write = (_in_chunks(part, chunk) for part in steps)  # (B, H, N, C, ...)
-    since = log_decay.cumsum(dim=3)  # log of the decay since before the chunk, this token included
-    between = since[..., None] - since[..., None, :]
-    later = torch.ones_like(between[0, 0, 0], dtype=torch.bool).triu(1)
-    between = between.masked_fill(later, -torch.inf).exp()
+    between, since, until = products(log_decay)
     k_written, v_written = (write[..., None] * part for part in (k, v))
     system = k_written @ k.mT * between  # (B, H, N, C, C), its diagonal counts as 1
     weights = q @ k.mT * between
-    k = k * (since[..., -1:] - since).exp()[..., None]
+    k = k * until[..., None]
     if state is None and q.shape[2] == 1:
         errors = _solved(system, v_written)
         return (weights @ errors)[:, :, 0, :length], (k.mT @ errors)[:, :, 0]
-    right = torch.cat((v_written, k_written * since.exp()[..., None]), dim=-1)
+    right = torch.cat((v_written, k_written * since[..., None]), dim=-1)
     own, seen = _solved(system, right).split((v.shape[-1], k.shape[-1]), dim=-1)
-    q = q * since.exp()[..., None]
-    decays = since[..., -1].exp()[..., None, None]
+    q = q * since[..., None]
+    decays = since[..., -1, None, None]
     if state is None:
         state = _zeros(steps)
     outputs = []

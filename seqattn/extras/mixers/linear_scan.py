@@ -1,7 +1,36 @@
 """First-order linear recurrence, by token and in parallel: h_t = a_t * h_{t-1} + b_t."""
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
+
+class Decays(NamedTuple):
+    """Products of the decays of C tokens."""
+
+    between: Tensor  # (..., C, C), from token j + 1 to i at [i, j]; 0 for j > i
+    since: Tensor  # (..., C), of the first tokens up to i
+    until: Tensor  # (..., C), of the tokens after i
+
+
+def products(log_decay: Tensor) -> Decays:
+    """Return the products of decays from their logs (..., C), each at most 0.
+
+    They are differences of sums. After a nearly closed gate (a log of -10,000), sums in float32 say
+    nothing of the open gates behind it, so each is held as two numbers of this type, one for what
+    the other rounds away. Logs below that of the least number count as that: their decay is 0.
+    """
+    kind, size = torch.finfo(log_decay.dtype), log_decay.shape[-1]
+    least = math.log(kind.smallest_normal * kind.eps) - 1
+    exact = log_decay.clamp(min=least).double().cumsum(dim=-1)
+    since = exact.to(log_decay.dtype)
+    rest = (exact - since).to(log_decay.dtype).detach()  # `since` has the gradient
+    later = torch.ones(size, size, dtype=torch.bool, device=since.device).triu(1)
+    between = (since[..., None] - since[..., None, :]).add_(rest[..., None] - rest[..., None, :])
+    until = (exact[..., -1:] - exact).to(log_decay.dtype)
+    return Decays(between.masked_fill_(later, -torch.inf).exp_(), since.exp(), until.exp())
 
 
 def scan_by_token(decay: Tensor, new: Tensor, before: Tensor | None = None) -> Tensor:

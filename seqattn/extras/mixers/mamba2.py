@@ -14,7 +14,7 @@ from seqattn.extras.mixers.base import (
     half_reversed,
     without_padding,
 )
-from seqattn.extras.mixers.linear_scan import scan_in_parallel
+from seqattn.extras.mixers.linear_scan import products, scan_in_parallel
 from seqattn.ops.layers import Linear
 from seqattn.ops.precision import wide
 
@@ -159,20 +159,17 @@ def states_by_chunk(
         return x.unflatten(3, (groups, heads)).permute(0, 1, 3, 4, 2, 5)
 
     heads = new.shape[2] // groups
-    new, decay = cut(new, heads), cut(log_decay[..., None], heads)
+    new, log_decay = cut(new, heads), cut(log_decay[..., None], heads)
     keys, queries = cut(keys, 1), cut(queries, 1)
-    total = decay.cumsum(dim=4)  # (B, N, G, H/G, C, 1)
-    later = torch.ones(size, size, dtype=torch.bool, device=new.device).triu(1)
-    factors = (total - total.mT).masked_fill(later, -torch.inf).exp()
-    near = (queries @ keys.mT * factors) @ new  # (B, N, G, H/G, C, P)
-    end = total[..., -1:, :]
-    sums = ((end - total).exp() * new).mT @ keys  # (B, N, G, H/G, P, N)
+    between, since, until = products(log_decay[..., 0])  # of (B, N, G, H/G, C)
+    near = (queries @ keys.mT * between) @ new  # (B, N, G, H/G, C, P)
+    sums = (until[..., None] * new).mT @ keys  # (B, N, G, H/G, P, N)
     state = None if before is None else before.unflatten(1, (groups, heads))
-    after = scan_in_parallel(end.exp(), sums, state)
+    after = scan_in_parallel(since[..., -1:, None], sums, state)
     y = near
     if state is not None or after.shape[1] > 1:
         first = torch.zeros_like(after[:, 0]) if state is None else state
         past = torch.cat((first[:, None], after[:, :-1]), dim=1)
-        y = y + total.exp() * (queries @ past.mT)
+        y = y + since[..., None] * (queries @ past.mT)
     y = y.permute(0, 1, 4, 2, 3, 5).flatten(3, 4).flatten(1, 2)[:, :length]
     return y, after[:, -1].flatten(1, 2)

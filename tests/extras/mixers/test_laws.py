@@ -94,6 +94,17 @@ def test_tokens_in_pieces_through_its_cache_equal_one_pass_in_values_and_gradien
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("slot", MASKS)
+@pytest.mark.parametrize("size", [1e2, 1e4])
+def test_float32_is_as_precise_where_some_gates_are_nearly_closed_among_open_ones(name, slot, size):
+    one, x = mixer(name, chunk=64), torch.randn(B, 20, DIM)
+    x[:, 2::5] *= size  # closes some gates of these tokens, and opens others
+    mask = MASKS[slot](of_everyone(x))
+    expected = mix(mixer(name, chunk=1).double(), x.double(), mask)
+    close(mix(one, x, mask)[:, 3::5].double(), expected[:, 3::5])
+
+
+@torch.inference_mode()
 @pytest.mark.parametrize("blank", [0, 2])
 def test_beams_of_ragged_sentences_that_reorder_and_leave_go_on_as_each_would_alone(name, blank):
     one = mixer(name)
