@@ -11,6 +11,8 @@ import torch.nn.functional as F
 
 from seqattn.analysis import capture
 from seqattn.attention.base import LAWS
+from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask, positions_of
 from seqattn.extras.explain.explanations.parts import opened
 from seqattn.positions import ShawPosition
@@ -71,6 +73,10 @@ def self_masks(abilities):
 def masks_of(name, real=EVERYONE):
     made = [make(real) for make in self_masks(abilities_of(name))]
     return made or [Mask(torch.arange(T), torch.arange(T), real)]
+
+
+def takes_custom_masks(name):
+    return isinstance(getattr(built(name), "kernel", None), WeightedKernel)
 
 
 def attend(attention, query, memory, mask, position=None, cache=None):
@@ -230,6 +236,26 @@ def accounted(attention, x, memory, mask, position=None):
     for name, output in outputs.items():
         close(output[real], made[real], msg=partial("{}: {}".format, name))
     return given
+
+
+@pytest.mark.parametrize("name", [n for n in attention_variants() if takes_custom_masks(n)])
+def test_a_mask_for_each_head_hides_keys_from_that_head_and_a_blind_one_from_all(name):
+    kernel, places = built(name).kernel, torch.arange(S)
+    extra = torch.rand(B, HEADS, S, S) < 0.7
+    extra[0, 1, 3], extra[:, :, :, 5] = False, False  # a blind head; a key that no head sees
+    mask = Mask(places, places, torch.tensor([[1] * S, [0] + [1] * (S - 1)]).bool(), extra=extra)
+    query, keys, values = (
+        torch.randn(B, heads, S, kernel.head_dim)
+        for heads in (HEADS, kernel.num_kv_heads, kernel.num_kv_heads)
+    )
+    position, allowed = make_position(load_choice("position", "none")), mask.dense()
+    attend, maps = partial(kernel, query, KeysValues(keys, values), mask, position), []
+    context, kernel.observers = attend().context, (maps.append,)
+    close(attend().context, context)
+    assert (maps[0][~allowed] == 0).all()
+    assert (context[~allowed.any(-1)] == 0).all()
+    keys[:, :, 5], values[:, :, 5], kernel.observers = 9.0, 9.0, ()
+    assert torch.equal(attend().context, context)
 
 
 @pytest.mark.parametrize(

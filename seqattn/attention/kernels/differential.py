@@ -23,8 +23,9 @@ class DifferentialKernel(WeightedKernel):
     common, and an RMS norm covers their joint context. l is exp(a1 b1) - exp(a2 b2) + l0 with
     learned vectors a and b, the same for all pairs. The weights that `capture` shows are the
     differences, equal for both heads of a pair, before the norm; they may be negative and sum to
-    1 - l. Time T*S*D, memory T*S per head (the weights are materialized), cache 2*G*Dh numbers per
-    token. Bidirectional, causal, cross and incremental.
+    1 - l. An edit or a mask of one head of a pair changes the norm, and so the context of both.
+    Time T*S*D, memory T*S per head (the weights are materialized), cache 2*G*Dh numbers per token.
+    Bidirectional, causal, cross and incremental.
 
     Args:
         initial: l0, 0 to 1, about the initial l; in the paper 0.2 in the first layer to 0.8 in deep
@@ -48,9 +49,12 @@ class DifferentialKernel(WeightedKernel):
         self.scale = nn.Parameter(torch.ones(2 * shape.head_dim))
 
     def normalize(self, scores: Tensor) -> Tensor:
+        return scores.softmax(dim=-1)
+
+    def across_heads(self, weights: Tensor) -> Tensor:
         a1, b1, a2, b2 = self.vectors
         factor = (a1 * b1).sum().exp() - (a2 * b2).sum().exp() + self.initial
-        first, second = scores.softmax(dim=-1).unflatten(1, (-1, 2)).unbind(2)  # (B, H/2, T, S)
+        first, second = weights.unflatten(1, (-1, 2)).unbind(2)  # (B, H/2, T, S)
         return (first - factor.to(first.dtype) * second).repeat_interleave(2, dim=1)
 
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:

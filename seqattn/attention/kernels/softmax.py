@@ -16,7 +16,8 @@ from seqattn.ops.backends import Backend
 from seqattn.positions.base import Position
 from seqattn.roles import Role
 
-_NOT_FUSED = "normalize", "weights", "value_term", "_products", "_weighted"
+_OF_WEIGHTS = "normalize", "weights", "across_heads"
+_NOT_FUSED = *_OF_WEIGHTS, "value_term", "_products", "_weighted"
 """Methods that a fused kernel does not call."""
 
 
@@ -42,7 +43,7 @@ class SoftmaxKernel(WeightedKernel):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.written_out = any(_is_later(cls, name, "_context") for name in _NOT_FUSED)
-        if any(_is_later(cls, name, "abilities") for name in ("normalize", "weights")):
+        if any(_is_later(cls, name, "abilities") for name in _OF_WEIGHTS):
             cls.abilities = replace(cls.abilities, normalized=False)
 
     def __init__(

@@ -15,9 +15,10 @@ class TalkingHeadsKernel(WeightedKernel):
 
     P_l and P_w (H, H) mix the scores and the weights of a query and a key between heads; both are
     learned, initially the identity, which is softmax attention. Terms of positions are added to the
-    mixed scores. Mixed weights may be negative and need not sum to 1. Time T*S*(D + H^2), memory
-    T*S per head (the weights are materialized), cache 2*G*Dh numbers per token. Bidirectional,
-    causal, cross and incremental.
+    mixed scores. Mixed weights may be negative and need not sum to 1. A mask for each head hides
+    keys from the softmax and from the mixed weights of that head. Time T*S*(D + H^2), memory T*S
+    per head (the weights are materialized), cache 2*G*Dh numbers per token. Bidirectional, causal,
+    cross and incremental.
     """
 
     unlike_heads = "each head mixes the scores and weights of all others"
@@ -31,7 +32,10 @@ class TalkingHeadsKernel(WeightedKernel):
         return _mixed(self.mix_scores, super()._products(q, keys, mask, position))
 
     def normalize(self, scores: Tensor) -> Tensor:
-        return _mixed(self.mix_weights, scores.softmax(dim=-1))
+        return scores.softmax(dim=-1)
+
+    def across_heads(self, weights: Tensor) -> Tensor:
+        return _mixed(self.mix_weights, weights)
 
 
 def _mixed(matrix: Tensor, x: Tensor) -> Tensor:

@@ -43,6 +43,10 @@ class WeightedKernel(Kernel):
         subclass whose weights sum to 1 declares it in its `abilities` (`normalized=True`).
         """
 
+    def across_heads(self, weights: Tensor) -> Tensor:
+        """Combine the weights (B, H, T, S) of heads, which are 0 on hidden keys."""
+        return weights
+
     def weights(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         """Return the weights (B, H, T, S), 0 on hidden keys.
 
@@ -58,11 +62,14 @@ class WeightedKernel(Kernel):
             scores = scores + term
         visible = mask.visible
         if visible is None:
-            return self.normalize(scores)
-        weights = self.normalize(scores.masked_fill(~visible.keys, -torch.inf))
-        return (
-            weights if visible.empty_rows is None else weights.masked_fill(visible.empty_rows, 0.0)
-        )
+            return self.across_heads(self.normalize(scores))
+        hidden, empty = ~visible.keys, visible.empty_rows
+        weights = self.normalize(scores.masked_fill(hidden, -torch.inf))
+        weights = weights if empty is None else weights.masked_fill(empty, 0.0)
+        combined = self.across_heads(weights)
+        if combined is weights or hidden.dim() < 3 or hidden.shape[-3] == 1:
+            return combined
+        return combined.masked_fill(hidden if empty is None else hidden | empty, 0.0)
 
     def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         """Return scaled products of queries and keys: (B, H, T, S)."""
