@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 
+from seqattn.attention.kernels.talking_heads import TalkingHeadsKernel
 from seqattn.errors import UserError
 from seqattn.extras.explain.explanations import METHODS, Explanation, explain
 from tests.builders import (
@@ -34,6 +35,15 @@ def attending(name):
     return make_transformer(attention, load_choice("position", one_scheme(name)), cross=cross)
 
 
+def mixed_heads():
+    """A Transformer of talking heads, about half of whose weights are negative."""
+    model = attending("talking_heads")
+    for attention in model.modules():
+        if isinstance(attention, TalkingHeadsKernel):
+            torch.nn.init.normal_(attention.mix_weights)
+    return model
+
+
 MODELS = {
     "gqa, copying": lambda: make_transformer(
         heads(4, 2), load_choice("position", "rope"), copy=True
@@ -52,6 +62,7 @@ MODELS = {
     "linear": lambda: make_transformer(load_variant("linear"), cross=load_variant("linear")),
     "moa": lambda: make_transformer(load_variant("moa"), cross=load_variant("moa")),
     "lsh": lambda: make_transformer(load_variant("lsh, small")),
+    "talking heads": mixed_heads,
     "xca": lambda: make_transformer(load_variant("xca")),
     "bahdanau": lambda: make_recurrent("bahdanau", copy=True),
     "luong, fed": lambda: make_recurrent(

@@ -1,4 +1,4 @@
-"""Cross-attention weights times the magnitude of their gradients."""
+"""Magnitude of cross-attention weights times their gradients."""
 
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from seqattn.models.base import Seq2SeqModel
 
 
 class AttentionXGradient(Method):
-    """A |dF/dA| for all cross-attention weights A, summed over queries, heads and decoder layers.
+    """|A dF/dA| for all cross-attention weights A, summed over queries, heads and decoder layers.
 
     Serrano and Smith rank weights by their product with the gradient. Here its magnitude counts, so
     weights that speak against the token do too; Barkan et al. 2021 (Grad-SAM, arXiv 2204.11073) and
@@ -51,7 +51,7 @@ class AttentionXGradient(Method):
                 log_odds(step, token).sum(), weights, retain_graph=True, materialize_grads=True
             )
             products = [
-                (part * gradient.abs()).detach().sum(dim=(1, 2))  # (B, H, T', S) -> (B, S)
+                (part * gradient).abs().detach().sum(dim=(1, 2))  # (B, H, T', S) -> (B, S)
                 for part, gradient in zip(weights, gradients, strict=True)
             ]
             rows.append(torch.stack(products).sum(dim=0))
