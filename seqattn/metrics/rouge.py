@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
@@ -26,10 +27,10 @@ _LONGEST_NOVEL = 3
 class RougeScorer:
     """ROUGE scores of summaries (Lin 2004).
 
-    Words are those of `rouge-score`: runs of a-z and 0-9 after lowercasing. If most letters of a
-    row's references are of another script, they are those of `script_words`, and the signature
-    contains `words:script`. ROUGE-Lsum treats each line as a sentence; without line breaks it
-    equals ROUGE-L.
+    Words are those of `rouge-score`: runs of a-z and 0-9 after lowercasing. For a reference with
+    letters mostly of another script, or without any such run, they are those of `script_words`, and
+    the signature contains `words:script`. ROUGE-Lsum treats each line as a sentence; without line
+    breaks it equals ROUGE-L.
 
     Args:
         stemmer: stem words of more than three letters with Porter's stemmer, as most papers do.
@@ -61,11 +62,10 @@ class RougeScorer:
             False: Scorer(kinds, use_stemmer=self.stemmer),
             True: Scorer(kinds, tokenizer=_ScriptWords(self.stemmer)),
         }
-        rows = [
-            scorers[other_script(row)].score_multi(row, hypothesis)
-            for row, hypothesis in zip(texts, hypotheses, strict=True)
-        ]
-        scores = [[100 * row[kind].fmeasure for kind in KINDS.values()] for row in rows]
+        scores = []
+        for row, hypothesis in zip(texts, hypotheses, strict=True):
+            found = [scorers[other_script(text)].score(text, hypothesis) for text in row]
+            scores.append([100 * max(one[kind].fmeasure for one in found) for kind in kinds])
         return np.array(scores, np.float64).reshape(-1, len(KINDS))
 
     def corpus(self) -> "Means":
@@ -97,10 +97,10 @@ class RougeScorer:
             raise UserError("there are no summaries to score")
         values = self.measures(hypotheses, references)
         texts = reference_lists(references, len(hypotheses))
-        counts = {len(row) for row in texts}
+        counts, words = {len(row) for row in texts}, _words(chain.from_iterable(texts))
         signature = (
             f"nrefs:{counts.pop() if len(counts) == 1 else 'var'}|measure:f1|agg:mean|"
-            f"stem:{'yes' if self.stemmer else 'no'}|lsum:lines|{_words(texts)}"
+            f"stem:{'yes' if self.stemmer else 'no'}|lsum:lines|{words}"
             f"version:{version('rouge-score')}"
         )
         intervals = self._intervals(values) if self.resamples else [None] * len(KINDS)
@@ -138,9 +138,9 @@ class _ScriptWords(DefaultTokenizer):  # type: ignore[misc]
         return words
 
 
-def _words(rows: Iterable[Sequence[str]]) -> str:
+def _words(texts: Iterable[str]) -> str:
     """Return the signature's entry for words: empty if all are those of `rouge-score`."""
-    return "words:script|" if any(map(other_script, rows)) else ""
+    return "words:script|" if any(map(other_script, texts)) else ""
 
 
 def novel_share(texts: Iterable[str], sources: Iterable[str], n: int) -> float:
@@ -157,7 +157,7 @@ def novel_share(texts: Iterable[str], sources: Iterable[str], n: int) -> float:
 
     novel: list[bool] = []
     for text, source in zip(texts, sources, strict=True):
-        script = other_script([source])
+        script = other_script(source)
         known = set(grams(source, script))
         novel += [gram not in known for gram in grams(text, script)]
     return sum(novel) / max(1, len(novel))
@@ -174,7 +174,7 @@ def _novelty(
     written = [text for row in references for text in row]
     # repeat each source for each of its references
     theirs = [source for row, source in zip(references, sources, strict=True) for _ in row]
-    script = _words([source] for source in sources)
+    script = _words(sources)
     signature = f"per:n-grams|case:lc|stem:no|{script}version:{version('rouge-score')}"
     return [
         TextScore(f"novel {n}-grams{whose}", 100 * novel_share(*texts, n), signature)

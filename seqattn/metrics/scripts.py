@@ -26,16 +26,14 @@ def _kind(character: str) -> Literal["latin", "other", "unspaced", "mark", ""]:
     return "latin" if name.startswith(("LATIN ", "DIGIT ")) else "other"
 
 
-def other_script(texts: Iterable[str]) -> bool:
-    """Return True if most letters of the texts are not Latin."""
-    balance = 0
-    for text in texts:
-        if text.isascii():
-            balance -= len(text)
-        else:
-            kinds = [_kind(character) for character in text if character.isalpha()]
-            balance += len(kinds) - 2 * kinds.count("latin")
-    return balance > 0
+def other_script(text: str) -> bool:
+    """Return True if most letters are not Latin, or if it has words but none with a-z or 0-9."""
+    if text.isascii():
+        return False
+    others = [_kind(character) != "latin" for character in text if character.isalpha()]
+    if sum(others) * 2 > len(others):
+        return True
+    return bool(script_words(text)) and not any(one.isascii() and one.isalnum() for one in text)
 
 
 def script_words(text: str) -> list[str]:

@@ -29,7 +29,7 @@ SPACED = {
 def test_scripts_with_spaces_are_cut_at_spaces(name):
     text, words = SPACED[name]
     assert script_words(text) == words
-    assert other_script([text])
+    assert other_script(text)
     assert not unsplit([text] * 9)
 
 
@@ -68,6 +68,17 @@ def test_identical_texts_score_100_and_have_no_novel_words(text):
     assert RougeScorer(resamples=0).score([other], [text])[1].value < 100
     assert novel_share([text], ["x"], 1) == 0 or text.isascii()
     assert novel_share(["雨 dog"], [CHINESE], 1) == 0.5
+
+
+@pytest.mark.parametrize("text", [SPACED["Russian"][0], CHINESE, "ÄÖÜ öß", "a dog", "١٢٣", "12"])
+@pytest.mark.parametrize(
+    "other",
+    ["1234567890 ......", "A much longer reference in English", CHINESE * 3, "ÄÖÜ", "", "😀"],
+)
+def test_a_text_scores_100_against_references_that_hold_it_whatever_the_others_are(text, other):
+    for row in ([text, other], [other, text, other]):
+        one, *_, longest = RougeScorer(resamples=0).score([text], [row])
+        assert (one.value, longest.value) == (100, 100)
 
 
 def test_rouge_of_a_few_characters_is_that_of_their_counts():
