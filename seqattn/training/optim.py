@@ -12,9 +12,16 @@ from seqattn.positions import Position
 
 
 def table_ids(model: nn.Module) -> set[int]:
-    """Return the `id` of every lookup table: embeddings, and vectors of positions."""
-    parts = (part for part in model.modules() if isinstance(part, nn.Embedding | Position))
-    return {id(weight) for part in parts for weight in part.parameters(recurse=False)}
+    """Return the `id` of every lookup table: embeddings, and vectors of positions.
+
+    Also of parameters that a module declares in `not_matrices`, such as a vector for each head.
+    """
+    return {
+        id(weight)
+        for part in model.modules()
+        for name, weight in part.named_parameters(recurse=False)
+        if isinstance(part, nn.Embedding | Position) or name in getattr(part, "not_matrices", ())
+    }
 
 
 def matrices_and_others(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -37,7 +44,7 @@ def adamw(
 ) -> AdamW:
     """Build AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101) with decay on matrices only.
 
-    Embeddings, positions, biases and norms are not decayed.
+    Embeddings, positions, biases, norms and `not_matrices` of modules are not decayed.
 
     Args:
         model: its parameters are optimized; shared ones once.

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from seqattn.positions import DeBERTaPosition, ShawPosition
+from seqattn.training.muon import muon
 from seqattn.training.optim import adamw, table_ids
-from tests.builders import POSITIONS, make_transformer, random_ids, targets
+from tests.builders import POSITIONS, load_choice, make_transformer, random_ids, targets
 
 
 def group_of(optimizer, parameter):
@@ -49,6 +50,30 @@ def test_vectors_of_distances_are_tables_and_projections_of_them_are_matrices(sc
         name.rpartition(".")[2]
         for name, weight in model.named_parameters()
         if "position" in name and id(weight) in tables
+    }
+    assert found == expected
+
+
+@pytest.mark.parametrize("make", [adamw, muon])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("additive", {"v"}),
+        ("differential", {"vectors"}),
+        ("talking_heads", {"mix_scores", "mix_weights"}),
+        ("linformer", set()),  # projections of the length
+    ],
+)
+def test_what_a_kernel_declares_as_no_matrices_is_neither_decayed_nor_orthogonalized(
+    name, expected, make
+):
+    model = make_transformer(load_choice("attention", name))
+    optimizer = make(model, lr=0.1, weight_decay=0.3)
+    found = {
+        parameter.rpartition(".")[2]
+        for parameter, weight in model.named_parameters()
+        if ".kernel." in parameter and weight.dim() == 2
+        if group_of(optimizer, weight)["weight_decay"] == 0
     }
     assert found == expected
 

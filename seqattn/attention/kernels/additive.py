@@ -26,6 +26,7 @@ class AdditiveKernel(SoftmaxKernel):
     """
 
     abilities = replace(SoftmaxKernel.abilities, hooks=SoftmaxKernel.abilities.hooks - {"rotate"})
+    not_matrices = ("v",)  # a vector for each head
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__(shape)

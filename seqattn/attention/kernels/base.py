@@ -44,6 +44,7 @@ class Kernel(Observable, nn.Module, ABC):
     exceptions: Mapping[str, str] = {}  # entries of `LAWS` that do not hold, each with the reason
     max_length: int | None = None  # longest sequence in tokens, None for no limit
     mixes_values: ClassVar[bool] = True  # True if a context depends on the values of other tokens
+    not_matrices: ClassVar[tuple[str, ...]] = ()  # parameters of two axes that must not decay
     unlike_heads: str = ""  # why heads cannot be pruned; "" if they can
 
     def __init__(self, shape: HeadShape) -> None:

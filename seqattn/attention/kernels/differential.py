@@ -37,6 +37,7 @@ class DifferentialKernel(WeightedKernel):
 
     exceptions: Mapping[str, str] = {"accounts": "a norm follows the sum of values"}
     unlike_heads = "its heads work in pairs"
+    not_matrices = ("vectors",)
 
     def __init__(self, shape: HeadShape, initial: Share = 0.8) -> None:
         super().__init__(shape)

@@ -22,6 +22,7 @@ class TalkingHeadsKernel(WeightedKernel):
     """
 
     unlike_heads = "each head mixes the scores and weights of all others"
+    not_matrices = ("mix_scores", "mix_weights")  # softmax attention at the identity, not at 0
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__(shape)
