@@ -4,15 +4,23 @@ import hashlib
 import json
 import mmap
 import os
+import platform
+import re
 import secrets
+import shutil
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from seqattn.errors import UserError
+from seqattn.processes import is_alive
 
+_OLD = "old"
+"""What a new directory has replaced, within a temporary one; removed only if that succeeded."""
 _STREAMS = ("/dev/", "/proc/")  # their links name open files, which cannot be replaced
 
 
@@ -53,6 +61,19 @@ def user_path(name: str | Path) -> Path:
         raise UserError(f"{name}: unknown home directory; use an absolute path") from error
 
 
+def real_path(name: str | Path) -> Path:
+    """Return the absolute path for a name typed by the user, with "~" and links resolved.
+
+    Raises:
+        UserError: for links in a circle, or as `user_path`.
+    """
+    path = user_path(name)
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # an OSError from Python 3.13 on, when it is opened
+        raise UserError(f"{path} is a symbolic link to itself; choose another path") from error
+
+
 def kind_of(path: Path) -> str:
     """Return the suffix without compression: ".json" for "a.json" and "a.json.gz"."""
     return Path(path.name.removesuffix(".gz")).suffix
@@ -84,7 +105,8 @@ def write_whole(path: Path, content: bytes | memoryview | Iterable[bytes]) -> No
             with path.open("wb") as file:
                 file.writelines(parts)
             return
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        remove_abandoned(path.parent)
+        temporary = path.with_name(_temporary_prefix() + secrets.token_hex(4))
         try:
             with temporary.open("xb") as file:  # never through a link
                 file.writelines(parts)
@@ -97,6 +119,104 @@ def write_whole(path: Path, content: bytes | memoryview | Iterable[bytes]) -> No
             raise
         finally:
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
+    """Yield a new directory that is removed after the block.
+
+    Args:
+        parent: directory in which it is created; None for the system's.
+    """
+    parent = Path(gettempdir()) if parent is None else parent
+    remove_abandoned(parent)
+    with TemporaryDirectory(
+        prefix=_temporary_prefix(), dir=parent, ignore_cleanup_errors=True
+    ) as directory:
+        yield Path(directory)
+
+
+@contextmanager
+def new_directory(path: Path, last: str) -> Iterator[Path]:
+    """Yield an empty directory, and move its files to `path` at the end of the block.
+
+    They arrive all at once, or in an empty or the working directory one by one, so that no shell
+    loses the directory in which it is. Other files in `path` stay.
+
+    Args:
+        path: the directory, which may exist.
+        last: name of the file that arrives last.
+
+    Raises:
+        UserError: if it cannot be written; a directory at `path` is then as before.
+    """
+    with file_faults("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_directory(path.parent) as temporary:
+            new, old = temporary / "new", temporary / _OLD
+            new.mkdir()
+            try:
+                yield new
+            except UserError as error:
+                if str(new) in str(error):  # the user knows the other name
+                    raise UserError(str(error).replace(str(new), str(path))) from error
+                raise
+            for file in (*new.rglob("*"), new):
+                flush(file)
+            before = list(path.iterdir()) if path.exists() else []
+            names = sorted((file.name for file in new.iterdir()), key=last.__eq__)
+            if not path.exists():
+                new.rename(path)
+            elif not before or path.samefile(Path.cwd()):
+                for name in names:
+                    (new / name).replace(path / name)
+            else:
+                for other in before:
+                    if other.name not in names:
+                        _copy(other, new / other.name)
+                path.rename(old)
+                try:
+                    new.rename(path)
+                except OSError:
+                    old.rename(path)
+                    raise
+            flush(path.parent)
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Copy a file, link or directory."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.copytree(path, target, symlinks=True)
+    else:
+        shutil.copy2(path, target, follow_symlinks=False)
+
+
+def _temporary_prefix() -> str:
+    """Return the beginning of temporary names of this process, which names machine and process."""
+    return f".seqattn-{_machine()}-{os.getpid():x}-"
+
+
+@cache
+def _machine() -> str:
+    """Return four digits for this machine and, in containers, its numbering of processes."""
+    name = platform.node()
+    with suppress(OSError):
+        name += str(Path("/proc/self/ns/pid").stat().st_ino)
+    return f"{zlib.crc32(name.encode()) & 0xFFFF:04x}"
+
+
+@cache
+def remove_abandoned(directory: Path) -> None:
+    """Remove temporary files that killed processes of this machine have left; once per process."""
+    with suppress(OSError):
+        for path in directory.iterdir():
+            match = re.fullmatch(rf"\.seqattn-{_machine()}-([0-9a-f]+)-\w+", path.name)
+            if match is None or is_alive(int(match[1], 16)) or (path / _OLD).exists():
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def digest_of(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import signal
 import threading
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from seqattn.data.lines import write_lines
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
-from seqattn.storage import user_path, write_whole
+from seqattn.storage import new_directory, remove_abandoned, user_path, write_whole
 from seqattn.training.run_directory import claimed
 
 
@@ -66,6 +67,43 @@ def test_a_pipe_and_a_device_are_written_and_not_replaced(tmp_path):
         write_lines(["a"], str(name))
     assert (tmp_path / "null").is_symlink()
     assert (tmp_path / "null").samefile("/dev/null")
+
+
+@pytest.mark.parametrize("is_working", [False, True])
+@pytest.mark.parametrize("names", [[], ["b"], ["b", "mine"]])
+def test_a_new_directory_loses_no_file_and_no_shell(tmp_path, monkeypatch, names, is_working):
+    path = tmp_path / "path"
+    path.mkdir()
+    for name in names:
+        (path / name).write_text("before")
+    monkeypatch.chdir(path if is_working else tmp_path)
+    number = path.stat().st_ino
+    with new_directory(path, "a") as new:
+        for name in "ab":
+            (new / name).write_text("after")
+    texts = {file.name: file.read_text() for file in path.iterdir()}
+    assert texts == {**dict.fromkeys(names, "before"), "a": "after", "b": "after"}
+    assert (path.stat().st_ino == number) is (is_working or not names)
+    assert [one.name for one in tmp_path.iterdir()] == ["path"]
+
+
+def test_what_killed_processes_left_is_removed_by_the_next_one(tmp_path):
+    killed = os.fork()
+    if not killed:
+        with new_directory(tmp_path / "new", "a") as new, (new / "a").open("w"):
+            write_whole(tmp_path / "file", _killed())
+    os.waitpid(killed, 0)
+    (tmp_path / ".seqattn-mine").touch()
+    assert len([*tmp_path.iterdir()]) == 3
+    with new_directory(tmp_path / "other", "a"):  # that of a living process stays
+        remove_abandoned.__wrapped__(tmp_path)
+        assert len([*tmp_path.iterdir()]) == 2
+    assert {one.name for one in tmp_path.iterdir()} == {"other", ".seqattn-mine"}
+
+
+def _killed():
+    yield b"half"
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_the_lock_of_a_run_follows_no_link(tmp_path):

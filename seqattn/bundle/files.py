@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -17,7 +16,7 @@ from seqattn.bundle.weights import save_weights
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
-from seqattn.storage import file_faults, flush, is_file, user_path, write_whole
+from seqattn.storage import is_file, new_directory, real_path, user_path, write_whole
 
 CARD = "README.md"
 _LARGEST, _DEEPEST = 1 << 20, 8
@@ -50,30 +49,21 @@ def write_bundle(
     }
     card = model_card(yaml.safe_load(document), sizes, scores, cost or {})
     _check_finite(model)
-    path = user_path(path).resolve()
+    path = real_path(path)
     is_empty = path.is_dir() and not any(path.iterdir())
     if path.exists() and not is_empty and not (path / CONFIG).is_file():
         raise UserError(f"{path} already exists and is not a bundle; choose another directory")
-    with file_faults("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(
-            prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True
-        ) as hidden:
-            new = Path(hidden) / "new"
-            new.mkdir()
-            (new / CONFIG).write_text(document, encoding="utf-8")
-            (new / CARD).write_text(card, encoding="utf-8")
-            (new / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
-            try:
-                save_weights(model, new / WEIGHTS, FORMAT, bool(config.get("quantize")))
-            except SafetensorError as error:
-                raise UserError(f"cannot write {path}: {error}") from error
-            (new / WEIGHTS).chmod((new / CONFIG).stat().st_mode)  # respects the user's umask
-            tokenizer.save(new)
-            beside(new)
-            for file in (*new.iterdir(), new):
-                flush(file)
-            _put(new, path)
+    with new_directory(path, CONFIG) as new:
+        (new / CONFIG).write_text(document, encoding="utf-8")
+        (new / CARD).write_text(card, encoding="utf-8")
+        (new / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+        try:
+            save_weights(model, new / WEIGHTS, FORMAT, bool(config.get("quantize")))
+        except SafetensorError as error:
+            raise UserError(f"cannot write {path}: {error}") from error
+        (new / WEIGHTS).chmod((new / CONFIG).stat().st_mode)  # respects the user's umask
+        tokenizer.save(new)
+        beside(new)
 
 
 def store_search(path: Path, config: Mapping[str, Node], generation: Node) -> None:
@@ -92,20 +82,6 @@ def _check_finite(model: nn.Module) -> None:
                 f"training has diverged: {name} has weights that are not finite; lower "
                 "optimizer.lr, or set trainer.gradient_clip_val"
             )
-
-
-def _put(new: Path, path: Path) -> None:
-    """Move a directory to `path`, and restore what was there before if that fails."""
-    old = new.with_name("old")
-    if path.exists():
-        path.rename(old)
-    try:
-        new.rename(path)
-    except OSError:
-        if old.exists():
-            old.rename(path)
-        raise
-    flush(path.parent)
 
 
 def read_config(path: Path, trust: Collection[str] = ()) -> Config:

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -17,7 +16,7 @@ from datasets.exceptions import DatasetGenerationError, DatasetsError
 from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, is_file
+from seqattn.storage import file_faults, is_file, temporary_directory
 
 Ints = npt.NDArray[np.int64]
 TEXT, NUMBER = pa.string(), pa.int32()
@@ -39,8 +38,8 @@ def table_of(
         folder.mkdir(parents=True, exist_ok=True)
     if not is_file(path):
         some, schema = iter(rows), pa.schema(columns)
-        with file_faults("write", path), tempfile.TemporaryDirectory(dir=folder) as temporary:
-            complete = Path(temporary) / path.name
+        with file_faults("write", path), temporary_directory(folder) as temporary:
+            complete = temporary / path.name
             with complete.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
                 while batch := list(islice(some, 1000)):
                     writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))

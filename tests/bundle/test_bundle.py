@@ -335,12 +335,12 @@ def test_a_bundle_that_cannot_be_written_leaves_the_old_one(loaded, tmp_path, mo
     def full(*args, **options):
         raise OSError(28, "No space left on device")
 
-    for name in ("save_weights", "flush"):
+    for name, file in (("bundle.files.save_weights", ""), ("storage.flush", "/joint.model")):
         with monkeypatch.context() as patched:
-            patched.setattr(files, name, full)
+            patched.setattr(f"seqattn.{name}", full)
             with pytest.raises(UserError) as error:
                 copied(loaded, path, seed=2)
-            assert str(error.value) == f"cannot write {path}: No space left on device"
+            assert str(error.value) == f"cannot write {path}{file}: No space left on device"
         assert read_config(path)["seed"] == 1
         assert [file.name for file in tmp_path.iterdir()] == ["copy"]
     assert seqattn.load(copied(loaded, path, seed=2)).config["seed"] == 2

@@ -6,24 +6,28 @@ from functools import cache
 from pathlib import Path
 
 from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.files import CARD
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
-from seqattn.extras.exchange.ctranslate_export import MODEL
+from seqattn.extras.exchange.ctranslate_export import write_ctranslate2
 from seqattn.extras.exchange.ctranslate_generator import CTranslateGenerator, Translators
-from seqattn.extras.exchange.export import export, export_record
 from seqattn.generation.base import Search, listed
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.generator import Generator
 from seqattn.generation.sampling import GreedySearch
-from seqattn.storage import is_file
-from seqattn.verbs.provenance import Provenance
+from seqattn.storage import file_faults, new_directory, real_path
+from seqattn.training.run_directory import room_for_files
+from seqattn.verbs.provenance import RECORD, Provenance, bundle_contents
+
+_CACHE = {"verb": "engine=ctranslate2"}
+"""Settings in the record of a cache."""
 
 
 @dataclass(frozen=True)
 class CTranslate2:
     """Greedy and beam search of Transformers by CTranslate2.
 
-    The bundle is exported once to BUNDLE.ctranslate2, and again if it has changed.
+    The bundle is exported once to BUNDLE.ctranslate2, and again if it or the export has changed.
 
     Args:
         required: raise an error for what CTranslate2 does not support; False uses PyTorch for it.
@@ -66,12 +70,48 @@ class CTranslate2:
 
 
 def _exported(bundle: TextBundle) -> Path:
-    """Return the export beside a bundle, written now unless it is there."""
-    directory = bundle.path.with_name(f"{bundle.path.name}.ctranslate2")
-    record = export_record(bundle.path)
-    if not is_file(directory / MODEL) or record.differing(Provenance.read(directory)):
-        export(bundle, directory, record)
+    """Return the export beside a bundle, written now unless it is there, complete and unchanged.
+
+    Raises:
+        UserError: if something else is there.
+    """
+    directory = real_path(bundle.path.with_name(f"{bundle.path.name}.ctranslate2"))
+    record = Provenance(settings=_CACHE, contents={"bundle": bundle_contents(bundle.path)})
+    with file_faults("write", directory):
+        if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
+            before = _record_of_cache(directory)
+            record.contents["cache"] = bundle_contents(directory)
+            if record == before:
+                return directory
+            for file in directory.iterdir():
+                file.unlink()
+    with room_for_files(directory.parent), new_directory(directory, RECORD) as new:
+        write_ctranslate2(bundle, new)
+        record.contents["cache"] = bundle_contents(new)
+        record.write(new)
     return directory
+
+
+def _record_of_cache(directory: Path) -> Provenance:
+    """Return the record of a cache, all of whose files are listed in it.
+
+    Raises:
+        UserError: if anything in the directory could be the user's own.
+    """
+    other = (
+        f"{directory} is not a cache of engine=ctranslate2; move or remove it, or use engine=torch"
+    )
+    try:
+        record = Provenance.read(directory)
+    except UserError as error:
+        raise UserError(other) from error
+    if record.settings != _CACHE:
+        raise UserError(other)
+    own = {RECORD, CARD, *(line.partition(" ")[0] for line in record.contents.get("cache", []))}
+    for file in directory.iterdir():
+        if file.name not in own:
+            raise UserError(f"{file} is not part of a cache of engine=ctranslate2; move it")
+    return record
 
 
 def _unsupported(bundle: TextBundle, search: Search) -> str:

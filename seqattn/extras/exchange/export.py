@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
 from seqattn.bundle.documents import WEIGHTS
@@ -12,10 +11,10 @@ from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange import ctranslate_export, hf_export, hf_folder, onnx_export
 from seqattn.screen import print_table
-from seqattn.storage import file_faults, user_path
+from seqattn.storage import new_directory, real_path, user_path
 from seqattn.training.run_directory import room_for_files
 from seqattn.verbs.bundle_run import BundleRun
-from seqattn.verbs.provenance import Provenance, bundle_contents
+from seqattn.verbs.provenance import RECORD, Provenance, bundle_contents
 
 
 class Target(NamedTuple):
@@ -70,7 +69,7 @@ class Export(BundleRun):
         Raises:
             UserError: if the target lacks a part of the bundle, or its scores differ.
         """
-        output = user_path(self.output).resolve()
+        output = real_path(self.output)
         if self.to not in TARGETS:
             raise UserError(f"to must be one of {', '.join(TARGETS)}, got {self.to!r}")
         target, settings = TARGETS[self.to], {"quantize": self.quantize}
@@ -122,16 +121,7 @@ def export(bundle: TextBundle, output: Path, record: Provenance) -> dict[str, st
         raise UserError(f"{bundle.path} is already quantized; export the original bundle")
     target = TARGETS[record.settings["to"]]
     settings = {key: record.settings[key] for key in target.settings}
-    with (
-        room_for_files(output.parent),
-        file_faults("write", output),
-        TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as hidden,
-    ):
-        new = Path(hidden) / "new"
-        new.mkdir()
+    with room_for_files(output.parent), new_directory(output, RECORD) as new:
         checked = target.write(bundle, new, **settings)
         record.write(new)
-        if output.exists():
-            output.rename(Path(hidden) / "old")
-        new.rename(output)
     return checked

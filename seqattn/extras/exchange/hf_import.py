@@ -24,7 +24,7 @@ from seqattn.extras.exchange.hf_tokenizers import ImportedTokenizer, read_tokeni
 from seqattn.extras.exchange.parity import Comparison, compared, expected
 from seqattn.models.transformer import Transformer
 from seqattn.screen import print_table, say
-from seqattn.storage import default_cache, is_file, user_path
+from seqattn.storage import default_cache, is_file, real_path
 from seqattn.training.run_directory import room_for_files
 from seqattn.verbs.provenance import Provenance, digests
 
@@ -89,7 +89,7 @@ class Import:
         Raises:
             UserError: if the folder cannot be read, holds what is not supported, or disagrees.
         """
-        output = user_path(self.output).resolve()
+        output = real_path(self.output)
         folder = HFFolder(local_folder(self.source))
         record = self._record(folder)
         if record.is_finished(output, WEIGHTS):

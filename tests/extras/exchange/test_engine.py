@@ -17,7 +17,7 @@ from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.service import Service
 from seqattn.tokens import PAD
 from seqattn.verbs.tuning import AllFinished
-from tests.cli.small import pairs, refusal, run, succeed
+from tests.cli.small import listing, pairs, refusal, run, succeed
 
 pytest.importorskip("ctranslate2")
 SENTENCES = [source for source, _ in pairs()]
@@ -128,6 +128,43 @@ def test_a_bundle_is_exported_once_and_again_after_a_change(bundle, capfd):
     assert run(capfd, *words, "engine=ctranslate2")[1] == succeed(capfd, *words)
     assert (export / "model.bin").stat().st_mtime_ns != written
     assert sorted(one.name for one in bundle.parent.iterdir()) == ["model", "model.ctranslate2"]
+
+
+def test_what_stands_at_the_place_of_the_cache_and_is_not_one_stays(bundle, tmp_path, capfd):
+    words = ("generate", f"bundle={bundle}", f"text={TEXTS[1]}", "generation=greedy")
+    place = tmp_path / "model.ctranslate2"
+    writers = {
+        "a folder": lambda: (place.mkdir(), (place / "precious.txt").write_text("mine")),
+        "a file": lambda: place.write_text("mine"),
+        "an export": lambda: succeed(capfd, "export", f"bundle={bundle}", f"output={place}"),
+        "a link to a file": lambda: place.symlink_to(bundle / "config.yaml"),
+    }
+    for name, write in writers.items():
+        write()
+        before = listing(tmp_path)
+        line = f"{place.resolve()} is not a cache of engine=ctranslate2; move or remove it, or use"
+        assert refusal(capfd, *words, "engine=ctranslate2").startswith(line), name
+        assert "is not a cache" in run(capfd, *words, "engine=auto").err
+        assert listing(tmp_path) == before
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    succeed(capfd, *words, "engine=ctranslate2")
+    (place / "notes").write_text("mine")
+    line = f"{place}/notes is not part of a cache of engine=ctranslate2; move it"
+    assert refusal(capfd, *words, "engine=ctranslate2") == line
+
+
+@pytest.mark.parametrize("file", ["model.bin", "shared_vocabulary.json"])
+def test_a_damaged_cache_is_written_again(bundle, file, capfd):
+    words = ("generate", f"bundle={bundle}", f"text={TEXTS[1]}", "engine=ctranslate2")
+    expected = succeed(capfd, *words)
+    damaged = bundle.with_name("model.ctranslate2") / file
+    content = damaged.read_bytes()
+    for wrong in (b"", content[:100], content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]):
+        damaged.write_bytes(wrong)
+        assert succeed(capfd, *words) == expected
+        assert damaged.read_bytes() == content
+    damaged.unlink()
+    assert succeed(capfd, *words) == expected
 
 
 def test_evaluation_gives_the_same_outputs(bundle, corpus, capfd, tmp_path):
