@@ -4,13 +4,15 @@ import io
 import multiprocessing
 import os
 import signal
+import stat
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 from seqattn.errors import UserError
@@ -27,6 +29,46 @@ def end_quietly() -> int:
     """Discard further output after the reader has closed the pipe; return 0."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
+
+
+HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
+"""Signal of a closed terminal."""
+
+
+class Ended(KeyboardInterrupt):
+    """Raised for SIGTERM or SIGHUP. Args: number: of the signal."""
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Raise `Ended` for SIGTERM and SIGHUP within the block, so that temporary files are removed.
+
+    A signal that is ignored, as under nohup, or handled by a caller is left alone.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        leave_closed_terminal()
+        raise Ended(number)
+
+    numbers = {signal.SIGTERM, HANGUP}
+    if threading.current_thread() is not threading.main_thread():
+        numbers = set()
+    changed = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in changed:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def leave_closed_terminal() -> None:
+    """Discard output to a terminal that has been closed, which would raise an error."""
+    for stream in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def cores() -> int:
@@ -50,6 +92,7 @@ def is_alive(pid: int) -> bool:
 def follow_parent() -> None:
     """End this `multiprocessing` worker with its parent, which alone handles terminal signals."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(HANGUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked worker inherits its parent's handler
     end_with()
 

@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 from seqattn.bundle.documents import SCORES
 from seqattn.errors import UserError
 from seqattn.inputs import read_json, read_yaml
+from seqattn.processes import HANGUP, leave_closed_terminal
 from seqattn.storage import write_whole
 from seqattn.training.run_directory import rank
 
@@ -31,11 +32,11 @@ class Jobs(Callback):
     total: int | None = None
     """Number of jobs, if it is known."""
     path: ClassVar[Path | None] = None
-    interrupted: ClassVar[Any] = None
-    """Previous handler of SIGINT; None if unchanged."""
+    interrupted: ClassVar[dict[int, Any]] = {}
+    """Previous handlers of signals that were changed."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Record the folder, and handle SIGINT with joblib; Hydra calls it."""
+        """Record the folder, and handle signals with joblib; Hydra calls it."""
         Jobs.path = Path(config.hydra.sweep.dir)
         words = OverridesParser.create().parse_overrides([*config.hydra.overrides.task])
         swept = [word for word in words if word.is_sweep_override()]
@@ -45,7 +46,12 @@ class Jobs(Callback):
             self.total = prod(len(list(word.sweep_iterator())) for word in swept)
         own = threading.current_thread() is threading.main_thread()
         if own and "joblib" in config.hydra.launcher._target_:
-            Jobs.interrupted = signal.signal(signal.SIGINT, _leave)
+            ending = [
+                one
+                for one in (signal.SIGINT, signal.SIGTERM, HANGUP)
+                if signal.getsignal(one) != signal.SIG_IGN
+            ]
+            Jobs.interrupted = {one: signal.signal(one, _leave) for one in ending}
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the job's number and what distinguishes it; Hydra calls it."""
@@ -57,19 +63,20 @@ class Jobs(Callback):
         print(f"job {number}{of}: {own}".rstrip(": "), file=sys.stderr, flush=True)
 
 
-def _leave(*_: object) -> NoReturn:
+def _leave(number: int, frame: object) -> NoReturn:
     """End an interrupted command before joblib kills its processes, so that they can save."""
+    leave_closed_terminal()
     report_jobs()
     print("stopped", file=sys.stderr, flush=True)
-    os._exit(130)
+    os._exit(128 + number)
 
 
 def report_jobs() -> None:
     """Print and write a line for each job of the last multirun, if any."""
     folder, Jobs.path = Jobs.path, None
-    before, Jobs.interrupted = Jobs.interrupted, None
-    if before is not None:
-        signal.signal(signal.SIGINT, before)
+    before, Jobs.interrupted = Jobs.interrupted, {}
+    for number, handler in before.items():
+        signal.signal(number, handler)
     if folder is None:
         return
     runs = {run.name: run for run in sorted(_runs_in(folder), key=lambda run: int(run.name))}

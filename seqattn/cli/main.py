@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import signal
 import sys
 import traceback
 from argparse import ArgumentParser
@@ -25,7 +26,14 @@ from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete
 from seqattn.errors import Stopped, UserError
 from seqattn.places import CONF
-from seqattn.processes import end_quietly, end_with, is_orphaned, write_utf8
+from seqattn.processes import (
+    Ended,
+    end_quietly,
+    end_with,
+    ended_by_signals,
+    is_orphaned,
+    write_utf8,
+)
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.run_directory import rank, remove_empty, world_size
 
@@ -63,12 +71,20 @@ def run_verb(
     jobs, code = _Jobs(), 0
     try:
         try:
-            _run(verb, list(arguments), jobs, action, conf)
+            with ended_by_signals():
+                _run(verb, list(arguments), jobs, action, conf)
         except SystemExit as end:  # after a page of help
             code = end.code if isinstance(end.code, int) else 0
-        print(end="", flush=True)  # a closed pipe is expected here, not at exit
-    except KeyboardInterrupt:
-        return report("stopped", 130)
+        try:
+            print(end="", flush=True)  # a closed pipe is expected here, not at exit
+        except BrokenPipeError:
+            raise
+        except OSError:  # a full disk
+            end_quietly()
+            if not code:  # else it has been reported
+                raise
+    except KeyboardInterrupt as stop:
+        return report("stopped", 128 + (stop.args[0] if isinstance(stop, Ended) else signal.SIGINT))
     except BrokenPipeError:
         return end_quietly() or code
     except Exception as error:

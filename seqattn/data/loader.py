@@ -129,6 +129,6 @@ def _leave_signals(worker: int) -> None:
 
     A signal to a whole job reaches workers, too, but the last step still needs them.
     """
-    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)

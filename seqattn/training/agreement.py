@@ -10,14 +10,17 @@ from lightning import Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM))
+from seqattn.processes import HANGUP, leave_closed_terminal
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, HANGUP, getattr(signal, "SIGUSR1", signal.SIGTERM))
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Signals:
     """Last signal to this process that requests a stop; 0 for none.
 
-    SIGUSR1, which SLURM may send before it revokes a machine, counts as SIGTERM.
+    SIGHUP of a closed terminal, unless it is ignored as under nohup, and SIGUSR1, which SLURM may
+    send before it revokes a machine, count as SIGTERM.
     """
 
     def __init__(self) -> None:
@@ -27,7 +30,9 @@ class Signals:
     def listen(self) -> None:
         """Handle signals from now on, in the main thread only; a second Ctrl-C interrupts."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {one: signal.signal(one, self._hear) for one in _ENDING}
+            ignored = signal.getsignal(HANGUP) == signal.SIG_IGN
+            heard = [one for one in _ENDING if not (ignored and one == HANGUP)]
+            self._before = {one: signal.signal(one, self._hear) for one in heard}
 
     def restore(self) -> None:
         """Restore the previous signal handlers."""
@@ -36,6 +41,7 @@ class Signals:
         self._before = {}
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
+        leave_closed_terminal()
         if number == signal.SIGINT and self.received:
             raise KeyboardInterrupt
         self.received = signal.SIGINT if number == signal.SIGINT else signal.SIGTERM

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -19,8 +18,9 @@ from torch.distributed.run import run as start_ranks
 
 from seqattn.bundle.nodes import build_verb
 from seqattn.errors import Stopped, UserError
-from seqattn.processes import write_utf8
+from seqattn.processes import HANGUP, write_utf8
 from seqattn.screen import log_to, say
+from seqattn.storage import temporary_directory
 from seqattn.training.finish import TrainingResult
 from seqattn.training.options import TrainingOptions
 from seqattn.training.rendezvous import rendezvous
@@ -69,22 +69,24 @@ def launch(run: TrainingOptions) -> TrainingResult:
     for name in logging.root.manager.loggerDict:  # one line here replaces its reports
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    with _restored_process(), TemporaryDirectory(prefix="seqattn-") as folder:
+    with _restored_process(), temporary_directory() as folder:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # the user's packages
         threads = max(1, (os.cpu_count() or 1) // run.trainer.ranks)
         os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+        if signal.getsignal(HANGUP) == signal.SIG_IGN:  # under nohup
+            os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGQUIT")
         settings = {**run.settings, "resume": run.resume or "auto"}  # resolved by now
-        (Path(folder) / _SETTINGS).write_text(yaml.safe_dump(settings), encoding="utf-8")
+        (folder / _SETTINGS).write_text(yaml.safe_dump(settings), encoding="utf-8")
         ranks = ["--standalone", f"--nproc-per-node={run.trainer.ranks}", "--monitor-interval=0.1"]
         options = [f"--log-dir={folder}", "-m", _RANK]  # or a folder of logs would remain
-        own = [str(os.getpid()), run.run_dir, folder]
+        own = [str(os.getpid()), run.run_dir, str(folder)]
         arguments = get_args_parser().parse_args([*ranks, *options, *own])
         left = run.trainer.restarts
         try:
-            while not _started(arguments, Path(folder), left, Path(run.run_dir) / LOG):
+            while not _started(arguments, folder, left, Path(run.run_dir) / LOG):
                 left -= 1
         except SignalException as error:
-            _raise_error(Path(folder))
+            _raise_error(folder)
             raise Stopped(int(error.sigval)) from error
     return TrainingResult.load(Path(run.run_dir))
 

@@ -1,5 +1,12 @@
 """Streams that are closed or hold no text, and disks that hold no more, end in one line."""
 
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.cli.fork import run_forked
@@ -53,3 +60,44 @@ def test_a_table_in_another_encoding_is_printed_once_the_run_is_on_the_disk(plac
     assert ended.code == 2, ended
     assert ended.err.splitlines()[-1] == "error: No space left on device"
     assert (places.folder / "other" / "result.yaml").is_file()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("verb", ["generate", "export"])
+def test_a_signal_while_files_are_written_leaves_none(places, verb, number, code, monkeypatch):
+    monkeypatch.setattr("seqattn.storage.os.fsync", lambda _: os.kill(os.getpid(), number))
+    verb, words = places.usual(verb)
+    ended = run_forked(verb, words, places.folder)
+    assert (ended.code, ended.err.splitlines()[-1]) == (code, "stopped")
+    assert not [*places.folder.iterdir()]
+
+
+def test_a_training_whose_terminal_is_closed_saves_its_last_step(places):
+    verb, words = places.usual("train")
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(places.folder)
+        os.execv(
+            sys.executable,
+            [sys.executable, "-m", "seqattn", verb, *words, "trainer.max_steps=100000",
+             "trainer.val_check_interval=5000"],
+        )  # fmt: skip
+    printed = b""
+    while b"about" not in printed:
+        printed += os.read(terminal, 1000)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 143
+    [saved] = (places.folder / "run" / "checkpoints").iterdir()
+    step = int(saved.name.split("-")[1])
+    assert (places.folder / "run" / "train.log").read_text().endswith(f"SIGTERM at step {step:,}\n")
+
+
+def test_a_full_disk_is_said_once(places):
+    verb, words = places.usual("generate")
+    words = [word for word in words if not word.startswith("output=")]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "seqattn", verb, *words], cwd=places.folder, stdout=full,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (2, "error: No space left on device\n")

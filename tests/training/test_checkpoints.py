@@ -198,7 +198,8 @@ def sent(number):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 143)]
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 143), (signal.SIGHUP, 143)],
 )
 @pytest.mark.parametrize("where", [2, BATCHES - 1, f"validation {BATCHES}.1"])
 def test_a_signal_ends_a_run_after_the_step_and_saves_it(tmp_path, where, number, code):
@@ -292,7 +293,16 @@ def test_a_run_that_is_stopped_again_and_again_is_the_uninterrupted_one(tmp_path
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_hangup_that_is_ignored_as_under_nohup_stays_ignored(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        train(tmp_path, at={1: sent(signal.SIGHUP)}, max_epochs=1)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert checkpoints(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal_to_all_processes_of_a_job_saves_the_step(tmp_path, number):
     def sent_to_all():
         del at[1]
