@@ -86,6 +86,7 @@ def check_fit(task: Any, chosen: Mapping[str, Any], names: Mapping[str, str]) ->
     for group, attribute, needed in (
         ("model", "output", task.output),
         ("data", "yields", task.reads),
+        *([("data", "redraws", True)] if task.redraws else []),
         ("loader", "batches", task.batches),
         ("generation", "output", task.output),
     ):

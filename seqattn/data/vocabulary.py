@@ -91,28 +91,37 @@ class TokenizerConfig:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class TokenizerFiles(TokenizerConfig):
     """Sentencepiece models from elsewhere, in place of a vocabulary to train.
 
-    Their segmentation is kept; padding, unknown, begin and end get our ids.
+    Their segmentation is kept; padding, unknown, begin and end get our ids. Other settings of a
+    vocabulary to train are not parameters.
 
     Args:
         source: file of a unigram or BPE model, of both sides if there is no `target`.
         target: file of the target side's model.
+        symbols: pieces that each model must have; None for any.
     """
 
     source: str | None = None
     target: str | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "joint", self.target is None)
+    def __init__(
+        self,
+        source: str | None = None,
+        target: str | None = None,
+        symbols: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(joint=target is None, symbols=symbols)
+        object.__setattr__(self, "source", source)
+        object.__setattr__(self, "target", target)
 
     def read(self) -> Tokenizer:
         """Return the tokenizer.
 
         Raises:
-            UserError: if a file is missing, or is not such a model.
+            UserError: if a file is missing, is not such a model, or lacks a symbol.
         """
         if self.source is None:
             raise UserError("missing required key: tokenizer.source (add tokenizer.source=FILE)")
@@ -121,9 +130,14 @@ class TokenizerFiles(TokenizerConfig):
             check_there(path, "a sentencepiece model")
             model = ForeignModel.read(read_bytes(path), path).adopted()
             try:
-                Side(model)
+                pieces = {*Side(model).vocabulary()}
             except UserError as error:
                 raise UserError(f"{path}: {error}") from error
+            if absent := [symbol for symbol in self.symbols or () if symbol not in pieces]:
+                raise UserError(
+                    f"{path} has no piece {absent[0]}, which tokenizer.symbols requires; list only "
+                    "its own pieces"
+                )
             models.append(model)
         return Tokenizer(models[0], models[1] if len(models) > 1 else None)
 

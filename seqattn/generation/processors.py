@@ -25,7 +25,8 @@ class Processor(ABC):
         """Set forbidden tokens to -inf in place.
 
         Args:
-            scores: (R, V) log-probabilities of the next token of R hypotheses.
+            scores: (R, V) log-probabilities of the next token of R hypotheses, before temperature,
+                top-k and top-p of sampling.
             said: (R, L) their tokens so far, without begin.
         """
 

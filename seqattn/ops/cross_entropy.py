@@ -8,7 +8,7 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor
 
-from seqattn.checking import Dropout, NotNegative
+from seqattn.checking import BadValue, Dropout, NotNegative
 from seqattn.ops.precision import wide
 from seqattn.tokens import PAD
 
@@ -39,6 +39,15 @@ class LossTerms:
     def divergence_weight(self) -> float:
         """Weight of the divergence of two passes over the batch; 0 for a single pass."""
         return self.r_drop / 2 or self.simcut
+
+    def check_only(self, *names: str) -> None:
+        """Raise BadValue for a term that is set and is not among those that a loss computes."""
+        for term in fields(LossTerms):
+            if term.name not in names and getattr(self, term.name) != term.default:
+                came = f"got {getattr(self, term.name)}"
+                raise BadValue(
+                    term.name, f"does not apply to this task; leave it at {term.default}, {came}"
+                )
 
     def terms(self) -> dict[str, Any]:
         """Return these terms by name, without the further fields of a subclass."""

@@ -70,6 +70,8 @@ class TaskOptions(LossTerms):
 
     reads: ClassVar[str]
     """Required kind of data, as `yields` of its source: pairs or questions."""
+    redraws: ClassVar[bool] = False
+    """True if its source of data must draw pairs anew in each epoch, as `Source.redraws`."""
     output: ClassVar[str]
     """Kind of output, as `output` of model and search: text or spans."""
     batches: ClassVar[str]
@@ -146,6 +148,7 @@ class ExtractiveAnswering(TaskOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_only("r_drop")
         threshold = getattr(self.scorer, "threshold", 1.0)
         if threshold != 1.0:
             tuned = "training tunes generation.threshold on the validation split"

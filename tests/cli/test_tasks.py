@@ -291,6 +291,10 @@ def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
             "task=qa data=parallel_text",
             "task=qa does not support data=parallel_text; choose from d",
         ),
+        (
+            "task=denoising data=demo_translation",
+            "task=denoising does not support data=demo_translation; choose from denoising",
+        ),
         ("task=qa data=table", "task=qa does not support data=table; choose from demo_qa, squad"),
         (
             "task=qa data=parallel_text model=transformer loader=pairs",

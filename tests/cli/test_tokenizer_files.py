@@ -53,7 +53,7 @@ def test_a_run_uses_the_model_of_both_sides_and_goes_on(capfd, corpus, models, t
     assert bundle.tokenizer.source_pieces(ids)[:-1] == segmented(models, "joint", text)
     assert bundle.generate(text) is not None
     kept = yaml.safe_load((run_dir / "model" / "config.yaml").read_text())["tokenizer"]
-    assert kept == {"_type_": "TokenizerFiles", "source": "???", "target": None}
+    assert kept == {"_type_": "TokenizerFiles", "source": "???", "target": None, "symbols": None}
 
     train(words(corpus, *arguments, "trainer.max_steps=6", f"resume={run_dir}"))
     again = seqattn.load(run_dir / "model").tokenizer
@@ -106,6 +106,11 @@ def test_each_side_has_its_own_model_in_a_run_from_prepared_shards(capfd, corpus
         ([], "missing required key: tokenizer.source"),
         (["tokenizer.source=null"], "missing required key: tokenizer.source"),
         (["tokenizer.source={}/joint.model", "tokenizer.kind=bpe"], "unknown key"),
+        (["tokenizer.source={}/joint.model", "+tokenizer.vocab_size=5"], "unknown key tokenizer."),
+        (
+            ["tokenizer.source={}/joint.model", 'tokenizer.symbols=["<2de>"]'],
+            "joint.model has no piece <2de>, which tokenizer.symbols requires; list only its own",
+        ),
         (
             ["tokenizer.source={}/source.model", "tokenizer.target={}/target.model"],
             "model.share_embeddings=all needs one vocabulary",

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqattn.checking import keys_under
 from seqattn.data.span_batch import Questions, SpanBatch
 from seqattn.errors import UserError
 from seqattn.generation.span_search import Answerer
@@ -53,7 +54,8 @@ class SpanTask(SummedTask):
             first one's.
 
     Raises:
-        UserError: for label smoothing, SimCut or teacher forcing, which do not apply to spans.
+        UserError: for teacher forcing, or a term of the loss other than R-Drop, which do not apply
+            to spans.
     """
 
     model: SpanModel
@@ -67,12 +69,12 @@ class SpanTask(SummedTask):
     ) -> None:
         super().__init__(model, optimization, SpanPlaces(), validation)
         self.every_answer = every_answer
-        refused = optimization.label_smoothing or optimization.simcut
-        if refused or not optimization.teacher_forcing.whole:
+        with keys_under("task"):
+            optimization.check_only("r_drop")
+        if not optimization.teacher_forcing.whole:
             raise UserError(
-                "span models support neither label smoothing, SimCut nor teacher forcing; set "
-                "task.label_smoothing=0 task.simcut=0 task.teacher_forcing.schedule=constant "
-                "task.teacher_forcing.start=1"
+                "span models do not support teacher forcing; set "
+                "task.teacher_forcing.schedule=constant task.teacher_forcing.start=1"
             )
 
     def loss(self, batch: SpanBatch) -> tuple[Tensor, Tensor]:

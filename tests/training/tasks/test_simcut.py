@@ -1,18 +1,21 @@
 """SimCut: a second pass with words cut, whose distribution is drawn to that of the first."""
 
+from dataclasses import fields
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding
+from seqattn.metrics.qa import QaScorer
 from seqattn.metrics.text import TextScorer
 from seqattn.models.base import PLAIN
 from seqattn.ops.cross_entropy import LossTerms, cross_entropy
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.schedules import constant
-from seqattn.training.task_options import TextGeneration
+from seqattn.training.task_options import ExtractiveAnswering, TextGeneration
 from seqattn.training.tasks.settings import Optimization, draw_seed
 from seqattn.training.tasks.span_task import SpanTask
 from tests.builders import make_transformer
@@ -198,8 +201,24 @@ def test_validation_reads_once_and_another_task_of_the_model_cuts_nothing():
 def test_what_it_excludes_is_refused():
     with pytest.raises(UserError, match="r_drop and simcut are mutually exclusive; set one of"):
         made(TextGeneration, name="x", scorer=TextScorer(), r_drop=5, simcut=3)
-    with pytest.raises(UserError, match="span models support neither label smoothing, SimCut"):
-        SpanTask(transformer(), Optimization(no_steps, constant(0), simcut=3))
+
+
+@pytest.mark.parametrize("name", [term.name for term in fields(LossTerms)])
+def test_each_term_changes_the_loss_or_is_refused(name):
+    batch, cutting = batch_of(*rows(3, seed=1)), {"simcut": 3.0} if "simcut_" in name else {}
+
+    def loss(**terms):
+        torch.manual_seed(0)
+        task = Logged(transformer(), Optimization(no_steps, constant(0), **cutting, **terms))
+        return float(task.train().training_loss(batch).total.detach())
+
+    assert loss() != loss(**{name: 0.4})
+    if name != "r_drop":  # which spans have
+        told = f"^task.{name} does not apply to this task; leave it at"
+        with pytest.raises(UserError, match=told):
+            SpanTask(transformer(), Optimization(no_steps, constant(0), **{name: 0.4}))
+        with pytest.raises(UserError, match=told.replace("task.", "")):
+            made(ExtractiveAnswering, name="x", scorer=QaScorer(), **{name: 0.4})
 
 
 def _rank(rank, port, path):

@@ -20,6 +20,7 @@ from seqattn.metrics.qa import exact_match, f1
 from seqattn.models.span_recurrent import SpanRecurrentConfig
 from seqattn.models.transformer import Slots
 from seqattn.positions import Position
+from seqattn.training.forcing import TeacherForcing
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
 from seqattn.training.task_options import ValidationOptions
@@ -222,8 +223,9 @@ def test_a_few_questions_are_learnt_by_heart(data):
 
 
 def test_what_places_do_not_have_is_refused(data):
-    with pytest.raises(UserError, match="span models support neither label smoothing, SimCut nor"):
-        SpanTask(model_of(data), Optimization(no_steps, constant(0), label_smoothing=0.1))
+    forcing = TeacherForcing(start=0.5)
+    with pytest.raises(UserError, match=r"^span models do not support teacher forcing; set "):
+        SpanTask(model_of(data), Optimization(no_steps, constant(0), teacher_forcing=forcing))
 
 
 @pytest.mark.parametrize("name", ["every", "sentences"])
