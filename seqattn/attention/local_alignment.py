@@ -25,6 +25,7 @@ class LuongLocal(Luong):
     ) -> None:
         super().__init__(query_dim, memory_dim, score)
         self.window = window
+        self.sees_all_up_to = window + 1
 
     def weights(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
         offset = self._offset(query, source, steps)
@@ -64,6 +65,7 @@ class LuongLocalPredictive(LuongLocal):
         self, query_dim: int, memory_dim: int, score: ScoreName, window: Count = 10
     ) -> None:
         super().__init__(query_dim, memory_dim, score, window)
+        self.sees_all_up_to = 0  # weights fall with the distance
         self.w_p = Linear(query_dim, query_dim, bias=False)
         self.v_p = Linear(query_dim, 1, bias=False)
         for layer in (self.w_p, self.v_p):

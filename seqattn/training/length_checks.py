@@ -37,6 +37,19 @@ def check_lengths(setup: Setup) -> None:
             )
 
 
+def without_effect(setup: Setup) -> list[str]:
+    """Return a line for each attention that hides nothing in texts as short as these."""
+    longest, parts = max(setup.data.longest), setup.model.modules()
+    reaches = {type(part).__name__: getattr(part, "sees_all_up_to", 0) for part in parts}
+    return [
+        f"{name} hides no token of a text of up to {reach:,} tokens, and the longest has "
+        f"{longest:,}: its pattern has no effect on this data; lower its window, stride or block "
+        "size"
+        for name, reach in reaches.items()
+        if longest <= reach
+    ]
+
+
 def brevity(setup: Setup) -> list[str]:
     """Return warnings if outputs are limited to less than the length of targets."""
     limit, longest = getattr(setup.run.generation, "limit", None), setup.data.longest[1]

@@ -31,7 +31,7 @@ from seqattn.training.finish import (
     score_bundle,
 )
 from seqattn.training.fit import fit
-from seqattn.training.length_checks import brevity, check_lengths
+from seqattn.training.length_checks import brevity, check_lengths, without_effect
 from seqattn.training.loggers import made_loggers
 from seqattn.training.monitors import ClipShare, DeviceFigures
 from seqattn.training.options import TrainingOptions
@@ -119,7 +119,12 @@ def _announce(setup: Setup, start: Start, loggers: Sequence[Any]) -> None:
     lines = run.trainer.opening(run.loader, size) + run.parts.report(setup.model)
     lines += mended + setup.data.report()
     log_to(run_dir / LOG)
-    say(*lines, *doubts(run.task.scorer, setup.rows.references), *brevity(setup))
+    say(
+        *lines,
+        *doubts(run.task.scorer, setup.rows.references),
+        *brevity(setup),
+        *without_effect(setup),
+    )
     if start.checkpoint is None:
         setup.bundle.tokenizer.save(run_dir / "tokenizer")
     if not run.trainer.fast_dev_run:

@@ -124,6 +124,30 @@ def test_no_output_depends_on_a_later_token(name, names):
             assert (gradient.abs().amax(dim=2) > 0)[seen[:, t]].all(), scheme
 
 
+def reach(name):
+    """The longest text of which an attention declares to hide nothing; 0 for none."""
+    return getattr(getattr(built(name), "kernel", None), "sees_all_up_to", 0)
+
+
+@pytest.mark.parametrize("name", filter(reach, attention_variants()))
+def test_all_of_a_text_as_short_as_declared_is_seen(name):
+    attention, length = built(name), reach(name)
+    # others hide as hashes fall; a small summary may be a complete block
+    sparse = hasattr(attention.kernel, "pattern") and "small" not in name
+    for longer in range(2 if sparse else 1):
+        real = torch.ones(1, length + longer, dtype=torch.bool)
+        x = torch.randn(1, length + longer, DIM) / 10
+        masks = [make(real) for make in self_masks(attention.abilities)]
+        hides = []
+        for mask in masks:
+            with capture(attention) as maps:
+                attend(attention, x, x, mask)
+            ((weights,),) = maps.values()
+            others = mask.dense().expand_as(weights) & ~torch.eye(len(x[0]), dtype=torch.bool)
+            hides.append(bool((weights[others] == 0).any()))
+        assert any(hides) == bool(longer)
+
+
 @pytest.mark.parametrize(("name", "names"), with_schemes(attention_variants()))
 def test_real_outputs_do_not_depend_on_padding_on_either_side(name, names):
     holds(name, "padding")

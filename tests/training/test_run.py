@@ -15,10 +15,12 @@ from seqattn.errors import UserError
 from seqattn.metrics.text import TextScorer
 from seqattn.models.stack import compile_layers
 from seqattn.training.finish import _final_scores
+from seqattn.training.length_checks import without_effect
 from seqattn.training.tasks.base import SummedTask
 from seqattn.training.tasks.text_setup import TextSetup
 from seqattn.training.train import threads_of
 from seqattn.training.trainer_options import TrainerOptions
+from tests.builders import load_choice, make_attention
 from tests.cli.small import (
     checked_training,
     checkpoint,
@@ -239,3 +241,15 @@ def test_a_training_has_the_threads_asked_for_or_those_that_it_began_with(asked,
         assert torch.get_num_threads() == 4
     finally:
         torch.set_num_threads(1)
+
+
+def test_a_pattern_that_hides_nothing_in_these_texts_is_named():
+    def told(longest, *names):
+        parts = torch.nn.ModuleList(make_attention(load_choice("attention", n)) for n in names)
+        return without_effect(SimpleNamespace(data=SimpleNamespace(longest=longest), model=parts))
+
+    [line] = told((31, 257), "mha", "sliding_window")
+    assert line.startswith("SlidingWindowKernel hides no token of a text of up to 257 tokens, and ")
+    assert told((31, 258), "mha", "sliding_window") == []
+    assert len(told((9, 11), "luong_local_m", "luong_local_p")) == 1
+    assert len(told((20, 20), "bigbird", "strided", "fixed", "lsh", "streaming", "linear")) == 5

@@ -45,6 +45,7 @@ class Kernel(Observable, nn.Module, ABC):
     max_length: int | None = None  # longest sequence in tokens, None for no limit
     mixes_values: ClassVar[bool] = True  # True if a context depends on the values of other tokens
     not_matrices: ClassVar[tuple[str, ...]] = ()  # parameters of two axes that must not decay
+    sees_all_up_to: int = 0  # longest sequence in tokens of which it hides nothing from a query
     unlike_heads: str = ""  # why heads cannot be pruned; "" if they can
 
     def __init__(self, shape: HeadShape) -> None:

@@ -52,6 +52,8 @@ class BigBirdKernel(BlockwiseKernel):
         self.random_blocks = random_blocks
         self.seed = seed
         self.dense_up_to = block_size
+        beside = (window_blocks + 1) // 2  # a block sees at the end of a text, itself included
+        self.sees_all_up_to = block_size * (global_blocks + beside + random_blocks)
 
     make_cache = Kernel.make_cache
 

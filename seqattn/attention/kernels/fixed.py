@@ -49,6 +49,7 @@ class FixedKernel(FactorizedKernel):
         patterns = ((0, 1), (2, 3)) if strided_heads else patterns
         super().__init__(shape, stride, patterns)
         self.summary = summary
+        self.sees_all_up_to = 0 if split_heads else stride
 
     def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:
         if number == 0:

@@ -57,6 +57,7 @@ class LSHKernel(EncoderKernel):
     ) -> None:
         super().__init__(shape)
         self.bucket_size = bucket_size
+        self.sees_all_up_to = 2 * bucket_size
         rotations = random_rotations(rounds, shape.num_heads, shape.head_dim, seed)
         self.register_buffer("rotations", rotations, persistent=False)  # the seed is saved instead
 

@@ -219,6 +219,7 @@ class StridedKernel(FactorizedKernel):
 
     def __init__(self, shape: HeadShape, stride: Count = 32, split_heads: bool = False) -> None:
         super().__init__(shape, stride, ((0,), (1,)) if split_heads else ((0, 1),))
+        self.sees_all_up_to = 0 if split_heads else stride + 1
 
     def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:
         return strided_set(number, i, j, self.stride)

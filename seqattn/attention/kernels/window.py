@@ -47,6 +47,7 @@ class LocalKernel(BlockwiseKernel):
         self.first = first
         self.before = before
         self.after = after
+        self.sees_all_up_to = first + before + 1
 
     def make_cache(self, beams: int) -> Cache:
         return RollingCache(self.first, self.before + 1, beams)

@@ -188,7 +188,7 @@ def _notes(systems: Systems, pool: bool) -> list[str]:
     """Return notes on the systems that a reader should know about."""
     numbers = {name: len(runs) for name, runs in systems.runs.items()}
     first = next(iter(systems.runs.values()))[0]  # all have the same references
-    notes = [*systems.notes, *first.doubts]
+    notes = [*systems.notes, *first.doubts, *_identical(systems)]
     if pool:
         notes.append("pool=true: p is valid only if all systems have equal variance over seeds")
     trained = {
@@ -205,6 +205,20 @@ def _notes(systems: Systems, pool: bool) -> list[str]:
         seeds = ", ".join(f"{name} {number}" for name, number in numbers.items())
         notes.append(f"the number of seeds differs between systems: {seeds}")
     return notes
+
+
+def _identical(systems: Systems) -> list[str]:
+    """Return a note for each group of systems whose runs have the same outputs."""
+    groups: dict[str, list[str]] = {}
+    for name, runs in systems.runs.items():
+        outputs = [[str(run.seed), [row.output for row in run.rows]] for run in runs]
+        groups.setdefault(json.dumps(sorted(outputs)), []).append(name)
+    return [
+        f"{', '.join(names)} gave identical outputs for every sentence: what distinguishes them "
+        "may have no effect on this data"
+        for names in groups.values()
+        if len(names) > 1
+    ]
 
 
 def _word_counts(run: ComparedRun, trust: Sequence[str]) -> Mapping[str, int] | None:

@@ -109,6 +109,18 @@ def test_systems_are_ranked_where_they_can_be_told_apart_and_only_there(study, c
         assert re.match(r"BLEU: (mha|gqa) is above linear by \d+\.\d\d \(", line)
     assert "the number of seeds differs between systems: mha 3, linear 3, gqa 2" in ended.out
     assert "scores: mean over seeds ± half of the 95 % interval over them; in paren" in ended.out
+    assert "identical outputs" not in ended.out
+
+
+def test_systems_with_identical_outputs_are_named(tmp_path, capfd):
+    made = [
+        write_run(tmp_path / f"{name}{seed}", spoilt(*rows), seed, name)
+        for name, rows in {"mha": [0], "sliding_window": [0], "linear": [1, 2]}.items()
+        for seed in (1, 2)
+    ]
+    ended = compare(capfd, f"runs=[{','.join(map(str, made))}]")
+    assert "mha, sliding_window gave identical outputs for every sentence: what dis" in ended.out
+    assert "linear gave" not in ended.out
 
 
 @pytest.mark.parametrize(
