@@ -1,6 +1,7 @@
 """Plain settings from overrides, composed by Hydra."""
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from seqattn.bundle.choices import check_fit
 from seqattn.bundle.choices import choices as shipped
 from seqattn.bundle.documents import bundle_dir
 from seqattn.bundle.nodes import TARGET, import_path, nearest
+from seqattn.checking import parameters
 from seqattn.config.overrides import OWN, complete, is_filled
 from seqattn.config.verb_files import FROM_BUNDLE, bases, document, from_bundle, own_keys
 from seqattn.errors import UserError
@@ -117,7 +119,18 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
         replaced = [name for name, node in nodes if isinstance(node, dict) and TARGET not in node]
         for name in shipped(group).keys() & set(replaced):
             del settings[group][name]
+    _drop_filled(settings.get("tokenizer"), overrides)
     return settings
+
+
+def _drop_filled(tokenizer: Any, overrides: Sequence[str]) -> None:
+    """Remove keys of vocabularies to train, which a recipe fills in, if none is trained."""
+    if not isinstance(tokenizer, dict) or TARGET not in tokenizer:
+        return
+    takes = parameters(import_path(tokenizer[TARGET], "tokenizer"))
+    for name in tokenizer.keys() - takes.keys() - {TARGET}:
+        if not any(word.lstrip("+").startswith(f"tokenizer.{name}=") for word in overrides):
+            del tokenizer[name]
 
 
 def _check_choices(config: DictConfig) -> None:
