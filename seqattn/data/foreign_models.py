@@ -4,6 +4,7 @@ The few fields that matter are read and written here: sentencepiece's own classe
 of protobuf, which other packages may not allow.
 """
 
+import math
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,11 @@ from typing import NamedTuple
 from seqattn.errors import UserError
 from seqattn.tokens import UNK
 
-NORMAL, UNKNOWN, CONTROL, SYMBOL, UNUSED = 1, 2, 3, 4, 5
-"""Kinds of pieces; 6 is a byte."""
+NORMAL, UNKNOWN, CONTROL, SYMBOL, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+"""Kinds of pieces."""
 UNIGRAM, BPE = 1, 2
 _PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5  # fields of a model
-_TYPE, _SIZE, _UNK_SURFACE = 3, 4, 44  # fields of a trainer
+_TYPE, _SIZE, _BYTE_FALLBACK, _UNK_SURFACE = 3, 4, 35, 44  # fields of a trainer
 _IDS, _NAMES = {0: 43, 1: 40, 2: 41, 3: 42}, {0: 48, 1: 45, 2: 46, 3: 47}  # by our ids
 MARKS = ("<pad>", "<unk>", "<s>", "</s>")
 """Names of our marks, in the order of their ids."""
@@ -58,10 +59,14 @@ class ForeignModel:
     settings: bytes = b""
 
     @classmethod
-    def folding(cls, pieces: Sequence[Piece], algorithm: int, rules: bytes) -> "ForeignModel":
-        """Build a model that folds spaces. Args: rules: compiled rules of its normalization."""
-        settings = _field(_TRAINER, _field(_TYPE, algorithm))
-        return cls(pieces, algorithm, settings=settings + _field(_NORMALIZER, _field(2, rules)))
+    def of(cls, pieces: Sequence[Piece], algorithm: int, normalizer: Normalizer) -> "ForeignModel":
+        """Build a model with a normalizer; pieces of bytes spell what no other piece does."""
+        fallback = any(one.kind == BYTE for one in pieces)
+        trainer = _field(_TYPE, algorithm) + _field(_BYTE_FALLBACK, fallback)
+        rules, prefix, folds = normalizer
+        changes = _field(2, rules) + _field(3, prefix) + _field(4, folds)
+        settings = _field(_TRAINER, trainer) + _field(_NORMALIZER, changes)
+        return cls(pieces, algorithm, settings=settings)
 
     @classmethod
     def read(cls, content: bytes, name: object) -> "ForeignModel":
@@ -76,6 +81,8 @@ class ForeignModel:
                 if number == _PIECE:
                     fields = dict(_fields(_bytes(value)))
                     score = struct.unpack("<f", _bytes(fields.get(2, bytes(4))))[0]
+                    if not math.isfinite(score):
+                        raise ValueError("a score is not a finite number")
                     kind = int(fields.get(3, NORMAL))
                     pieces.append(Piece(_bytes(fields[1]).decode(), score, kind))
                 elif number in (_TRAINER, _NORMALIZER, _DENORMALIZER):

@@ -10,6 +10,7 @@ from typing import Any
 from seqattn.data.byte_level import ByteLevelModel
 from seqattn.data.foreign_models import (
     BPE,
+    BYTE,
     CONTROL,
     NORMAL,
     SYMBOL,
@@ -24,7 +25,6 @@ from seqattn.storage import write_json, write_whole
 from seqattn.tokens import EOS, RESERVED, UNK
 
 _KEEP, _SPACE, _BLOCK = "\U0010fffb", "\U0010fffc", "\U0010fffd"  # see `data.escapes`
-_BYTE = 6
 _PLAIN = re.compile("▁?[!-@\\[-~]+")
 """A symbol that no normalization changes."""
 _M2M, _ADDED = re.compile("__[a-z]+__"), re.compile(r"__[a-z]+__|<row \d+>")
@@ -174,7 +174,7 @@ def _sentencepiece(model: ForeignModel, order: Sequence[int]) -> dict[str, Any]:
         steps.append({"type": "Prepend", "prepend": "▁"})
     steps.append(_replace(" ", "▁"))
     pieces = [model.pieces[own] for own in order]
-    fallback = any(one.kind == _BYTE for one in pieces)
+    fallback = any(one.kind == BYTE for one in pieces)
     unknown = next(row for row, one in enumerate(order) if one == UNK)
     if model.algorithm == BPE:
         spec = _bpe(pieces, unknown, fallback)

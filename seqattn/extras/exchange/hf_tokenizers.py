@@ -3,19 +3,22 @@
 import base64
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seqattn.checking import shown
 from seqattn.data.byte_level import ByteLevelModel
 from seqattn.data.foreign_models import (
     BPE,
+    BYTE,
     CONTROL,
     MARKS,
     NORMAL,
     UNIGRAM,
     UNKNOWN,
     ForeignModel,
+    Normalizer,
     Piece,
 )
 from seqattn.data.tokenizer import Tokenizer
@@ -27,6 +30,12 @@ from seqattn.tokens import BOS, EOS, PAD, UNK
 
 _LARGEST = 1 << 27  # bytes; NLLB's tokenizer.json has 17 million
 _MOST_ROWS = 1 << 20
+_MOST_EMPTY = 1 << 10  # tables are padded to a multiple of at most this many rows
+_LARGEST_SCORE = 3e38  # in float32
+_PLAIN = "PreTrainedTokenizerFast", "TokenizersBackend"
+"""Classes of `transformers` that do what tokenizer.json says, and nothing else."""
+_SPACES = {*" ▁▅\U0010fffb\U0010fffc\U0010fffd", *"{2,}\\Az|+^$"}
+"""Characters of patterns that concern only spaces and characters set apart by `data.escapes`."""
 _M2M_CODES = """af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga
 gd gl gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr
 ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz
@@ -159,15 +168,26 @@ def read_tokenizer(
             or a language that is not known.
     """
     folder, kind = _Folder(directory), str(config.get("model_type"))
-    if kind not in _FAMILIES:
-        known = ", ".join(_FAMILIES)
+    if kind not in FAMILIES:
+        known = ", ".join(FAMILIES)
         raise UserError(f"{directory} has a tokenizer of {kind}; supported are {known}")
-    read, defaults = _FAMILIES[kind]
+    read, defaults = FAMILIES[kind]
     generation = folder.json("generation_config.json")
     settings = {**defaults, **_given(config), **_given(generation)}  # as `generate` reads them
-    vocabulary = read(folder, settings)
+    own = bool(folder.complete) and folder.config.get("tokenizer_class") in _PLAIN
+    vocabulary = (_plain if own else read)(folder, settings)
     begin = _begins(vocabulary, folder, settings, (source_begin, target_begin))
+    around, end = _around(folder), _number(folder, settings, "eos_token_id")
+    named = {row: name for name, row in vocabulary.rows[0].items()}
+    if around and vocabulary.begin and around != (vocabulary.begin[0], (named.get(end),)):
+        raise UserError(
+            f"{folder.path / 'tokenizer.json'} puts {' '.join(around[0]) or 'nothing'} before a "
+            f"text and {' '.join(around[1]) or 'nothing'} after it, which is not supported"
+        )
     layouts = [_layout(folder, settings, rows) for rows in vocabulary.rows]
+    for one in vocabulary.models:
+        if isinstance(one, ForeignModel) and all(piece.kind != NORMAL for piece in one.pieces):
+            raise UserError(f"{directory} has a tokenizer without pieces; download it again")
     size = len(layouts[0].rows)
     if size != len(layouts[-1].rows):
         raise UserError(f"{directory} has vocabularies of different sizes, which is not supported")
@@ -209,6 +229,11 @@ def _layout(folder: _Folder, settings: Mapping[str, Any], rows: Mapping[str, int
     if beyond >= size or len(named) != len(rows):
         raise UserError(
             f"{folder.path} has a tokenizer of another model: row {beyond} of {size} embeddings"
+        )
+    if size - len(named) > min(_MOST_EMPTY, size // 4):
+        raise UserError(
+            f"{folder.path} has a tokenizer that is damaged or of another model: {len(named):,} "
+            f"pieces for {size:,} embeddings"
         )
     others = [row for row in range(size) if row not in {pad, rows[unknown], end}]
     return _Layout([named.get(row, f"<row {row}>") for row in others], [*marks, *others])
@@ -292,10 +317,11 @@ def _fairseq(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
 
 def _mbart(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
     vocabulary = _fairseq(folder, settings)
-    if "xh_ZA" not in vocabulary.codes:
+    kind = str(folder.config.get("tokenizer_class"))
+    if "xh_ZA" not in vocabulary.codes or kind.removesuffix("Fast") == "MBartTokenizer":
         raise UserError(
-            f"{folder.path} is mBART-cc25, whose sources end with a language code, which is not "
-            "supported; use mBART-50"
+            f"{folder.path} is mBART-cc25 or has its tokenizer, which puts language codes after "
+            "the text; use mBART-50"
         )
     return vocabulary
 
@@ -346,7 +372,8 @@ def _bart(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
     rows |= added
     marks = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
     control = {name for name in (*marks, *added) if name in rows}
-    prefix = folder.config.get("add_prefix_space") is True
+    splitting = _dict(folder.complete.get("pre_tokenizer"))
+    prefix = folder.config.get("add_prefix_space", splitting.get("add_prefix_space")) is True
     begin = Begin(("<s>",), ("<s>",))
     return _Vocabulary([_ByteLevel(merges, prefix)], [rows], control, begin=begin)
 
@@ -372,29 +399,81 @@ def _complete(folder: _Folder, unknown: str) -> tuple[ForeignModel, dict[str, in
             scored = [(name, ranks.get(name, -float(len(merges)) - 1)) for name in rows]
         else:
             raise UserError(f"{path} is of kind {kind}; supported are Unigram and BPE")
-        rules = b"".join(
-            base64.b64decode(one["precompiled_charsmap"])
-            for one in _normalizers(folder.complete.get("normalizer"))
-            if "precompiled_charsmap" in one
-        )
-    except (TypeError, ValueError, KeyError) as error:
+        for name, score in scored:
+            if not abs(score) <= _LARGEST_SCORE:
+                raise ValueError(f"the score of {name!r} is {score}")
+        normalizer = _normalizer(folder.complete)
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise UserError(f"{path} is not a tokenizer: {error}") from error
+    fallback = spec.get("byte_fallback") is True
+    kinds = {unknown: UNKNOWN} | {name: CONTROL for name in added if name != unknown}
     pieces = [
-        Piece(name, score, UNKNOWN if name == unknown else CONTROL if name in added else NORMAL)
+        Piece(name, score, kinds.get(name, BYTE if fallback and _BYTES.fullmatch(name) else NORMAL))
         for name, score in scored
         if name in rows
     ]
-    model = ForeignModel.folding(pieces, UNIGRAM if kind == "Unigram" else BPE, rules)
+    model = ForeignModel.of(pieces, UNIGRAM if kind == "Unigram" else BPE, normalizer)
     return model, rows | added
 
 
-def _normalizers(node: Any) -> list[dict[str, Any]]:
-    node = _dict(node)
-    return [_dict(one) for one in _list(node.get("normalizers"))] or [node]
+def _normalizer(spec: Mapping[str, Any]) -> Normalizer:
+    """Return the changes to a text of a tokenizer.json; raise ValueError for unknown ones."""
+    rules, signs, prefix = b"", False, []
+    for one in _steps(spec, "normalizer"):
+        kind, pattern = one.get("type"), _dict(one.get("pattern"))
+        text = str(pattern.get("String", pattern.get("Regex", "")))
+        if kind == "Precompiled" or "precompiled_charsmap" in one:
+            rules += base64.b64decode(one["precompiled_charsmap"], validate=True)
+        elif kind == "Prepend":
+            prefix.append(one.get("prepend") == "▁")
+        elif kind != "Strip" and not (kind == "Replace" and {*text} <= _SPACES):
+            raise ValueError(f"its normalizer has {kind} {text!r}, which is not supported")
+        signs = signs or text == "\U0010fffb"
+    for one in _steps(spec, "pre_tokenizer"):
+        if one.get("type") not in ("Metaspace", "WhitespaceSplit"):
+            raise ValueError(f"its pre_tokenizer has {one.get('type')}, which is not supported")
+        always = "always" if one.get("add_prefix_space", True) else "never"
+        prefix.append(one.get("prepend_scheme", always) != "never")
+    return Normalizer(rules, any(prefix), not signs)
 
 
+def _steps(spec: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the steps of a part of tokenizer.json, none or one or a sequence."""
+    node = spec.get(key)
+    if node is None:
+        return []
+    if not isinstance(node, dict):
+        raise ValueError(f"its {key} is not an object")
+    parts = node.get({"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}[key])
+    return [node] if parts is None else [s for one in _list(parts) for s in _steps({key: one}, key)]
+
+
+def _plain(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
+    """Read a tokenizer.json alone, with marks around a text as it says; exports have no others."""
+    if _dict(folder.complete.get("pre_tokenizer")).get("type") == "ByteLevel":
+        vocabulary = _bart(folder, settings)
+    else:
+        model, rows = _complete(folder, folder.unknown())
+        vocabulary = _Vocabulary([model], [rows], [*folder.added()])
+    before, _ = _around(folder) or ((), ())
+    return replace(vocabulary, begin=Begin(before))
+
+
+def _around(folder: _Folder) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Return the marks before and after a text of tokenizer.json; None if it says nothing."""
+    spec = _dict(folder.complete.get("post_processor"))
+    if spec.get("type") == "RobertaProcessing":
+        before, after = (_list(spec.get(key))[:1] for key in ("cls", "sep"))
+        return tuple(map(str, before)), tuple(map(str, after))
+    parts = [one for part in _list(spec.get("single")) for one in _dict(part).items()]
+    names = [str(_dict(value).get("id")) for _, value in parts]
+    places = [place for place, (kind, _) in enumerate(parts) if kind == "Sequence"]
+    return (tuple(names[: places[0]]), tuple(names[places[0] + 1 :])) if places else None
+
+
+_BYTES = re.compile("<0x[0-9A-F]{2}>")
 _EMPTY, _LANGUAGE = re.compile(r"<row \d+>"), re.compile(r"[a-z]{2,3}_([A-Z]{2}|[A-Z][a-z]{3})")
-_FAMILIES: dict[Any, tuple[Callable[[_Folder, Mapping[str, Any]], _Vocabulary], dict[str, int]]] = {
+FAMILIES: dict[Any, tuple[Callable[[_Folder, Mapping[str, Any]], _Vocabulary], dict[str, int]]] = {
     "marian": (_marian, {"eos_token_id": 0}),
     "m2m_100": (_m2m_100, _SHIFTED),
     "mbart": (_mbart, _SHIFTED),
@@ -417,14 +496,10 @@ def _rows(listed: Iterable[tuple[str, Any]], path: Path) -> dict[str, int]:
     """Check rows of pieces; names that no sentencepiece model can have are left out."""
     rows = {}
     for name, row in listed:
-        try:
-            number = int(row)
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{path}: the row of {name!r} must be a number, got {row!r}") from error
-        if number < 0:
-            raise UserError(f"{path}: the row of {name!r} must be a number, got {row!r}")
+        if type(row) not in (int, str) or not re.fullmatch("[0-9]{1,9}", str(row)):
+            raise UserError(f"{path}: the row of {name!r} must be a number, got {shown(row)}")
         if name and "\0" not in name:
-            rows[name] = number
+            rows[name] = int(row)
     return rows
 
 

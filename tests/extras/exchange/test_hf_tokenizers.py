@@ -1,6 +1,7 @@
 """Tokenizers of Hugging Face models: the same ids for the same text, by the rows they stand for."""
 
 import json
+import math
 import re
 import shutil
 from random import Random
@@ -149,6 +150,10 @@ def test_marian_with_two_vocabularies_has_two_id_spaces(case):
         ("vocab.json", b"[]", r"vocab\.json must hold an object"),
         ("vocab.json", b'{"a": "x"}', "the row of 'a' must be a number, got 'x'"),
         ("vocab.json", b'{"a": -1}', "the row of 'a' must be a number, got -1"),
+        ("vocab.json", b'{"a": Infinity}', "the row of 'a' must be a number, got inf"),
+        ("vocab.json", b'{"a": 1.5}', "the row of 'a' must be a number, got 1.5"),
+        ("vocab.json", b'{"a": true}', "the row of 'a' must be a number, got True"),
+        ("vocab.json", b'{"a": ' + b"9" * 400 + b"}", "the row of 'a' must be a number, got 999"),
         ("vocab.json", b'{"a": 0}', "has no piece <unk> for unknown text"),
         ("vocab.json", b'{"<unk>": 99999}', "of another model: row 99999 of"),
         ("vocab.json", b"\x80\x04cos\nsystem\n", "is not valid"),
@@ -239,6 +244,7 @@ def test_a_sentinel_of_t5_is_a_piece_with_the_space_before_it(case):
             {"additional_special_tokens": ["en_XX"], "added_tokens_decoder": {}},
             "is mBART-c",
         ),
+        ("mbart50", {"tokenizer_class": "MBartTokenizerFast"}, "puts language codes after the te"),
         ("pegasus", {"offset": 0}, "has 0 reserved pieces; supported are 103"),
         ("t5", {"unk_token": "?"}, r"has no piece \? for unknown text"),
     ],
@@ -263,7 +269,7 @@ def test_folders_that_lack_what_is_needed_are_refused(case, tmp_path, name, sett
         ({"model": {"type": "BPE", "vocab": {"a": 0}}}, r"tokenizer\.json is not a tokenizer"),
         ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [[1]]}}, "is not a tokenizer"),
         ({"model": {"type": "Unigram", "vocab": [["<unk>", 0], ["a", 0]]},
-          "normalizer": {"precompiled_charsmap": "AAAA"}}, "is not a sentencepiece model"),
+          "normalizer": {"precompiled_charsmap": "AAAA"}}, "of another model: 2 pieces for 628 em"),
         ({"model": [], "added_tokens": {"id": 3}}, "is of kind None"),
     ],
 )  # fmt: skip
@@ -273,3 +279,84 @@ def test_a_damaged_tokenizer_json_is_refused(case, tmp_path, content, reason):
     with pytest.raises(UserError, match=reason) as caught:
         read_tokenizer(tmp_path, case("t5").config)
     assert "\n" not in str(caught.value)
+
+
+CHANGES = {
+    "an infinite row": (
+        lambda spec: spec["added_tokens"].append({"id": math.inf, "content": "x"}),
+        "the row of 'x' must be a number, got inf",
+    ),
+    "a large score": (
+        lambda spec: spec["model"]["vocab"].append(["x", 1e300]),
+        "is not a tokenizer: the score of 'x' is 1e",
+    ),
+    "a score of many digits": (
+        lambda spec: spec["model"]["vocab"].append(["x", 10**400]),
+        "is not a tokenizer: int too large to convert to float",
+    ),
+    "a score that is no number": (
+        lambda spec: spec["model"]["vocab"].append(["x", math.nan]),
+        "is not a tokenizer: the score of 'x' is nan",
+    ),
+    "no base64": (
+        lambda spec: spec.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "!!!"}),
+        "is not a tokenizer: ",
+    ),
+    "rules that are none": (
+        lambda spec: spec.update(normalizer={"precompiled_charsmap": "AAAA"}),
+        "is not a sentencepiece model",
+    ),
+    "a text for the normalizer": (
+        lambda spec: spec.update(normalizer="NFKC"),
+        "is not a tokenizer: its normalizer is not an object",
+    ),
+    "another normalizer": (
+        lambda spec: spec.update(
+            normalizer={"type": "Sequence", "normalizers": [{"type": "Lowercase"}]}
+        ),
+        "its normalizer has Lowercase '', which is not supported",
+    ),
+    "other signs": (
+        lambda spec: spec.update(
+            normalizer={"type": "Replace", "pattern": {"String": "``"}, "content": '"'}
+        ),
+        "its normalizer has Replace '``', which is not supported",
+    ),
+    "another splitting": (
+        lambda spec: spec.update(pre_tokenizer={"type": "Digits", "individual_digits": True}),
+        "its pre_tokenizer has Digits, which is not supported",
+    ),
+    "no pieces": (lambda spec: spec["model"].update(vocab=[["<unk>", 0]]), "of another model: "),
+    "few pieces": (
+        lambda spec: spec["model"].update(vocab=spec["model"]["vocab"][:10]),
+        "is damaged or of another model: 110 pieces for 628 embeddings",
+    ),
+    "a mark after the end": (
+        lambda spec: spec["post_processor"]["single"].append(spec["post_processor"]["single"][1]),
+        "puts nothing before a text and </s> </s> after it, which is not supported",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_tokenizer_json_is_refused_in_a_line(case, tmp_path, name):
+    one, (change, reason) = case("t5"), CHANGES[name]
+    shutil.copytree(one.saved, tmp_path, dirs_exist_ok=True)
+    spec = json.loads((tmp_path / "tokenizer.json").read_text())
+    change(spec)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+    with pytest.raises(UserError, match=re.escape(reason)) as caught:
+        read_tokenizer(tmp_path, one.config)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_of_marks_alone_is_refused(case, tmp_path):
+    one = case("t5")
+    shutil.copytree(one.saved, tmp_path, dirs_exist_ok=True)
+    spec = json.loads((tmp_path / "tokenizer.json").read_text())
+    spec["model"]["vocab"] = spec["model"]["vocab"][:3]
+    for row, token in enumerate(spec["added_tokens"]):
+        token["id"] = row
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+    with pytest.raises(UserError, match="has a tokenizer without pieces; download it again"):
+        read_tokenizer(tmp_path, one.config | {"vocab_size": len(spec["added_tokens"])})
