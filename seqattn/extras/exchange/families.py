@@ -1,6 +1,6 @@
 """Families of encoder-decoders of Hugging Face: settings and names of weights in both forms."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seqattn.bundle.choices import choices
 from seqattn.bundle.nodes import Node
+from seqattn.checking import shown
 from seqattn.errors import UserError
 
 Side = Literal["source", "target"]
@@ -112,7 +113,7 @@ class Settings:
         value = self.values.get(key)
         if value is not None and value not in supported:
             words = " or ".join(str(one).lower() for one in supported)
-            raise UserError(f"{self.file} has {key}={value}; only {words} is supported")
+            raise UserError(f"{self.file} has {key}={shown(value)}; only {words} is supported")
 
     def count(
         self, key: str, default: int | None = None, least: int = 1, most: int = 65_536
@@ -121,44 +122,63 @@ class Settings:
         value = self.get(key, default)
         if type(value) is not int or not least <= value <= most:
             numbers = f"a number from {least} to {most:,}"
-            raise UserError(f"{self.file} has {key}={value!r}, which must be {numbers}")
+            raise UserError(f"{self.file} has {key}={shown(value)}, which must be {numbers}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
         """Return a truth value."""
         value = self.get(key, default)
         if not isinstance(value, bool):
-            raise UserError(f"{self.file} has {key}={value!r}, which must be true or false")
+            raise UserError(f"{self.file} has {key}={shown(value)}, which must be true or false")
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
         """Return a text."""
         value = self.get(key, default)
         if not isinstance(value, str):
-            raise UserError(f"{self.file} has {key}={value!r}, which must be a text")
+            raise UserError(f"{self.file} has {key}={shown(value)}, which must be a text")
         return value
+
+    def number(self, key: str) -> float:
+        """Return a positive number."""
+        value = self.get(key)
+        if type(value) not in (int, float) or not 0 < value <= 10**9:
+            raise UserError(f"{self.file} has {key}={shown(value)}, which must be above 0")
+        return float(value)
+
+    def within(self, key: str) -> "Settings":
+        """Return the values of an object."""
+        value = self.get(key)
+        if not isinstance(value, Mapping):
+            raise UserError(f"{self.file} has {key}={shown(value)}, which must be an object")
+        return Settings(value, f"{self.file}: {key}")
 
     def activation(self, key: str, value: str | None = None) -> str:
         """Return our name of an activation."""
         value = self.text(key) if value is None else value
         if value not in ACTIVATIONS:
             names = ", ".join(ACTIVATIONS)
-            raise UserError(f"{self.file} has {key}={value!r}; only {names} are supported")
+            raise UserError(f"{self.file} has {key}={shown(value)}; only {names} are supported")
         return ACTIVATIONS[value]
 
 
-def family(folder: Folder) -> Family:
+def family(folder: Folder, supported: Collection[str] | None = None) -> Family:
     """Return the description of a folder's model.
+
+    Args:
+        folder: the folder.
+        supported: families, keys of `FAMILIES`; None for all.
 
     Raises:
         UserError: if the family, or a setting, is not supported.
     """
+    supported = FAMILIES if supported is None else supported
     file, kind = folder.path / "config.json", folder.config.get("model_type")
-    read = FAMILIES.get(kind) if isinstance(kind, str) else None
-    if read is None:
-        names = ", ".join(FAMILIES)
-        raise UserError(f"{file} has model_type={kind!r}; supported are {names}")
-    return read(Settings(folder.config, file), folder)
+    if not isinstance(kind, str) or kind not in supported:
+        raise UserError(
+            f"{file} has model_type={shown(kind)}; supported are {', '.join(supported)}"
+        )
+    return FAMILIES[kind](Settings(folder.config, file), folder)
 
 
 _BART_ATTENTION = [
@@ -338,15 +358,12 @@ def _t5gemma(settings: Settings, folder: Folder) -> Family:
     """T5Gemma without caps on scores and without windows."""
     sides = []
     for side in ("encoder", "decoder"):
-        values = settings.get(side)
-        if not isinstance(values, Mapping):
-            raise UserError(f"{settings.file} has {side}={values!r}, which must be an object")
-        own = Settings(values, f"{settings.file}: {side}")
+        own = settings.within(side)
         own.check("attn_logit_softcapping", "null")
         own.check("attention_bias", False)
         own.check("rms_norm_eps", 1e-6)
         own.check("query_pre_attn_scalar", own.count("head_dim"))
-        own.check("layer_types", ["full_attention"] * own.count("num_hidden_layers"))
+        own.check("layer_types", ["full_attention"] * own.count("num_hidden_layers", most=LAYERS))
         sides.append(own)
     encoder, decoder = sides
     for key in ("hidden_size", "intermediate_size", "hidden_activation", "head_dim"):
@@ -359,8 +376,8 @@ def _t5gemma(settings: Settings, folder: Folder) -> Family:
     model = _chosen(
         "model", "transformer", dim=encoder.count("hidden_size"),
         ffn_dim=encoder.count("intermediate_size"), activation=GATED[activation],
-        encoder_layers=encoder.count("num_hidden_layers"),
-        decoder_layers=decoder.count("num_hidden_layers"), norm="rmsnorm", bias=False,
+        encoder_layers=encoder.count("num_hidden_layers", most=LAYERS),
+        decoder_layers=decoder.count("num_hidden_layers", most=LAYERS), norm="rmsnorm", bias=False,
         branch_norm=True, dropout=settings.get("dropout_rate", 0.0),
         share_embeddings=_sharing(False, tied), output_bias=True,
         output_softcap=decoder.values.get("final_logit_softcapping"),
@@ -374,8 +391,8 @@ def _t5gemma(settings: Settings, folder: Folder) -> Family:
             ("attention", encoder), ("decoder_attention", decoder), ("cross_attention", decoder)
         )
     }  # fmt: skip
-    rotary = encoder.get("rope_parameters")
-    position = _chosen("position", "rope", base=float(rotary["rope_theta"]))
+    base = encoder.within("rope_parameters").number("rope_theta")
+    position = _chosen("position", "rope", base=base)
     head = tables[1] if tied else "lm_head.out_proj.weight"
     weights = [Weight("head.linear.weight", (head,), side="target")]
     for stack, side, table in zip(("encoder", "decoder"), get_args(Side), tables, strict=True):

@@ -21,6 +21,13 @@ _READ = (".json", ".safetensors", ".spm", ".model", ".txt")
 _GENERATION = "generation_config.json"
 _DOWNLOADED = ["*.json", "*.safetensors", "*.spm", "*.model", "merges.txt"]
 _OUTPUT = "lm_head.weight"
+_LONGEST_REASON = 300
+
+
+def one_line(error: Exception) -> str:
+    """Return the message of another package in one line, truncated if long."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words if len(words) <= _LONGEST_REASON else f"{words[:_LONGEST_REASON]}..."
 
 
 def local_folder(source: str) -> Path:
@@ -37,9 +44,8 @@ def local_folder(source: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=_DOWNLOADED))
     except (OSError, ValueError) as error:  # of the network, and of the name
-        reason = str(error).split("\n")[0]
         raise UserError(
-            f"source={source} is no folder, and cannot be downloaded ({reason})"
+            f"source={source} is no folder, and cannot be downloaded ({one_line(error)})"
         ) from error
 
 
@@ -153,5 +159,4 @@ class HFFolder:
                     self._files[name] = file
                     self.shapes[name] = tuple(tensors.get_slice(name).get_shape())
         except (SafetensorError, OSError) as error:
-            reason = str(error).split("\n")[0]
-            raise UserError(f"cannot read {file} ({reason}); download it again") from error
+            raise UserError(f"cannot read {file} ({one_line(error)}); download it again") from error

@@ -20,7 +20,7 @@ from seqattn.bundle.nodes import Node, build, changed
 from seqattn.errors import UserError
 from seqattn.extras.exchange.families import Family, family
 from seqattn.extras.exchange.hf_folder import HFFolder, local_folder
-from seqattn.extras.exchange.hf_tokenizers import ImportedTokenizer, read_tokenizer
+from seqattn.extras.exchange.hf_tokenizers import FAMILIES, ImportedTokenizer, read_tokenizer
 from seqattn.extras.exchange.parity import Comparison, compared, expected
 from seqattn.models.transformer import Transformer
 from seqattn.screen import print_table, say
@@ -172,7 +172,7 @@ def read_model(
 
     Args and errors: as `Import`.
     """
-    described = family(folder)
+    described = family(folder, FAMILIES)
     tokenizer = read_tokenizer(folder.path, folder.config, source_begin, target_begin)
     architecture = Architecture.of(described.nodes)
     sizes = Vocabularies.of(tokenizer.tokenizer)
@@ -219,9 +219,9 @@ def check_weights(
             raise UserError(
                 f"{weight.theirs[0]} is {shapes[0]}, but the model needs {ours[weight.ours]}"
             )
-    bias = folder.shapes.get(described.output_bias or "", ())
-    if bias and bias[-1] <= max(tokenizer.target_rows):
-        raise UserError(f"{described.output_bias} has {bias[-1]:,} columns, fewer than the pieces")
+    bias, least = folder.shapes.get(described.output_bias or ""), max(tokenizer.target_rows) + 1
+    if bias is not None and not (len(bias) == 2 and bias[0] == 1 and bias[1] >= least):
+        raise UserError(f"{described.output_bias} is {bias}, but the pieces need (1, {least})")
 
 
 @torch.no_grad()

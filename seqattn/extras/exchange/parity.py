@@ -1,5 +1,6 @@
 """Comparison of an imported model with what `transformers` computes."""
 
+import inspect
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from seqattn.checking import shown
 from seqattn.errors import UserError
-from seqattn.extras.exchange.hf_folder import HFFolder
+from seqattn.extras.exchange.hf_folder import HFFolder, one_line
 from seqattn.extras.exchange.hf_tokenizers import ImportedTokenizer
 from seqattn.generation.base import inference
 from seqattn.models.base import Seq2SeqModel
@@ -18,6 +20,10 @@ from seqattn.tokens import BOS, EOS, PAD, RESERVED
 TOLERANCE = 1e-4
 """Largest difference of two log-probabilities in float32, in nats, and as a share of them."""
 _PAIRS, _LONGEST = 6, 20
+_LARGEST = 10**7
+"""Largest whole number, and length of a text, of a configuration that `transformers` gets."""
+_LATER = "decoder_start_token_id", "scale_decoder_outputs", "tie_word_embeddings", "vocab_size"
+"""Settings that some of its classes take without naming them."""
 _LINES = (
     "The committee will meet again on 14 March 2025, won't it?",
     "Zwölf Boxkämpfer jagten Eva quer über den Sylter Deich.",
@@ -141,20 +147,39 @@ def our_difference(model: Seq2SeqModel, other: Seq2SeqModel, imported: ImportedT
 
 
 def load_hf(source: Path) -> Any:
-    """Load a folder by `transformers`, in float32, without code of its own."""
-    from transformers import AutoModelForSeq2SeqLM
+    """Load a folder by `transformers`, in float32, without code of its own.
+
+    It gets only the settings that its class for this family has, each of bounded size.
+    """
+    from transformers import CONFIG_MAPPING, AutoModelForSeq2SeqLM, PreTrainedConfig
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    config = HFFolder(source).config
     try:
+        kind = CONFIG_MAPPING[config["model_type"]]
+        common = inspect.signature(PreTrainedConfig).parameters.keys() - {"is_encoder_decoder"}
+        known = {*_LATER, *inspect.signature(kind).parameters} - common
+        settings = {key: value for key, value in config.items() if key in known}
+        _check_bounded(settings)
         model = AutoModelForSeq2SeqLM.from_pretrained(
-            source, local_files_only=True, use_safetensors=True, dtype=torch.float32
-        )
+            source, config=kind(**settings), local_files_only=True, use_safetensors=True,
+            dtype=torch.float32,
+        )  # fmt: skip
     except Exception as error:  # it checks files by errors of many kinds
-        reason = str(error).split("\n")[0]
-        raise UserError(f"transformers cannot load {source} ({reason})") from error
+        raise UserError(f"transformers cannot load {source} ({one_line(error)})") from error
     return model.eval()
+
+
+def _check_bounded(value: Any) -> None:
+    """Raise ValueError for a setting that is larger than that of any model."""
+    if isinstance(value, dict | list):
+        for part in [*value.values()] if isinstance(value, dict) else value:
+            _check_bounded(part)
+    size = len(value) if isinstance(value, str) else abs(value) if type(value) is int else 0
+    if size > _LARGEST:
+        raise ValueError(f"a setting of {shown(value)} is too large")
 
 
 @torch.no_grad()

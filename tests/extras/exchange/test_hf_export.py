@@ -1,5 +1,6 @@
 """Bundles as folders of transformers: what they say is what the bundle says."""
 
+import json
 import re
 from importlib.metadata import PackageNotFoundError
 
@@ -13,6 +14,11 @@ from seqattn.bundle.files import write_bundle
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.tokenizer_side import Begin
 from seqattn.data.truecasing import Truecaser
+from seqattn.extras.exchange.hf_folder import HFFolder
+from seqattn.extras.exchange.hf_import import read_model
+from seqattn.extras.exchange.hf_tokenizers import read_tokenizer
+from seqattn.extras.exchange.parity import TOLERANCE
+from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.tokens import UNK
 from tests.cli.small import SIZES, composed, listing, pairs, refusal, sampled, succeed
 from tests.extras.exchange import foreign_models
@@ -113,6 +119,15 @@ def test_every_family_says_what_the_bundle_says(case, bundle, tmp_path, capfd):
     assert re.search(r"checked .* 9 pairs: no log-probability differs .* than \d+e-0[5-9]", out)
     own = seqattn.load(path).generate(TEXTS, "greedy", limit={"extra": 3})
     assert _outputs(tmp_path / "new", TEXTS, num_beams=1) == _spoken(own)
+    if kind == "t5gemma":
+        words = "import", f"source={tmp_path / 'new'}", f"output={tmp_path / 'again'}"
+        assert "has model_type='t5gemma'; supported are marian, m2m_" in refusal(capfd, *words)
+        return
+    again = read_model(HFFolder(tmp_path / "new"))
+    assert again.comparison.difference < TOLERANCE
+    search = GreedySearch(limit=LengthLimit(extra=3)).over(again.model)
+    found = search.generate(again.tokenizer.tokenizer.encode_source(TEXTS))
+    assert again.tokenizer.tokenizer.decode_target([one[0].ids for one in found]) == own
 
 
 def _spoken(texts):
@@ -189,6 +204,10 @@ def test_a_tokenizer_gives_the_same_ids_for_nasty_lines(name, tokenizers, bundle
     assert len(texts) > 850
     ids = theirs(texts)["input_ids"]
     assert ids == own.encode_source(texts)
+    config = json.loads((tmp_path / "new/config.json").read_text())
+    again = read_tokenizer(tmp_path / "new", config)
+    read = again.tokenizer.encode_source(texts)
+    assert [[again.rows[one] for one in row] for row in read] == ids
     if name not in ("nmt_nfkc", "apart"):
         known = [number for number, row in enumerate(ids) if UNK not in row]
         decoded = [theirs.decode(ids[number], skip_special_tokens=True) for number in known]

@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -11,6 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import seqattn
+from seqattn.errors import UserError
+from seqattn.extras.exchange.families import family
 from seqattn.extras.exchange.hf_folder import HFFolder
 from seqattn.extras.exchange.hf_import import imported_bundle, read_model
 from seqattn.extras.exchange.parity import TOLERANCE, load_hf
@@ -126,6 +130,12 @@ REFUSED = {
     "layers without end": ({"encoder_layers": 10**6}, "a number from 1 to 1,000"),
     "positions without end": ({"max_position_embeddings": 10**8}, "a number from 8 to 100,000"),
     "layers under another name": ({"num_hidden_layers": 10**5}, "; only 2 is supported"),
+    "another vocabulary without end": ({"decoder_vocab_size": 10**9}, "of 1000000000 is too large"),
+    "a text for a share": (
+        {"encoder_layerdrop": "x"},
+        # the reason of transformers, which is in its second line
+        "Validation error for field 'encoder_layerdrop': TypeError: ",
+    ),
 }
 
 
@@ -137,6 +147,80 @@ def test_what_cannot_be_expressed_is_refused_in_one_line(case, copy, tmp_path, c
     assert text in said
     assert "copy" in said  # the folder
     assert not (tmp_path / "new").exists()
+
+
+UNREAD = {
+    "num_labels": 10**9,
+    "id2label": {str(number): "x" for number in range(1000)},
+    "quantization_config": {"quant_method": "gptq", "bits": 4},
+    "torch_dtype": "float1",
+    "dtype": "../x",
+    "attn_implementation": "flash_attention_9",
+    "_attn_implementation_internal": "x",
+    "chunk_size_feed_forward": 10**9,
+    "pruned_heads": {"0": [0]},
+    "max_length": 10**9,
+    "problem_type": 5,
+    "gradient_checkpointing": True,
+    "is_encoder_decoder": None,
+}
+
+
+def test_settings_that_nothing_needs_do_not_reach_transformers(copy):
+    assert read_model(HFFolder(copy(**UNREAD))).comparison.difference < TOLERANCE
+
+
+@pytest.mark.parametrize("transformers", [True, False])
+@pytest.mark.parametrize("shape", [(), (1,), (2, 693), (694,), (694, 1), (1, 1, 694), (1, 0)])
+def test_an_output_bias_of_another_shape_is_refused(shape, transformers, copy, monkeypatch):
+    def version(name):
+        raise PackageNotFoundError(name)
+
+    if not transformers:
+        monkeypatch.setattr("seqattn.extras.exchange.parity.version", version)
+    path = copy()
+    tensors = load_file(path / "model.safetensors")
+    tensors["final_logits_bias"] = torch.zeros(shape)
+    save_file(tensors, path / "model.safetensors")
+    said = f"final_logits_bias is {shape}, but the pieces need (1, 694)"
+    with pytest.raises(UserError, match=re.escape(said)):
+        read_model(HFFolder(path))
+
+
+SIDE = {
+    "hidden_size": 16, "intermediate_size": 16, "hidden_activation": "gelu_pytorch_tanh",
+    "head_dim": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+    "query_pre_attn_scalar": 8, "rms_norm_eps": 1e-6, "rope_parameters": {"rope_theta": 500},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, None),
+        *(
+            ({"rope_parameters": value}, "which must be an object")
+            for value in ([1], "x", 5, True, [["rope_theta", 1]])
+        ),
+        ({"rope_parameters": None}, "lacks rope_parameters"),
+        ({"rope_parameters": {}}, "lacks rope_theta"),
+        *(
+            ({"rope_parameters": {"rope_theta": value}}, f"has rope_theta={value!r}, which must be")
+            for value in ("x", [], True, 0, -1, float("inf"), float("nan"), 10**400)
+        ),
+        ({"num_hidden_layers": 65_536}, "a number from 1 to 1,000"),
+    ],
+    ids=lambda one: str(one)[:60],
+)
+def test_rotary_settings_of_any_form_are_read_or_refused(changed, reason):
+    config = {"model_type": "t5gemma", "encoder": SIDE | changed, "decoder": SIDE | changed}
+    folder = SimpleNamespace(path=Path("m"), config=config, output_table=lambda tied: tied)
+    if reason is None:
+        assert family(folder).nodes["position"]["base"] == 500.0
+        return
+    with pytest.raises(UserError, match=re.escape(reason[:30])) as caught:
+        family(folder)
+    assert len(str(caught.value)) < 250
 
 
 def test_a_setting_that_nobody_knows_shows_in_the_log_probabilities(copy, tmp_path, capfd):
