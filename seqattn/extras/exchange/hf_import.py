@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -21,7 +21,13 @@ from seqattn.errors import UserError
 from seqattn.extras.exchange.families import Family, family
 from seqattn.extras.exchange.hf_folder import HFFolder, local_folder
 from seqattn.extras.exchange.hf_tokenizers import FAMILIES, ImportedTokenizer, read_tokenizer
-from seqattn.extras.exchange.parity import Comparison, compared, expected
+from seqattn.extras.exchange.parity import (
+    Comparison,
+    check_own_ids,
+    compared,
+    expected,
+    has_transformers,
+)
 from seqattn.models.transformer import Transformer
 from seqattn.screen import print_table, say
 from seqattn.storage import default_cache, is_file, real_path
@@ -181,6 +187,9 @@ def read_model(
             check_weights(architecture.build(sizes), described, folder, tokenizer)
     except UserError as error:
         raise UserError(f"{folder.path / 'config.json'}: {error}") from error
+    unknown = ""
+    if has_transformers():
+        unknown = check_own_ids(folder.path, tokenizer, source_begin is not None)
     pairs = expected(folder, tokenizer)  # first, so that one model is in memory at a time
     model = cast(Transformer, architecture.build(sizes).eval())
     fill(model, described, folder, tokenizer)
@@ -188,6 +197,7 @@ def read_model(
         comparison = compared(pairs, model, tokenizer)
     except UserError as error:
         raise UserError(f"source={folder.path}: {error}") from error
+    comparison = replace(comparison, unknown=unknown)
     return Imported({**described.nodes}, model, tokenizer, comparison)
 
 

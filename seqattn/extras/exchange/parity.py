@@ -1,6 +1,8 @@
 """Comparison of an imported model with what `transformers` computes."""
 
 import inspect
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,21 +31,30 @@ _LINES = (
     "Zwölf Boxkämpfer jagten Eva quer über den Sylter Deich.",
     "Le cœur a ses raisons que la raison ne connaît point.",
 )
+_SPELT = *_LINES, "Two ½  cups of ﬁne ㌔, 中文 ☃ <b>"
+"""Lines whose ids are compared: also some that a normalization changes."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The largest difference of two log-probabilities, in nats; None if it is unknown."""
+    """The largest difference of two log-probabilities, in nats; None if it is unknown.
+
+    `unknown` says what else could not be compared, "" for nothing.
+    """
 
     difference: float | None = None
     pairs: int = 0
+    unknown: str = ""
 
     def __str__(self) -> str:
         if self.difference is None:
-            return "names and shapes; install transformers to compare log-probabilities, too"
+            return (
+                "names and shapes; install transformers to compare log-probabilities and ids of "
+                "texts, too"
+            )
         return (
             f"{self.pairs} pairs: no log-probability differs from that of transformers "
-            f"{version('transformers')} by more than {self.difference:.1g} nats"
+            f"{version('transformers')} by more than {self.difference:.1g} nats{self.unknown}"
         )
 
 
@@ -60,9 +71,7 @@ class Expected(NamedTuple):
 
 def expected(folder: HFFolder, imported: ImportedTokenizer) -> Expected | None:
     """Compute log-probabilities of random and of real pairs; None without `transformers`."""
-    try:
-        version("transformers")
-    except PackageNotFoundError:
+    if not has_transformers():
         return None
     longest = folder.config.get("max_position_embeddings")
     sources, targets = _pairs(imported, longest if isinstance(longest, int) else _LONGEST)
@@ -109,21 +118,76 @@ def check_ids(folder: Path, exported: ImportedTokenizer, name: str, code: str) -
     Raises:
         UserError: if the ids differ.
     """
-    try:
-        version("transformers")
-    except PackageNotFoundError:
-        return
-    from transformers import AutoTokenizer
+    if has_transformers():
+        texts = [f"{code} {line}" if code else line for line in _SPELT]
+        theirs = _load_tokenizer(folder)(texts)["input_ids"]
+        own = exported.tokenizer.encode_source(_SPELT)
+        _check_same(theirs, own, exported.rows, name)
 
-    theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    for line, own in zip(_LINES, exported.tokenizer.encode_source(_LINES), strict=True):
-        if theirs(f"{code} {line}" if code else line)["input_ids"] != [
-            exported.rows[one] for one in own
-        ]:
+
+def check_own_ids(folder: Path, imported: ImportedTokenizer, chosen: bool) -> str:
+    """Check that the tokenizer of a folder, by `transformers`, gives real lines the same ids.
+
+    Args:
+        folder: holds the tokenizer's files.
+        imported: our tokenizer, and the rows of its ids.
+        chosen: the user says what begins a source.
+
+    Returns:
+        Why they were not compared; "" if they were.
+
+    Raises:
+        UserError: if the ids differ.
+    """
+    tokenizer, name = imported.tokenizer, f"source={folder}"
+    try:
+        theirs = _load_tokenizer(folder)
+        source = theirs([*_SPELT])["input_ids"]
+        # codes of a target are forced, and its pieces are those of a source
+        coded = hasattr(theirs, "tgt_lang")
+        target = [] if coded else theirs(text_target=[*_SPELT])["input_ids"]
+    except Exception as error:  # it checks files by errors of many kinds
+        reason = one_line(error)
+        return f"; ids of texts not compared: transformers cannot load the tokenizer ({reason})"
+    own = tokenizer.encode_source(_SPELT)
+    _check_same(source, own, imported.rows, name, tokenizer.source_begin if chosen else None)
+    if target:
+        own = tokenizer.encode_target(_SPELT)
+        _check_same(target, own, imported.target_rows, name, tokenizer.target_begin)
+    return ""
+
+
+def _check_same(
+    theirs: list[list[int]],
+    own: list[list[int]],
+    rows: list[int],
+    name: str,
+    begin: Sequence[int] | None = None,
+) -> None:
+    """Raise UserError for ids that differ, but for marks before a text. Args: begin: ours."""
+    for line, their, ids in zip(_SPELT, theirs, own, strict=True):
+        expected = [rows[one] for one in ids[len(begin or ()) :]]
+        if (their if begin is None else their[-len(expected) :]) != expected:
             raise UserError(
-                f"{name}: transformers gives {line!r} other ids; it has a vocabulary that is not "
+                f"{name}: transformers gives {line!r} other ids; it has a tokenizer that is not "
                 "supported"
             )
+
+
+def has_transformers() -> bool:
+    """Return True if `transformers` is installed."""
+    try:
+        return bool(version("transformers"))
+    except PackageNotFoundError:
+        return False
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def our_log_probabilities(

@@ -317,6 +317,40 @@ def test_damaged_folders_are_refused_in_one_line(case, text, copy, tmp_path, cap
     assert not (tmp_path / "new").exists()
 
 
+LAYOUTS = {
+    "a tokenizer that changes letters": ("t5", {}, {"normalizer": {"type": "Lowercase"}}),
+    "a code behind a text, by its class": ("mbart50", {"tokenizer_class": None}, {}),
+    "another class": ("t5", {"tokenizer_class": "BertTokenizer"}, {}),
+}
+
+
+@pytest.mark.parametrize("case", LAYOUTS)
+def test_a_tokenizer_that_reads_otherwise_in_transformers_is_refused(case, tmp_path):
+    name, config, changes = LAYOUTS[case]
+    save(name, tmp_path)
+    for file, changed in (("tokenizer_config.json", config), ("tokenizer.json", changes)):
+        content = json.loads((tmp_path / file).read_text()) | changed
+        kept = {key: value for key, value in content.items() if value is not None}
+        (tmp_path / file).write_text(json.dumps(kept))
+    with pytest.raises(UserError, match="other ids; it has a tokenizer that is not supported"):
+        read_model(HFFolder(tmp_path))
+
+
+def test_a_tokenizer_that_transformers_cannot_load_is_named(copy):
+    path = copy()
+    file = path / "tokenizer_config.json"
+    config = json.loads(file.read_text()) | {"tokenizer_class": "PegasusTokenizer"}
+    file.write_text(json.dumps(config))
+    said = str(read_model(HFFolder(path)).comparison)
+    assert "nats; ids of texts not compared: transformers cannot load the tokenizer (" in said
+
+
+def test_languages_that_are_chosen_are_compared_without_them(tmp_path):
+    save("nllb", tmp_path)
+    imported = read_model(HFFolder(tmp_path), ["fra_Latn"], ["ita_Latn"])
+    assert imported.comparison.unknown == ""
+
+
 def test_code_of_a_folder_is_never_run(copy, tmp_path, capfd):
     path = copy(auto_map={"AutoConfig": "evil.Config", "AutoModelForSeq2SeqLM": "evil.Model"})
     (path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
