@@ -16,7 +16,7 @@ from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Progress, Search, listed
 from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.generator import Generator
-from seqattn.generation.processors import ForcedPrefix
+from seqattn.generation.processors import EncoderNoRepeatNgram, ForcedPrefix
 from seqattn.generation.windows import InWindow, generate_from_windows, search_windows
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import EOS
@@ -147,6 +147,11 @@ class TextBundle(Bundle):
     def begun(self, search: Search) -> Search:
         """Return a search whose outputs begin as every target does, or with a prefix of its own."""
         begin, own = self.tokenizer.target_begin, listed(search.processors)
+        if not self.tokenizer.joint and any(isinstance(one, EncoderNoRepeatNgram) for one in own):
+            raise UserError(
+                "encoder_no_repeat_ngram compares ids of sources and outputs, which have their own "
+                "vocabularies here; remove it from generation.processors"
+            )
         if not begin or any(isinstance(one, ForcedPrefix) for one in own):
             return search
         return replace(search, processors=(ForcedPrefix(begin, own),))

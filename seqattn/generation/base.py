@@ -92,8 +92,8 @@ class Hypothesis(NamedTuple):
     """One output.
 
     `ids` exclude begin and end; `log_probability` is the model's, in nats, including the end if it
-    was reached; hypotheses are ranked by `score`: `log_probability` divided by the length penalty,
-    plus terms of the search.
+    was reached, and the factor of a `RepetitionPenalty`; hypotheses are ranked by `score`:
+    `log_probability` divided by the length penalty, plus terms of the search.
     """
 
     ids: tuple[int, ...]

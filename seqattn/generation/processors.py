@@ -1,21 +1,29 @@
 """Constraints on the next token of a hypothesis."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Gt, Le
 from torch import Tensor
 
-from seqattn.checking import Count, CountOrNone
+from seqattn.checking import BadValue, Count, CountOrNone, shown
+from seqattn.errors import UserError
 from seqattn.tokens import EOS
 
 
 class Processor(ABC):
-    """Constraint that forbids some next tokens; others keep the model's probability."""
+    """Constraint that forbids some next tokens; others keep the model's probability.
+
+    A processor may also change probabilities, and so those of outputs.
+    """
 
     constrains: bool = True
     """False if it only observes a search."""
+    reads_source: bool = False
+    """True if it is also called with the ids of the sources (R, S)."""
 
     def __str__(self) -> str:
         return type(self).__name__
@@ -53,15 +61,86 @@ class NoRepeatNgram(Processor):
     size: Count
 
     def __call__(self, scores: Tensor, said: Tensor) -> None:
-        length = said.shape[1]
-        if length < self.size:
-            return
-        ngrams = said.unfold(1, self.size, 1)  # (R, L) -> (R, L-n+1, n)
-        begun = said[:, None, length - self.size + 1 :]  # the last n-1 tokens
-        again = (ngrams[..., :-1] == begun).all(dim=2)
-        # without `nonzero`, which would synchronize a GPU
-        bans = torch.where(again, -torch.inf, torch.inf).to(scores.dtype)
-        scores.scatter_reduce_(1, ngrams[..., -1], bans, "amin")
+        _forbid_ngrams(scores, said, said, self.size)
+
+
+@dataclass(frozen=True)
+class EncoderNoRepeatNgram(Processor):
+    """Constraint against n-grams of the source, in one vocabulary for both sides.
+
+    Args:
+        size: n, at least 1; 1 forbids every token of the source.
+    """
+
+    size: Count
+    reads_source = True
+
+    def __call__(self, scores: Tensor, said: Tensor, source: Tensor | None = None) -> None:
+        assert source is not None
+        _forbid_ngrams(scores, said, source, self.size)
+
+
+def _forbid_ngrams(scores: Tensor, said: Tensor, read: Tensor, size: int) -> None:
+    """Forbid tokens that would make the last ones of `said` an n-gram of `read` (R, M)."""
+    length = said.shape[1]
+    if min(length + 1, read.shape[1]) < size:
+        return
+    ngrams = read.unfold(1, size, 1)  # (R, M) -> (R, M-n+1, n)
+    begun = said[:, None, length - size + 1 :]  # the last n-1 tokens
+    again = (ngrams[..., :-1] == begun).all(dim=2)
+    # without `nonzero`, which would synchronize a GPU
+    bans = torch.where(again, -torch.inf, torch.inf).to(scores.dtype)
+    scores.scatter_reduce_(1, ngrams[..., -1], bans, "amin")
+
+
+@dataclass(frozen=True)
+class RepetitionPenalty(Processor):
+    """Factor of the log-probabilities of tokens that an output has already.
+
+    Keskar et al. (2019, arXiv 1909.05858, section 4.1) divide logits, which are known but for a
+    constant; log-probabilities are what transformers penalizes in beam search. Log-probabilities
+    of outputs include the factor.
+
+    Args:
+        penalty: the factor; above 1 makes repetitions less likely.
+        end: penalize the end from the start, as in models whose outputs begin with it.
+    """
+
+    penalty: Annotated[float, Gt(0), Le(100)]
+    end: bool = False
+
+    def __call__(self, scores: Tensor, said: Tensor) -> None:
+        scores.scatter_(1, said, scores.gather(1, said) * self.penalty)
+        if self.end:
+            scores[:, EOS] *= self.penalty
+
+
+@dataclass(frozen=True)
+class BadWords(Processor):
+    """Constraint against given sequences of tokens.
+
+    Args:
+        ids: ids of each sequence, at least one.
+    """
+
+    ids: Sequence[Sequence[CountOrNone]]
+
+    def __post_init__(self) -> None:
+        if not self.ids or not all(self.ids):
+            raise BadValue("ids", f"must list sequences of token ids, got {shown(self.ids)}")
+
+    def __call__(self, scores: Tensor, said: Tensor) -> None:
+        for *before, last in self.ids:
+            if max(last, *before, -1) >= scores.shape[1]:
+                raise UserError(
+                    f"bad_words: ids must be below {scores.shape[1]:,}, the size of the "
+                    f"vocabulary, got {[*before, last]}"
+                )
+            if len(before) <= said.shape[1]:
+                begun = torch.ones_like(scores[:, 0], dtype=torch.bool)
+                for back, token in enumerate(reversed(before), 1):
+                    begun &= said[:, -back] == token
+                scores[:, last].masked_fill_(begun, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -77,16 +156,25 @@ class ForcedPrefix(Processor):
 
     ids: Sequence[int]
     then: Sequence[Processor] = ()
+    reads_source = True
 
     def __str__(self) -> str:
         return "forced first tokens"
 
-    def __call__(self, scores: Tensor, said: Tensor) -> None:
+    def __call__(self, scores: Tensor, said: Tensor, source: Tensor | None = None) -> None:
         place = said.shape[1]
         if place < len(self.ids):
             forced = scores[:, self.ids[place]].clone()
             scores.fill_(-torch.inf)
             scores[:, self.ids[place]] = forced
             return
-        for processor in self.then:
-            processor(scores, said)
+        process(self.then, scores, said, source)
+
+
+def process(
+    processors: Iterable[Processor], scores: Tensor, said: Tensor, source: Tensor | None
+) -> None:
+    """Apply processors in order. Args: as `Processor`; source: ids of the sources (R, S)."""
+    for one in processors:
+        more = (source,) if getattr(one, "reads_source", False) else ()
+        one(scores, said, *more)

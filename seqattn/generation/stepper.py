@@ -8,7 +8,7 @@ from torch import Tensor
 from seqattn.errors import UserError
 from seqattn.generation.base import Search, SearchModel, listed
 from seqattn.generation.captured_steps import CapturedSteps, replays
-from seqattn.generation.processors import MinimumLength
+from seqattn.generation.processors import MinimumLength, process
 from seqattn.models.base import Memory
 from seqattn.tokens import EOS, PAD
 
@@ -47,7 +47,7 @@ class Stepper:
         """Steps replayed as CUDA graphs, if the search, the model and its device support it."""
         if search.graph and not need_weights and replays(model, memory.ids.device):
             self.captured = CapturedSteps.of(model, self.state)
-        self.real = memory.real
+        self.source, self.real = memory.ids, memory.real
         rows, length = memory.ids.shape
         self.said: Tensor | None = None
         """(B, K, L) tokens of each hypothesis, without begin, if a processor reads them."""
@@ -64,7 +64,8 @@ class Stepper:
     def step(self, ids: Tensor) -> Tensor:
         """Return the model's log-probabilities (B, K, V) after one more token each, in float32.
 
-        Padding and tokens forbidden by processors are -inf; the others are unchanged.
+        Padding and tokens forbidden by processors are -inf; the others are unchanged, unless a
+        processor changes them.
 
         Args:
             ids: (B, K), begin in the first step.
@@ -100,8 +101,8 @@ class Stepper:
         else:
             self.said = torch.cat((self.said, ids[..., None]), dim=2)
         end = scores[:, EOS].clone()
-        for processor in self.processors:
-            processor(scores, self.said.flatten(0, 1))
+        source = self.source.repeat_interleave(ids.shape[1], dim=0)
+        process(self.processors, scores, self.said.flatten(0, 1), source)
         silent = scores.amax(dim=1) == -torch.inf
         scores[:, EOS] = torch.where(silent, end, scores[:, EOS])
 
@@ -132,7 +133,7 @@ class Stepper:
         self.state.keep(sentences)
         if self.captured is not None:
             self.captured.discard()
-        for name in ("real", "said", "looked"):
+        for name in ("source", "real", "said", "looked"):
             part = getattr(self, name)
             if part is not None:
                 setattr(self, name, part.index_select(0, sentences))

@@ -1,5 +1,6 @@
 """Bans, minimum lengths and the coverage penalty, in every search, against searches in lists."""
 
+import itertools
 import math
 from dataclasses import replace
 from functools import partial
@@ -10,7 +11,15 @@ import torch
 from seqattn.analysis import capture
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling
-from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram, Processor
+from seqattn.generation.processors import (
+    BadWords,
+    EncoderNoRepeatNgram,
+    ForcedPrefix,
+    NoRepeatNgram,
+    Processor,
+    RepetitionPenalty,
+    process,
+)
 from seqattn.tokens import BOS, EOS
 from tests.builders import POSITIONS, heads, load_choice, make_transformer
 from tests.generation.table_model import TableModel
@@ -92,6 +101,74 @@ def test_what_would_repeat_is_banned_and_nothing_else(n, length):
     expected = [banned(tuple(row), n) for row in said.tolist()]
     assert [set((row == -math.inf).nonzero()[:, 0].tolist()) for row in scores] == expected
     assert (scores[scores > -math.inf] == 0).all()
+
+
+def theirs(name, *arguments):
+    """A processor of transformers."""
+    package = pytest.importorskip("transformers.generation.logits_process")
+    return getattr(package, name)(*arguments)
+
+
+SOURCE = [[4, 5, 6, 7, 3, 0, 0], [8, 8, 8, 4, 5, 6, 3], [5, 3, 0, 0, 0, 0, 0]]
+WORDS = [[4], [5, 6], [8, 8, 7], [4, 5, 6, 7]]
+LIKE_THEIRS = {
+    "a penalty": (RepetitionPenalty(1.8), "RepetitionPenaltyLogitsProcessor", 1.8),
+    "a reward": (RepetitionPenalty(0.5), "RepetitionPenaltyLogitsProcessor", 0.5),
+    "words": (BadWords(WORDS), "NoBadWordsLogitsProcessor", WORDS),
+    **{
+        f"n-grams of {n} of the source": (
+            EncoderNoRepeatNgram(n), "EncoderNoRepeatNGramLogitsProcessor", n, torch.tensor(SOURCE)
+        )
+        for n in (1, 2, 3, 7, 8)
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIKE_THEIRS)
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 9, 30])
+def test_processors_change_scores_as_those_of_transformers_do(name, length):
+    ours, *made = LIKE_THEIRS[name]
+    said = torch.randint(4, 9, (6, length))  # two beams of each source
+    scores = torch.randn(6, 9).log_softmax(dim=1)
+    # theirs begin with a mark that is not generated
+    begun = torch.cat([torch.full((6, 1), 2), said], dim=1)
+    expected = theirs(*made)(begun, scores.clone())
+    if "penalty" in name or "reward" in name:
+        expected[:, 2] = scores[:, 2]
+        end = replace(ours, end=True)
+        again = scores.clone()
+        end(again, said)
+        assert torch.equal(again[:, EOS], scores[:, EOS] * ours.penalty)
+    process([ours], scores, said, torch.tensor(SOURCE).repeat_interleave(2, dim=0))
+    assert torch.equal(scores, expected)
+
+
+@pytest.mark.parametrize("make_search", SEARCHES)
+def test_no_batch_changes_what_a_search_under_constraints_by_the_source_finds(make_search):
+    constraints = [EncoderNoRepeatNgram(2), RepetitionPenalty(1.5), BadWords([[5, 4]])]
+    search = make_search(LengthLimit(1.5, 6), processors=[ForcedPrefix([4], constraints)])
+    for model in (TableModel(7), make_transformer()):
+        alone, together = (Generator(model, search, size).generate(SOURCES) for size in (1, 4))
+        assert [[one.ids for one in found] for found in alone] == [
+            [one.ids for one in found] for found in together
+        ]
+        for source, found in zip(SOURCES, alone):
+            grams = {*itertools.pairwise(source)}
+            for ids in (one.ids for one in found):
+                assert not grams.intersection(itertools.pairwise(ids))
+                assert (5, 4) not in itertools.pairwise(ids)
+
+
+@pytest.mark.parametrize(("ids", "reason"), [([], "must list seq"), ([[]], "must list sequences")])
+def test_words_without_tokens_are_refused(ids, reason):
+    with pytest.raises(UserError, match=reason):
+        BadWords(ids)
+
+
+def test_words_beyond_the_vocabulary_are_refused():
+    search = GreedySearch(processors=[BadWords([[4, 99]])])
+    with pytest.raises(UserError, match=r"bad_words: ids must be below 6, .* got "):
+        Generator(TableModel(6), search).generate(SOURCES)
 
 
 @pytest.mark.parametrize(("n", "minimum", "alpha"), [(1, 0, 0.0), (1, 3, 1.0), (2, 2, 1.0)])

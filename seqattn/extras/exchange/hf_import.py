@@ -16,10 +16,11 @@ from seqattn.bundle.choices import choices
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import write_bundle
 from seqattn.bundle.meta_device import on_meta_device
-from seqattn.bundle.nodes import Node, build, changed
+from seqattn.bundle.nodes import Node
 from seqattn.errors import UserError
 from seqattn.extras.exchange.families import Family, family
 from seqattn.extras.exchange.hf_folder import HFFolder, local_folder
+from seqattn.extras.exchange.hf_generation import recommended_search
 from seqattn.extras.exchange.hf_tokenizers import FAMILIES, ImportedTokenizer, read_tokenizer
 from seqattn.extras.exchange.parity import (
     Comparison,
@@ -102,9 +103,10 @@ class Import:
             return output
         with room_for_files(output.parent):
             imported = read_model(folder, self.source_begin, self.target_begin)
-            write(imported, folder, self.settings, output, record)
+            lacking = write(imported, folder, self.settings, output, record)
         rows = {**_sizes(imported), "checked": str(imported.comparison)}
-        notes = [f"written to {self.output}; try: seqattn generate bundle={self.output}"]
+        notes = [lacking] if lacking else []
+        notes += [f"written to {self.output}; try: seqattn generate bundle={self.output}"]
         print_table(f"{self.source} imported", rows, notes=notes)
         return output
 
@@ -128,8 +130,10 @@ def imported_bundle(source: str) -> Path:
     if is_file(output / WEIGHTS):
         return output
     imported = read_model(folder)
-    write(imported, folder, {part: choices(part)[name] for part, name in _PARTS.items()}, output)
+    parts = {part: choices(part)[name] for part, name in _PARTS.items()}
+    lacking = write(imported, folder, parts, output)
     sizes = ", ".join(f"{value} {name}" for name, value in _sizes(imported).items())
+    sizes += f"; {lacking}" if lacking else ""
     checked = f"{folder.config['model_type']}, {sizes}; checked {imported.comparison}"
     say(f"imported {source} ({checked}) to {output}")
     return output
@@ -141,8 +145,8 @@ def write(
     settings: Mapping[str, Node],
     output: Path,
     record: Provenance | None = None,
-) -> None:
-    """Write the bundle of an imported model.
+) -> str:
+    """Write the bundle of an imported model; return what its search lacks, "" for nothing.
 
     Args:
         imported: the model.
@@ -151,15 +155,17 @@ def write(
         output: directory of the bundle.
         record: written with it; None for none.
     """
-    search = _searched(settings["generation"], folder)
+    rows = imported.tokenizer.target_rows
+    search = recommended_search(settings["generation"], folder, rows)
     parts, tokenizer = {name: settings[name] for name in _PARTS}, imported.tokenizer.tokenizer
     size = {"vocab_size": tokenizer.target_size, "joint": tokenizer.joint}
     parts["tokenizer"] = {**parts["tokenizer"], **size}
-    parts["generation"] = search
+    parts["generation"] = search.node
     name = re.sub(r"[^\w.-]", "_", folder.path.resolve().name)
     config = {"name": name, **parts, **imported.nodes}
     beside = record.write if record else lambda directory: None
     write_bundle(output, config, imported.model, tokenizer, {}, beside=beside)
+    return str(search)
 
 
 def _sizes(imported: Imported) -> dict[str, str]:
@@ -255,26 +261,3 @@ def fill(
         bias.copy_(theirs[tokenizer.target_rows])
     bias[list(tokenizer.lacking)] = FORBIDDEN
     assert unfilled <= {bias.data_ptr()}
-
-
-def _searched(node: Mapping[str, Node], folder: HFFolder) -> dict[str, Node]:
-    """Return the node of a search with the settings that a folder recommends."""
-    recommended = {**folder.config, **folder.generation}
-    penalty = recommended.get("length_penalty")
-    own: dict[str, Node] = {
-        "beam_size": recommended.get("num_beams") or 1,
-        "length_penalty": 1.0 if penalty is None else penalty,
-        "early_stopping": recommended.get("early_stopping") is True,
-    }
-    if recommended.get("min_length"):
-        own["limit"] = {"minimum": recommended["min_length"]}
-    if recommended.get("no_repeat_ngram_size"):
-        [[name, part]] = choices("processor")["no_repeat_ngram"].items()
-        own["processors"] = {name: {**part, "size": recommended["no_repeat_ngram_size"]}}
-    node = changed(node, own)
-    try:
-        build(node, "generation")
-    except UserError as error:
-        file = folder.path / "generation_config.json"
-        raise UserError(f"{file} has a setting that is not supported: {error}") from error
-    return node

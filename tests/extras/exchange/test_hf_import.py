@@ -13,16 +13,19 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import seqattn
+from seqattn.bundle.choices import choices
+from seqattn.bundle.nodes import build
 from seqattn.errors import UserError
 from seqattn.extras.exchange.families import family
 from seqattn.extras.exchange.hf_folder import HFFolder
+from seqattn.extras.exchange.hf_generation import recommended_search
 from seqattn.extras.exchange.hf_import import imported_bundle, read_model
 from seqattn.extras.exchange.parity import TOLERANCE, load_hf
 from seqattn.generation import GreedySearch, LengthLimit
 from tests.cli.small import refusal, run, succeed
 from tests.extras.exchange.foreign_models import FAMILIES, save
 
-pytest.importorskip("transformers")
+GenerationConfig = pytest.importorskip("transformers").GenerationConfig
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -251,11 +254,105 @@ def test_the_search_and_the_name_are_those_of_the_folder(marian, tmp_path, monke
     new = imported_bundle(str(path))
     search = seqattn.load(new).search()
     assert (search.beam_size, search.length_penalty, search.early_stopping) == (3, 0.0, False)
-    assert search.limit.minimum == 2
+    assert search.limit.minimum == 1  # without the mark that begins an output
     assert imported_bundle(str(path)) == new
     vocabulary = path / "vocab.json"
     vocabulary.write_text(vocabulary.read_text() + " ")
     assert imported_bundle(str(path)) != new
+
+
+SEARCHES = {
+    "lengths": {"num_beams": 4, "max_length": 9, "min_length": 6},
+    "new tokens": {"num_beams": 3, "max_new_tokens": 7, "min_new_tokens": 4},
+    "a penalty": {"num_beams": 4, "max_length": 12, "repetition_penalty": 1.8},
+    "n-grams of the source": {"num_beams": 2, "max_length": 12, "encoder_no_repeat_ngram_size": 1},
+    "words": {"num_beams": 2, "max_length": 12, "bad_words_ids": [[7, 9], [11]]},
+    "tokens": {"max_length": 12, "suppress_tokens": [*range(20, 300)]},
+    "a forced end": {"num_beams": 3, "max_length": 5, "forced_eos_token_id": 1},
+    "all": {
+        "num_beams": 4, "max_length": 14, "min_length": 5, "repetition_penalty": 1.3,
+        "no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 2, "bad_words_ids": [[40]],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SEARCHES)
+def test_the_recommended_search_finds_what_transformers_finds(case, folder):
+    path, theirs, _ = folder
+    end, pad = theirs.config.eos_token_id, theirs.config.pad_token_id
+    settings = {
+        "early_stopping": True,
+        **SEARCHES[case],
+        "decoder_start_token_id": theirs.config.decoder_start_token_id,
+        "eos_token_id": end,
+        "pad_token_id": pad,
+    }
+    settings["bad_words_ids"] = [[pad], *settings.get("bad_words_ids", [])]
+    if "forced_eos_token_id" in settings:
+        settings["forced_eos_token_id"] = end
+    hf = HFFolder(path)
+    hf.generation = settings
+    imported = read_model(hf)
+    rows = imported.tokenizer.target_rows
+    found = recommended_search(choices("generation")["beam"], hf, rows)
+    assert str(found) == ""
+    search = build(found.node).over(imported.model)
+    lines = ["The dog sees the cat.", "A man", "He buys these books today."]
+    for source in imported.tokenizer.tokenizer.encode_source(lines):
+        [[ours]] = search.generate([source])
+        ids = torch.tensor([[imported.tokenizer.rows[one] for one in source]])
+        with mock.patch.object(theirs, "generation_config", GenerationConfig(**settings)):
+            [expected] = theirs.generate(ids).tolist()
+        said = [one for one in expected[1:] if one not in (end, pad)]
+        assert [rows[one] for one in ours.ids] == said
+
+
+def test_what_a_search_lacks_is_named(copy, tmp_path, capfd):
+    path = copy()
+    settings = {
+        "num_beams": 2, "do_sample": True, "typical_p": 0.5, "diversity_penalty": 0.5,
+        "num_beam_groups": 1, "eos_token_id": [0, 5], "pad_token_id": 693, "wonder": 3,
+        "decoder_start_token_id": 693, "output_scores": True, "bad_words_ids": [[10**6], [693]],
+        "min_p": 0.0, "repetition_penalty": 1.0,
+    }  # fmt: skip
+    (path / "generation_config.json").write_text(json.dumps(settings))
+    out = succeed(capfd, "import", f"source={path}", f"output={tmp_path / 'new'}")
+    assert (
+        "outputs may differ from transformers' without bad_words_ids [1000000], typical_p=0.5, "
+        "diversity_penalty=0.5, wonder=3, eos_token_id=[0, 5] (only the first), do_sample=True"
+    ) in " ".join(out.split())
+    assert seqattn.load(tmp_path / "new").search().processors == {}
+
+
+def test_a_search_that_samples_and_the_limits_of_config_json_are_carried(copy, tmp_path, capfd):
+    path = copy(do_sample=True, temperature=0.5, top_k=7, max_length=20, forced_eos_token_id=0)
+    (path / "generation_config.json").unlink()
+    succeed(capfd, "import", f"source={path}", f"output={tmp_path / 'new'}")
+    search = seqattn.load(tmp_path / "new").search()
+    assert (search.temperature, search.top_k, search.top_p) == (0.5, 7, 1.0)
+    assert (search.limit.ratio, search.limit.extra) == (0.0, 18)
+    succeed(capfd, "import", f"source={path}", f"output={tmp_path / 'b'}", "generation=greedy")
+    assert isinstance(seqattn.load(tmp_path / "b").search(), GreedySearch)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_length": value} for value in ("x", -1, 0, 2.5, True, [3], 10**30)
+    ] + [
+        {"bad_words_ids": value} for value in ("x", 5, [5], [["x"]][0], {"a": 1})
+    ] + [
+        {"suppress_tokens": [[1]]}, {"repetition_penalty": -1}, {"repetition_penalty": "x"},
+        {"encoder_no_repeat_ngram_size": "x"}, {"do_sample": "yes"}, {"min_length": 10**6},
+        {"do_sample": True, "temperature": 0}, {"do_sample": True, "top_p": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_damaged_settings_of_a_search_are_refused(settings, marian):
+    hf = HFFolder(marian)
+    hf.generation = settings
+    with pytest.raises(UserError, match=r"generation_config\.json has "):
+        recommended_search(choices("generation")["beam"], hf, [693, 1, 693, 0, *range(2, 693)])
 
 
 def test_a_weight_without_axes_is_refused(copy, tmp_path, capfd):
