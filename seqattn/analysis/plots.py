@@ -1,6 +1,7 @@
 """Figures of attention weights and of measurements."""
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ _FONTS = (
     "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Micro Hei", "PingFang SC",
     "Microsoft YaHei", "Arial Unicode MS", "Noto Emoji", "Symbola", "Segoe UI Symbol",
 )  # fmt: skip
+_MARK = re.compile(r"<.*>")
 _LONGEST_LABEL = 20
 _BAR = 2.2  # inches, of the color bar
 
@@ -52,7 +54,7 @@ def heatmap(
                 f"{len(queries)} queries and {len(keys)} keys cannot label weights of shape "
                 f"{weights.shape}"
             )
-    down, across = [_label(token) for token in queries], [_label(token) for token in keys]
+    down, across = _labels(queries), _labels(keys)
     wide = 0.36 if len(keys) <= 40 else 0.22  # inches per square
     high = 0.30 if len(queries) <= 40 else 0.20
     width = max(2.4, wide * len(keys)) + 0.08 * max(map(len, down)) + 0.4
@@ -88,13 +90,26 @@ def _name_sides(axis: Axes, down: Sequence[str], across: Sequence[str]) -> None:
     axis.tick_params(length=0, labelsize=9)
 
 
-def _label(token: str) -> str:
-    """Return a token, truncated, with a dot for the space before a word.
+def _labels(tokens: Sequence[str]) -> list[str]:
+    """Return tokens, truncated; of pieces of words, those that continue one begin with a tie.
 
     Characters without a glyph in the available fonts are shown as code points.
     """
-    spaced = "␣" if token == "▁" else token.replace("▁", "·")
-    drawn = "".join(sign if ord(sign) in _glyphs() else f"U+{ord(sign):04X}" for sign in spaced)
+    if not any(token.startswith("▁") for token in tokens):
+        return [_label(token) for token in tokens]
+    tied = (
+        (token[1:] or "␣")
+        if token.startswith("▁")
+        else token
+        if place == 0 or _MARK.fullmatch(token)
+        else f"‿{token}"
+        for place, token in enumerate(tokens)
+    )
+    return [_label(token) for token in tied]
+
+
+def _label(token: str) -> str:
+    drawn = "".join(sign if ord(sign) in _glyphs() else f"U+{ord(sign):04X}" for sign in token)
     return drawn if len(drawn) <= _LONGEST_LABEL else drawn[: _LONGEST_LABEL - 1] + "…"
 
 

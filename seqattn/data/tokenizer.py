@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -16,6 +17,7 @@ from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
 from seqattn.storage import file_faults, is_file, write_whole
+from seqattn.tokens import UNK
 
 _FORMAT = "seqattn-tokenizer-1"
 _TRUECASER = "truecaser.json"
@@ -86,6 +88,15 @@ class Tokenizer:
         """Decode rows of ids as in `Side.decode`, and restore case."""
         texts = self._decode_target(rows)
         return texts if self.truecaser is None else [*map(self.truecaser, texts)]
+
+    def unknown(self, texts: Sequence[str]) -> Counter[str]:
+        """Count the pieces of source texts that the vocabulary lacks."""
+        counts = Counter[str]()
+        for ids, text in zip(self.encode_source(texts), texts, strict=True):
+            if UNK in ids:
+                pieces = self.source_pieces(ids, text)
+                counts.update(piece for piece, one in zip(pieces, ids, strict=True) if one == UNK)
+        return counts
 
     def _more(self) -> dict[str, Any]:
         """Return the entries of `tokenizer.json` that differ from those of a trained tokenizer."""

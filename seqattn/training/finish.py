@@ -18,6 +18,7 @@ from seqattn.training.averaging import average_weights
 from seqattn.training.callbacks import Monitored
 from seqattn.training.checkpoint_files import read, weights
 from seqattn.training.checkpoints import Checkpoints
+from seqattn.training.progress import score_text
 from seqattn.training.resume import RESULT
 from seqattn.training.run_logger import run_loggers
 from seqattn.training.setup import Setup
@@ -160,7 +161,7 @@ def print_result(
     """Print the bundle's scores, training time and speed, and its path."""
     speed, unit = setup.throughput.summary(), setup.throughput.unit
     # figures first; the signatures are in the bundle's scores.json
-    rows = {n: f"{x:.4g}" for n, x in result.scores.items() if isinstance(x, float)}
+    rows = {n: score_text(n, x, ".4g") for n, x in result.scores.items() if isinstance(x, float)}
     rows |= {"steps": f"{result.steps:,}", "saved weights": weights}
     time_of = f"time since step {result.first:,}" if result.first else "time"
     rows[time_of] = " · ".join(f"{part} {duration(seconds)}" for part, seconds in times.items())

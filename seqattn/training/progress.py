@@ -18,6 +18,11 @@ _TIMED = 20
 _HIDDEN = ("nll", "rouge1", "rouge2", "rougeLsum", "chrF")
 
 
+def score_text(name: str, value: float, form: str = ".3f") -> str:
+    """Return a score as text; token accuracy in percent, like the scores of outputs beside it."""
+    return f"{value:.1%}" if name.removeprefix("val/") == "accuracy" else f"{value:{form}}"
+
+
 class EpochLines(Callback):
     """Print a line on standard error after each validation, and at intervals between.
 
@@ -54,11 +59,11 @@ class EpochLines(Callback):
         for name in names:
             value, mark = float(scores[f"val/{name}"]), ""
             if best and best.name == f"val/{name}" and best.best is not None:
-                mark = f" (best {best.best:.3f}, step {best.step})"
+                mark = f" (best {score_text(name, best.best)}, step {best.step})"
                 mark = " (best)" if best.step == trainer.global_step else mark
             if name == "loss" and (nll := float(scores.get("val/nll", value))) != value:
                 mark = f" (smoothed; nll {nll:.3f}){mark}"
-            parts.append(f"val {name} {value:.3f}{mark}")
+            parts.append(f"val {name} {score_text(name, value)}{mark}")
         speed = self.throughput.summary()["tokens_per_second"]
         return " · ".join([*parts, f"{speed:,.0f} {self.throughput.unit}/s"])
 

@@ -2,10 +2,12 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from os.path import realpath
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +25,8 @@ from seqattn.generation.windows import generate_from_windows
 from seqattn.storage import user_path
 from seqattn.verbs.bundle_run import BundleRun
 from seqattn.verbs.reranking import Reranker, Reranking
+
+_SHOWN = 3  # unknown pieces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +93,7 @@ class Generation(BundleRun):
         if not asks:
             search = bundle.generator(self.rerank.search(self.generation)).open()
         reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
+        unknown = Counter[str]()
 
         def lines() -> Iterator[str]:
             with search as generator:
@@ -98,6 +103,9 @@ class Generation(BundleRun):
                     with bar as tell:
                         results = [*work(bundle, part, tell)]
                     yield from results
+                    read = [one[:2] if asks else (one,) for _, one in part]
+                    unknown.update(bundle.tokenizer.unknown([*map(in_one_line, chain(*read))]))
+            _say_unknown(unknown)
 
         write_lines(lines(), self.output)
 
@@ -186,6 +194,17 @@ def _different(
     for output, hypothesis in zip(outputs, hypotheses, strict=True):
         best.setdefault(output, hypothesis)
     return list(best.items())
+
+
+def _say_unknown(unknown: Counter[str]) -> None:
+    """Print to standard error how many pieces the vocabulary lacks."""
+    if unknown:
+        some = ", ".join(piece for piece, _ in unknown.most_common(_SHOWN))
+        print(
+            f"the vocabulary lacks {unknown.total():,} pieces of the input, such as {some}; the "
+            "model reads each as unknown",
+            file=sys.stderr,
+        )
 
 
 def _say_how(expected: str, source: Path | None) -> None:

@@ -357,6 +357,13 @@ def test_empty_lines_give_empty_lines(capfd, bundle, loaded, monkeypatch, tmp_pa
     assert succeed(capfd, "generate", bundle, f"input={tmp_path}/in.txt") == ""
 
 
+def test_pieces_that_the_vocabulary_lacks_are_counted_once(capfd, bundle, tmp_path):
+    (tmp_path / "in.txt").write_text(f"{TEXTS[0]}\na 犬 sees 犬 .\n猫 sees\n")
+    ended = run(capfd, "generate", bundle, f"input={tmp_path}/in.txt")
+    assert "the vocabulary lacks 3 pieces of the input, such as 犬, 猫; the model re" in ended.err
+    assert "vocabulary" not in run(capfd, "generate", bundle, f'text="{TEXTS[0]}"').err
+
+
 def test_json_lines_carry_distinct_ranked_hypotheses(capfd, bundle, tmp_path):
     (tmp_path / "in.txt").write_text("\n".join([TEXTS[0], "", TEXTS[1]]))
     words = ("n_best=3", "generation.beam_size=4", "format=jsonl")

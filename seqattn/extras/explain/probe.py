@@ -160,6 +160,11 @@ class Probing(BundleRun):
                 "add sentences that contain it with texts=[...]"
             )
         places = places[:_SHOWN]
+        if all(words[place][0].lacks(words[place][1]) for place in places):
+            raise UserError(
+                f"word={self.word} has characters that the vocabulary lacks, so its states are "
+                "those of any unknown word; choose another word"
+            )
         layers: dict[str, Any] = {}
         states, even = _both(bundle, sentences)
         for layer, of in states.items():

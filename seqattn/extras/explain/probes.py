@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from seqattn.analysis.capture import has_weights, makers
 from seqattn.analysis.intervene import intervene, uniform
 from seqattn.models.base import Seq2SeqModel
+from seqattn.tokens import UNK
 
 _PENALTY = 1e-3  # L2 penalty, for standardized states
 _STEPS = 100
@@ -25,6 +26,10 @@ class WordPieces(NamedTuple):
     ids: list[int]
     owners: list[int | None]
     """None for the end mark, and for a single space."""
+
+    def lacks(self, word: int) -> bool:
+        """Return True if the vocabulary lacks characters of a word."""
+        return any(owner == word and one == UNK for owner, one in zip(self.owners, self.ids))
 
 
 @torch.no_grad()

@@ -111,3 +111,7 @@ def test_a_word_has_its_neighbors_in_two_sentences(capfd, trained, tmp_path):
     assert len({of["cosine"] for of in layers.values()}) == 3
     assert all(len(near) == 2 for of in layers.values() for near in of["neighbors"])
     assert "BALL" in out
+    given = (given[0], "word=犬", 'texts=["a 犬 sees a ball .","the 犬 hears two birds ."]')
+    assert refusal(capfd, "probe", *given).startswith(
+        "word=犬 has characters that the vocabulary l"
+    )
