@@ -164,16 +164,16 @@ def worded(errors: Sequence[Any]) -> tuple[int, str]:
     """Return status and one-line message for pydantic's errors; for a union, the closest match."""
     deepest = max(len(error["loc"]) for error in errors)
     closest = [error for error in errors if len(error["loc"]) == deepest]
-    unknown = [error for error in closest if error["type"] == "extra_forbidden"]
-    missing = [_key_of(error) for error in closest if error["type"] == "missing"]
-    if unknown and missing and closest[0]["type"] == "missing":
-        key = _key_of(unknown[0])
-        return 422, f"unknown key {key}{nearest(key, missing)}"
     kind, place = closest[0]["type"], closest[0]["loc"]
     if kind == "json_invalid":
         return 400, f"the body is not valid JSON: {closest[0]['ctx']['error']}"
-    if place == ("body",):
+    if place == ("body",):  # no body, or one that is no object
         return 422, "the body must be a JSON object, sent with Content-Type: application/json"
+    unknown = [error for error in closest if error["type"] == "extra_forbidden"]
+    missing = [_key_of(error) for error in closest if error["type"] == "missing"]
+    if unknown and missing and kind == "missing":
+        key = _key_of(unknown[0])
+        return 422, f"unknown key {key}{nearest(key, missing)}"
     key = _key_of(closest[0])
     if kind == "extra_forbidden":
         return 422, f"unknown key {key}"

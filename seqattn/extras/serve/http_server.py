@@ -130,6 +130,8 @@ def server_of(app: Any, limits: Limits) -> uvicorn.Server:
         log_level="error",  # no warning for each request that is not HTTP
         access_log=False,
         timeout_graceful_shutdown=30,
+        workers=1,  # otherwise read from WEB_CONCURRENCY
+        proxy_headers=False,  # otherwise trusted from FORWARDED_ALLOW_IPS
     )
     return uvicorn.Server(config)
 

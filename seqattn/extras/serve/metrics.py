@@ -9,8 +9,10 @@ from prometheus_client import (
     Histogram,
     disable_created_metrics,
     generate_latest,
+    values,
 )
 
+values.ValueClass = values.MutexValue  # one process: no files of PROMETHEUS_MULTIPROC_DIR
 disable_created_metrics()  # otherwise each series gets a second one with its creation time
 
 

@@ -301,6 +301,16 @@ def test_a_body_that_is_none_is_refused_in_words(client, body, status, line):
     assert response.json()["error"].startswith(line)
 
 
+@pytest.mark.parametrize("path", ["generate", "answer", "sentence", "explain"])
+@pytest.mark.parametrize("body", [None, b"", b"null", b"[]", b'"x"'])
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", None])
+def test_a_request_without_an_object_is_told_what_its_body_must_be(client, path, body, kind):
+    headers = {} if kind is None else {"Content-Type": kind}
+    response = client.post(f"/v1/{path}", content=body, headers=headers)
+    line = "the body must be a JSON object, sent with Content-Type: application/json"
+    assert (response.status_code, response.json()) == (422, {"error": line})
+
+
 def test_too_much_at_once_is_refused_in_words(bundle):
     with client_of(bundle, SMALL) as client:
         many = refusal(client, status=413, inputs=[TEXT] * 9)

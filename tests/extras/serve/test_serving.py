@@ -1,6 +1,8 @@
 """The verb `serve`: what it refuses before it listens."""
 
+import os
 import socket
+import subprocess
 import sys
 from functools import partial
 
@@ -48,6 +50,25 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch, missing):
     with pytest.raises(UserError) as refused:
         Serving(bundle="nowhere").run()
     assert str(refused.value) == f"serve needs {missing}; {install('serve')}"
+
+
+def test_variables_of_libraries_do_not_reach_a_server(tmp_path):
+    program = """
+from seqattn.extras.serve.http_server import server_of
+from seqattn.extras.serve.limits import Limits
+from seqattn.extras.serve.metrics import Metrics
+metrics, server = Metrics(), server_of(None, Limits())
+metrics.request("/x", 200, 0.1)
+print(metrics.text().decode().count('seqattn_requests_total{path="/x",status="200"} 1.0'))
+"""
+    for folder in (tmp_path, tmp_path / "missing"):
+        variables = {"PROMETHEUS_MULTIPROC_DIR": f"{folder}", "WEB_CONCURRENCY": "many"}
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(
+            command, env={**os.environ, **variables}, capture_output=True, text=True
+        )
+        assert (done.stdout, done.stderr) == ("1\n", "")
+        assert not [*tmp_path.iterdir()]
 
 
 WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "heads": "mqa"}
