@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from seqattn.attention.alignment import Alignment
-from seqattn.attention.base import Attention, AttentionFactory
+from seqattn.attention.base import Attention, AttentionFactory, Mixer
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.bundle import nodes
@@ -137,7 +137,7 @@ class Architecture:
     def _without_position(self, error: PositionRefused) -> str:
         """Return a message with the positions that this attention accepts."""
         several = isinstance(self.attention, Sequence)
-        attention, position = error.mixer.name, type(error.position).__name__
+        attention, position = _said(error.mixer), type(error.position).__name__
         if "attention" in self.names and not (
             several or self.encoder_attention or self.decoder_attention
         ):
@@ -275,6 +275,17 @@ def heads_of(target: object) -> tuple[str, ...]:
 def _target(factory: object) -> object:
     """Return the class or function that a factory calls."""
     return getattr(factory, "func", factory)
+
+
+def _said(mixer: Mixer) -> str:
+    """Return the shipped choice with a mixer's class and kernel, or the mixer's name."""
+    kinds = [type(mixer), type(getattr(mixer, "kernel", None))]
+    paths = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds]
+    for name, node in choices("attention").items():
+        kernel = node.get("kernel") or {nodes.TARGET: "builtins.NoneType"}
+        if [node[nodes.TARGET], kernel[nodes.TARGET]] == paths:
+            return f"attention={name}"
+    return mixer.name
 
 
 def _fitting(attention: Any, slots: Iterable[str]) -> list[str]:

@@ -54,7 +54,12 @@ def build(node: Node, where: str = "") -> Any:
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
     for name in named:
         if name not in takes and not takes_all:
-            raise UserError(f"unknown key {_join(where, name)}{nearest(name, takes, where)}")
+            keys = [  # a factory gets the other arguments when it is called
+                key
+                for key, parameter in takes.items()
+                if not is_factory or key in named or parameter.default is not parameter.empty
+            ]
+            raise UserError(f"unknown key {_join(where, name)}{nearest(name, keys, where)}")
     kwargs = each(build, named, where)
     with keys_under(where):
         check(target, kwargs)

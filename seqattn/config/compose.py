@@ -82,7 +82,8 @@ def _make_unused(path: str) -> str:
 def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
     """Return the settings of a job composed by Hydra.
 
-    `attention=[a,b]` (or for a slot) becomes a list of both, each with the same other overrides.
+    `attention=[a,b]` (or for a slot) becomes a list of both, each with the same other overrides, of
+    which a member takes those of keys that it has.
 
     Args:
         verb: name of its configuration.
@@ -105,12 +106,23 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
     settings = plain(config)
     settings.pop(FROM_BUNDLE, None)
     mixed = {key: names for key, names in map(_mixture, completed) if names}
+    slots = {key: key.partition("@")[2] or key for key in mixed}
+    rest = [word for word in completed if _mixture(word)[0] not in mixed]
+    typed = {slot: [word for word in rest if _keys_below(slot, word)] for slot in slots.values()}
+    rest = [word for word in rest if not any(word in words for words in typed.values())]
     for key, names in mixed.items():
-        others = [override for override in completed if _mixture(override)[0] not in mixed]
-        others += [f"{other}={chosen[0]}" for other, chosen in mixed.items() if other != key]
-        layers = (compose(verb, [*others, f"{key}={name}"]) for name in names)
-        slot = key.partition("@")[2] or key
-        settings[slot] = [plain(layer)[slot] for layer in layers]
+        slot = slots[key]
+        others = [*rest, *(f"{one}={mixed[one][0]}" for one in mixed if one != key)]
+        members = [plain(compose(verb, [*others, f"{key}={name}"]))[slot] for name in names]
+        settings[slot] = []
+        for name, member in zip(names, members, strict=True):
+            words = [
+                word
+                for word in typed[slot]
+                if _has(member, keys := _keys_below(slot, word))
+                or not any(_has(other, keys) for other in members)
+            ]
+            settings[slot].append(plain(compose(verb, [*others, *words, f"{key}={name}"]))[slot])
     _check_keys(verb, settings)
     for node in (settings, settings.get("rerank") or {}):
         node |= {key: _bundle(node[key]) for key in _BUNDLES if node.get(key)}
@@ -164,7 +176,9 @@ def settings_of_training(config: DictConfig, **own: str) -> Settings:
 
 def choices() -> dict[str, str]:
     """Return the choices of Hydra's current job by group, without the recipe that follows."""
-    chosen = HydraConfig.get().runtime.choices
+    chosen = dict(HydraConfig.get().runtime.choices)
+    lists = map(_mixture, HydraConfig.get().overrides.task)
+    chosen |= {group: f"[{','.join(names)}]" for group, names in lists if names}
     return {
         str(group): re.sub(OWN, "", str(name))
         for group, name in chosen.items()
@@ -210,6 +224,20 @@ def plain(config: DictConfig) -> Settings:
         raise UserError(f"missing required {noun}: {', '.join(missing)} (add {example})")
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
+
+
+def _keys_below(slot: str, override: str) -> list[str]:
+    """Return the keys below a slot that an override sets or removes; none of another override."""
+    first, *keys = override.partition("=")[0].lstrip("+~").split(".")
+    return keys if first == slot else []
+
+
+def _has(node: Any, keys: Sequence[str]) -> bool:
+    for key in keys:
+        if not isinstance(node, dict) or key not in node:
+            return False
+        node = node[key]
+    return True
 
 
 def _mixture(override: str) -> tuple[str, list[str]]:

@@ -89,9 +89,9 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
             node = with_paths(node, user_path(path))
         if group == "data" and _needs_no_data(verb, overrides):
             node = {key: "DIR" if value == MISSING else value for key, value in node.items()}
-        was = str((bundle.get("choices") or {}).get(group))
-        names = []
-        for part in node if isinstance(node, list) else [node]:
+        parts, names = node if isinstance(node, list) else [node], []
+        were = str((bundle.get("choices") or {}).get(group)).strip("[]").split(",")
+        for part, was in zip(parts, were if len(were) == len(parts) else ["NAME"] * len(parts)):
             if not isinstance(part, dict) or "defaults" in part:  # Hydra composes these from files
                 raise UserError(f"{path}: {origin} must be a config node without defaults")
             if isinstance(part.get("processors"), list):  # by name, so that others can be added

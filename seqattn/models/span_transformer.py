@@ -12,7 +12,7 @@ from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.transformer_layer import LayerShape
 from seqattn.models.span_base import SpanInput
 from seqattn.models.span_matching import MatchingModel, ReadingShape
-from seqattn.models.stack import Encoder, Slots
+from seqattn.models.stack import Encoder, Slots, with_position
 from seqattn.ops.layers import Dropout, Linear
 
 
@@ -72,8 +72,13 @@ class SpanTransformer(MatchingModel):
         dim, first = config.dim, config.encoder_layers
         super().__init__(config, dim, slots.cross[0])
         self.config = config
-        self.encoder = Encoder(config, slots.encoder[:first], slots.position)
-        self.reader = Encoder(config, slots.encoder[first:], slots.position)
+        stacks = with_position(
+            slots.position,
+            lambda position: Encoder(config, slots.encoder[:first], position),
+            lambda position: Encoder(config, slots.encoder[first:], position),
+        )
+        self.encoder: Encoder = next(stacks)
+        self.reader: Encoder = next(stacks)
         self.dropout = Dropout(config.dropout)
         table = make_table(vocabulary_size, dim)
         position, words = self.encoder.position, config.word_dropout

@@ -1,6 +1,6 @@
 """Layer stacks of a Transformer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -174,6 +174,33 @@ class PositionRefused(UserError):
             f"{' and '.join(missing)}; choose a scheme that uses only "
             f"{', '.join(sorted(mixer.abilities.hooks | {'embed'}))}"
         )
+
+
+def with_position(
+    position: PositionFactory, *makers: Callable[[PositionFactory], LayerStack]
+) -> Iterator[Any]:
+    """Build the stacks of a model, those of mixers only without a scheme for attentions.
+
+    Args:
+        position: factory of the position scheme.
+        makers: functions from such a factory to a stack.
+
+    Raises:
+        UserError: as `LayerStack`, or if no stack supports the scheme.
+    """
+    refused = []
+    stacks: list[LayerStack] = []
+    for make in makers:
+        try:
+            stacks.append(make(position))
+        except PositionRefused as error:
+            if isinstance(error.mixer, Attention):
+                raise
+            refused.append(error)
+            stacks.append(make(Position))
+    if refused and len(refused) == len(stacks):
+        raise refused[0]
+    return iter(stacks)
 
 
 def check_position(position: Position, mixers: Sequence[Mixer]) -> None:

@@ -14,7 +14,7 @@ from seqattn.layers.embedding import Embedding, Sharing, make_tables
 from seqattn.layers.transformer_layer import LayerShape
 from seqattn.models.base import Memory, Seq2SeqModel, State
 from seqattn.models.head import DecoderOutput, check_joint, make_head
-from seqattn.models.stack import Decoder, Encoder, PositionFactory, Slots
+from seqattn.models.stack import Decoder, Encoder, PositionFactory, Slots, with_position
 from seqattn.models.transformer_state import TransformerState
 from seqattn.ops.layers import Dropout
 from seqattn.tokens import PAD
@@ -92,8 +92,13 @@ class Transformer(Seq2SeqModel):
             )
         self.config = config
         encoder_config = replace(config, dim=encoder_dim)
-        self.encoder = Encoder(encoder_config, slots.encoder, slots.position)
-        self.decoder = Decoder(config, encoder_dim, slots)
+        stacks = with_position(
+            slots.position,
+            lambda position: Encoder(encoder_config, slots.encoder, position),
+            lambda position: Decoder(config, encoder_dim, slots._replace(position=position)),
+        )
+        self.encoder: Encoder = next(stacks)
+        self.decoder: Decoder = next(stacks)
         sizes = (source_size, encoder_dim), (target_size, dim)
         source, target, tied = make_tables(config.share_embeddings, *sizes)
         dropout, words, scale = (

@@ -46,6 +46,42 @@ CHOICES = [
 SLOTS = ("encoder", "decoder", "cross")
 
 
+@pytest.mark.parametrize(
+    ("words", "slot", "key", "values"),
+    [
+        ("attention.state_dim=8", "attention", "state_dim", [8, None]),
+        ("attention.dropout=0.5", "attention", "dropout", [None, 0.5]),
+        ("attention.num_heads=2", "attention", "num_heads", [2, 2]),
+        ("++attention.expand=1", "attention", "expand", [1, None]),
+        ("~attention.expand", "attention", "expand", [None, None]),
+        (
+            "attention@encoder_attention=[sliding_window,mamba2] encoder_attention.expand=1",
+            "encoder_attention",
+            "expand",
+            [None, 1],
+        ),
+        (
+            "attention@encoder_attention=[mha,moa] encoder_attention.num_experts=6 "
+            "attention.state_dim=8",
+            "encoder_attention",
+            "num_experts",
+            [None, 6],
+        ),
+    ],
+)
+def test_members_of_a_list_take_the_keys_that_they_have(words, slot, key, values):
+    settings, chosen = composed("train", "attention=[mamba2,mha]", *words.split())
+    assert [member.get(key) for member in settings[slot]] == values
+    assert chosen["attention"] == "[mamba2,mha]"
+
+
+def test_options_of_a_kernel_reach_the_members_that_have_them():
+    words = ("attention=[mha,sliding_window,entmax]", "attention.kernel.window=4")
+    settings, _ = composed("train", *words)
+    windows = [member["kernel"].get("window") for member in settings["attention"]]
+    assert windows == [None, 4, None]
+
+
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
 def test_every_choice_makes_a_run_that_can_be_written_down(tmp_path, group, choice):
     (tmp_path / "train.jsonl").write_text("")

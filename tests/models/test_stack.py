@@ -100,19 +100,23 @@ def test_a_layer_takes_a_mixer_that_does_not_attend():
         together = Generator(model, BeamSearch(LengthLimit(1.0, 3), 3)).generate(sources)
         alone = Generator(model, BeamSearch(LengthLimit(1.0, 3), 3), 1).generate(sources)
     assert [[h.ids for h in found] for found in together] == [[h.ids for h in f] for f in alone]
-    alone = slots._replace(encoder=[RunningMean] * 2, position=RotaryPosition)
+    nothing = [RunningMean] * 2
+    alone = slots._replace(encoder=nothing, decoder=nothing, position=RotaryPosition)
     with pytest.raises(UserError, match=r"^RunningMean does not support RotaryPosition"):
         shape.build(VOCABULARY, VOCABULARY, True, alone)
 
 
+@pytest.mark.parametrize("encoder", [[0, 1], [0, 0]], ids=["in one stack", "in the other"])
 @pytest.mark.parametrize("position", [RotaryPosition, ALiBiPosition, T5Position, ShawPosition])
-def test_beside_attentions_a_mixer_has_no_position_and_every_weight_has_a_gradient(position):
+def test_beside_attentions_a_mixer_has_no_position_and_every_weight_has_a_gradient(
+    position, encoder
+):
     """Weights without a gradient would end a training on several devices."""
     shape = TransformerConfig(
         dim=DIM, ffn_dim=20, encoder_layers=2, decoder_layers=2, share_embeddings="none"
     )
     mixers = [RunningMean, heads()]
-    slots = Slots(mixers, mixers, [heads()] * 2, position)
+    slots = Slots([mixers[kind] for kind in encoder], mixers, [heads()] * 2, position)
     model = shape.build(VOCABULARY, VOCABULARY, True, slots)
     source, target = random_ids(2, 5), random_ids(2, 4)
     model(source, target).square().sum().backward()

@@ -43,45 +43,71 @@ def pooled(bundle: Bundle, name: str, num_kv_heads: int, slots: Sequence[str]) -
 
 def _grouped(config: dict[str, Any], name: str, count: int, slots: Sequence[str]) -> dict[str, Any]:
     """Return the configuration with `count` key heads in the attentions of the slots."""
-    shared = config["attention"]
+    shared, names = config["attention"], config.get("choices") or {}
     own = {slot: config.get(f"{slot}_attention") for slot in SLOTS}
-    if set(slots) == set(SLOTS) and not any(own.values()):
-        nodes = {"attention": _fewer(shared, count, "self-")}
+    mixed = isinstance(shared, list) and not all(map(_has_key_heads, shared))
+    if set(slots) == set(SLOTS) and not (mixed or any(own.values())):
+        nodes = {"attention": _fewer(shared, count, "self-", names.get("attention"), ["cross"])}
     else:
         usual = {"encoder": shared, "decoder": shared, "cross": cross_node(shared)}
-        nodes = {
-            f"{slot}_attention": _fewer(own[slot] or usual[slot], count, f"{slot} ")
-            for slot in slots
-        }
+        chosen = {slot: own[slot] or usual[slot] for slot in SLOTS}
+        able = [slot for slot in SLOTS if any(map(_has_key_heads, _layers(chosen[slot])))]
+        nodes = {}
+        for slot in slots:
+            choice = names.get(f"attention@{slot}_attention", names.get("attention"))
+            nodes[f"{slot}_attention"] = _fewer(chosen[slot], count, f"{slot} ", choice, able)
     choices = {
         key if key == "attention" else f"attention@{key}": name
         for key, node in nodes.items()
         if _is_softmax(node)  # another kernel keeps its name
     }
-    return {**config, **nodes, "choices": {**(config.get("choices") or {}), **choices}}
+    return {**config, **nodes, "choices": {**names, **choices}}
 
 
-def _fewer(node: Any, num_kv_heads: int, where: str) -> Any:
-    """Return a node with `num_kv_heads` key heads, which must divide the current number."""
-    if isinstance(node, list):
-        return [_fewer(layer, num_kv_heads, where) for layer in node]
+def _layers(node: Any) -> list[Any]:
+    return node if isinstance(node, list) else [node]
+
+
+def _has_key_heads(node: Any) -> bool:
     kind = import_path(node["_target_"])
-    if not isinstance(kind, type) or not issubclass(kind, MultiHeadAttention):
+    return isinstance(kind, type) and issubclass(kind, MultiHeadAttention)
+
+
+def _fewer(node: Any, count: int, where: str, choice: str | None, able: Sequence[str]) -> Any:
+    """Return a node with `count` key heads, which must divide the current number.
+
+    In a list, layers without key heads stay as they are.
+
+    Args:
+        node: attention of a slot, or a list for its layers.
+        count: number of key heads.
+        where: name of the slot, for messages.
+        choice: name of the choice, for messages.
+        able: slots with key heads, for messages.
+    """
+    if not any(map(_has_key_heads, _layers(node))):
+        others = f"; choose slots with key heads: slots=[{','.join(able)}]" if able else ""
         raise UserError(
-            f"the {where}attention is a {kind.__name__}, which has no key heads to pool; choose "
-            "slots with key heads, such as slots=[cross]"
+            f"the {where}attention (attention={choice or 'NAME'}) has no key heads to pool{others}"
         )
+    if isinstance(node, list):
+        return [
+            _fewer(layer, count, where, choice, able) if _has_key_heads(layer) else layer
+            for layer in node
+        ]
     if node.get("kept_heads"):
         raise UserError(f"the {where}attention is pruned; pool before pruning")
     now = node["num_kv_heads"]
-    if now % num_kv_heads:
+    if now % count:
         raise UserError(
-            f"num_kv_heads must divide the {where}attention's key heads ({now}), got {num_kv_heads}"
+            f"num_kv_heads must divide the {where}attention's key heads ({now}), got {count}"
         )
-    return {**node, "num_kv_heads": num_kv_heads}
+    return {**node, "num_kv_heads": count}
 
 
 def _is_softmax(node: Any) -> bool:
     """Return True if the node is `attention=gqa` or `attention=mqa` except for its sizes."""
-    nodes = node if isinstance(node, list) else [node]
-    return all(import_path(one["kernel"]["_target_"]) is SoftmaxKernel for one in nodes)
+    return all(
+        _has_key_heads(one) and import_path(one["kernel"]["_target_"]) is SoftmaxKernel
+        for one in _layers(node)
+    )

@@ -356,6 +356,12 @@ def test_settings_that_change_no_shape_are_told(capfd, trained, corpus, tmp_path
             "the model; the bundle was trained with attention=mha, but this run has attention=gqa",
         ),
         (
+            ["attention=[mamba2,mha]"],
+            "encoder.layers.0.self_attention.step_bias is missing in the bundle and (4,) in the "
+            "model; the bundle was trained with attention=mha, but this run has "
+            "attention=[mamba2,mha]",
+        ),
+        (
             ["model.encoder_layers=2"],
             "encoder.layers.1.self_attention.query.weight is missing in the bundle and (16, 16) "
             "in the model; the bundle was trained with model.encoder_layers=1, but this run has "
@@ -440,13 +446,33 @@ def test_an_attention_without_key_heads_of_its_own(capfd, corpus, tmp_path, refu
     succeed(capfd, "train", *train_arguments(corpus, *words, steps=1, every=1))
     bundle = f"bundle={tmp_path}/run/model"
     assert refused("heads=mqa", bundle) == (
-        "the self-attention is a MixtureOfAttention, which has no key heads to pool; choose "
-        "slots with key heads, such as slots=[cross]"
+        "the self-attention (attention=moa) has no key heads to pool; choose slots with key heads: "
+        "slots=[cross]"
     )
     words = (bundle, "heads=mqa", "slots=[cross]", f"output={tmp_path}/cross", "scores=false")
     succeed(capfd, "convert", *words)
     model = seqattn.load(str(tmp_path / "cross")).model
     assert model.decoder.layers[0].cross_attention.num_kv_heads == 1
+
+
+def test_layers_of_a_list_without_key_heads_are_left_as_they_are(capfd, corpus, tmp_path, refused):
+    words = ("attention=[mamba2,mha]", "model.encoder_layers=2", f"run_dir={tmp_path}/run")
+    words = (*words, "attention@decoder_attention=ssru")
+    succeed(capfd, "train", *train_arguments(corpus, *words, steps=1, every=1))
+    bundle = f"bundle={tmp_path}/run/model"
+    assert refused("heads=mqa", bundle) == (
+        "the decoder attention (attention=ssru) has no key heads to pool; choose slots with key "
+        "heads: slots=[encoder,cross]"
+    )
+    words = (bundle, "heads=mqa", "slots=[encoder,cross]", f"output={tmp_path}/new", "scores=false")
+    succeed(capfd, "convert", *words)
+    new, old = (seqattn.load(f"{tmp_path}/{name}").model for name in ("new", "run/model"))
+    layers = [layer.self_attention for layer in new.encoder.layers]
+    assert type(layers[0]) is type(old.encoder.layers[0].self_attention)
+    assert layers[1].num_kv_heads == new.decoder.layers[0].cross_attention.num_kv_heads == 1
+    before, after = old.state_dict(), new.state_dict()
+    changed = {name for name in after if not torch.equal(after[name], before[name])}
+    assert {name.rpartition(".")[0].rpartition(".")[2] for name in changed} == {"key", "value"}
 
 
 def test_a_recurrent_bundle(capfd, corpus, tmp_path, refused):

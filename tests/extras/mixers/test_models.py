@@ -9,7 +9,7 @@ from seqattn.bundle.choices import choices
 from seqattn.errors import UserError
 from seqattn.extras.explain.pruning import cross_node
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit
-from seqattn.positions import RotaryPosition, SinusoidalPosition
+from seqattn.positions import Position, RotaryPosition, SinusoidalPosition
 from seqattn.tokens import EOS
 from tests.builders import make_transformer, random_ids
 from tests.extras.mixers.choices import NAMES, factory
@@ -90,8 +90,20 @@ def test_positions_act_on_the_attentions_of_a_stack_and_need_one(name):
     line = f"^attention={name} does not support position=rope; choose from learned, none, sin"
     with pytest.raises(UserError, match=line):
         architecture(name, "rope")
-    with pytest.raises(UserError, match=r"^XCAKernel does not support position=rope; choose"):
+    with pytest.raises(UserError, match=r"^attention=xca does not support position=rope; choose"):
         architecture(f"{name},xca", "rope", decoder_attention="mha")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("position", ["rope", "shaw", "alibi", "t5", "deberta", "disentangled"])
+def test_positions_act_on_the_stack_that_attends_beside_one_of_mixers(name, position):
+    for slot, other in (("encoder", "decoder"), ("decoder", "encoder")):
+        model = architecture("mha", position, **{f"{slot}_attention": name})
+        assert type(getattr(model, slot).position) is Position
+        assert getattr(model, other).position.hooks
+        assert not any(f"{slot}.position" in name for name, _ in model.named_parameters())
+    with pytest.raises(UserError, match=f"^attention={name} does not support position={position};"):
+        architecture(f"{name},{name}", position)
 
 
 @pytest.mark.parametrize("name", NAMES)
