@@ -1,7 +1,8 @@
 """Pages of the site that are read from other files when it is built: a hook of MkDocs.
 
 `conf/` becomes a page per command and per config group, with the type and bounds of each key from
-the class that takes it; a notebook becomes a page with its saved outputs, and is not run.
+the class that takes it; a notebook becomes a page with its kept outputs, and is not run; a
+formula becomes a picture, so that no page needs a script or a font for it.
 """
 
 import json
@@ -11,15 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cache
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
+from xml.etree import ElementTree
 
 import yaml
+import ziafont
 from griffe import Attribute, Docstring, DocstringSectionKind, Extension
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from ziamath import Latex
 
+ziafont.config.svg2 = False  # no symbols, whose ids would meet on a page
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -32,6 +37,7 @@ from seqattn.places import CONF  # noqa: E402
 
 FROM_ROOT = ("CHANGELOG.md", "CONTRIBUTING.md")
 """Pages beside docs/ that are part of the site."""
+ANSWER = '<details markdown="1"><summary>Answer</summary>'
 HYDRA = ("defaults", "hydra")
 """Keys that are instructions to Hydra."""
 
@@ -56,6 +62,23 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return re.sub(
         r"(?m)^\|.*", lambda row: code.sub(lambda c: c[0].replace(r"\|", "|"), row[0]), markdown
     )
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Draw the formulas that Arithmatex marks, in the font's size and color."""
+    marked = r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
+    return re.sub(marked, lambda found: drawn(unescape(found[2]), found[1] == "span"), html)
+
+
+def drawn(latex: str, inline: bool) -> str:
+    """Return a formula as SVG, its baseline on that of the text."""
+    svg = Latex(latex, size=10, inline=inline, color="currentColor").svgxml()
+    _, top, width, height = map(float, svg.attrib["viewBox"].split())
+    style = f"height: {height / 10:.3f}em; vertical-align: {-(top + height) / 10:.3f}em"
+    svg.attrib |= {"role": "img", "aria-label": latex, "width": f"{width / 10:.3f}em"}
+    svg.attrib |= {"class": "formula" if inline else "formula display", "style": style}
+    del svg.attrib["height"]
+    return ElementTree.tostring(svg, encoding="unicode")
 
 
 def expanded(nav: Sequence[Any], pages: Sequence[str]) -> Iterator[Any]:
@@ -84,21 +107,34 @@ def from_root(path: Path) -> str:
 
 
 def from_notebook(path: Path) -> str:
-    """Return a notebook as a page: its texts, code, and the outputs saved in it."""
-    parts = []
+    """Return a notebook as a page: texts, code, and outputs that `scripts/course.py` has kept."""
+    kept = json.loads((path.parent / "outputs" / f"{path.stem}.json").read_text(encoding="utf-8"))
+    outputs, parts, check = kept["cells"], [], ""
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        source = "".join(cell["source"])
-        parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
-        for output in cell.get("outputs", ()):
-            data = output.get("data", {"text/plain": output.get("text", "")})
-            if "image/png" in data:
-                parts.append(
-                    f"![Output](data:image/png;base64,{''.join(data['image/png']).strip()})"
-                )
-            elif shown := "".join(data.get("text/plain", "")).rstrip():
-                parts.append(f"```text\n{shown}\n```")
+        source, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])
+        if cell["cell_type"] != "code":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        shown = [of_output(part) for part in outputs.get(cell["id"], ())]
+        if "answer" in tags:  # a check's outputs are those after the answer
+            shown += [of_output(part) for part in outputs.get(check, ())]
+            folded = "\n\n".join([parts.pop(), *shown])
+            parts.append(
+                f'<details markdown="1"><summary>Answer</summary>\n\n{folded}\n\n</details>'
+            )
+        elif not tags:
+            parts += shown
+        check = cell["id"]
     title, _, rest = "\n\n".join(parts).partition("\n")
     return f'{title}\n\n<a href="{path.name}" download>Download this notebook</a>\n{rest}'
+
+
+def of_output(part: Mapping[str, str]) -> str:
+    """Return the Markdown of a cell's text or picture."""
+    if "image" in part:
+        return f"![Output](outputs/{part['image']}){{ .output }}"
+    return f"```{{ .text .output .no-copy }}\n{part['text']}\n```"
 
 
 class TrailingComments(Extension):  # type: ignore[misc, unused-ignore]

@@ -1,5 +1,6 @@
 """The documentation site builds without a warning, and its reference has every key of `conf/`."""
 
+import json
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.pages import ROOT
 pytest.importorskip("mkdocs", reason="needs .[docs]")
 pytest.importorskip("mkdocstrings_handlers", reason="needs .[docs]")
 pytestmark = pytest.mark.exhaustive
+NOTEBOOKS = sorted((ROOT / "docs" / "course").glob("*.ipynb"))
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
 
 
@@ -87,6 +89,20 @@ def test_a_key_has_its_values_default_and_meaning(site):
         "2",
         "heads of keys and values; divides num_heads",
     ]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
+def test_a_notebook_has_drawn_formulas_its_outputs_and_folded_answers(site, notebook):
+    page = (site / "course" / f"{notebook.stem}.html").read_text(encoding="utf-8")
+    book = notebook.read_text(encoding="utf-8")
+    cells = json.loads(book)["cells"]
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    assert "arithmatex" not in page
+    assert ('class="formula' in page) == any("$" in re.sub("`.*?`", "", text) for text in texts)
+    assert page.count("<summary>Answer</summary>") == book.count('"answer"')
+    pictures = {path.name for path in (notebook.parent / "outputs").glob(f"{notebook.stem}*.png")}
+    assert {*re.findall('src="outputs/(.*?)"', page)} == pictures
+    assert pictures <= {path.name for path in (site / "course" / "outputs").iterdir()}
 
 
 def test_no_page_loads_anything_from_elsewhere(site):
