@@ -18,8 +18,9 @@ from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.masks import Mask
 from seqattn.cli.main import run_verb
 from seqattn.errors import UserError
+from seqattn.places import CONF
 from seqattn.positions import RotaryPosition, Stack
-from tests.cli.small import SIZES, checked_training, pairs
+from tests.cli.small import SIZES, checked_training, pairs, run
 from tests.pages import PAGES, ROOT, commands, files
 
 PAGE = "extending.md"
@@ -215,3 +216,35 @@ def test_the_processor_stops_a_stutter(home):
     processor(scores, torch.tensor([[5, 7, 7], [7, 7, 5]]))
     assert scores[0].isinf().nonzero().tolist() == [[7]]
     assert not scores[1].isinf().any()
+
+
+@pytest.mark.parametrize("choice", ["attention=sigmoid", "data=table", "logger=csv", "trainer=cpu"])
+@pytest.mark.parametrize("option", ["--config-dir={}", "hydra.searchpath=[file://{}]"])
+def test_an_own_choice_replaces_the_shipped_one_of_its_name(tmp_path, choice, option, capfd):
+    group, _, name = choice.partition("=")
+    (tmp_path / group).mkdir()
+    file = tmp_path / group / f"{name}.yaml"
+    shipped = (CONF / group / file.name).read_text(encoding="utf-8")
+    file.write_text(shipped, encoding="utf-8")
+    words = [option.format(tmp_path), choice, "--cfg=job"]
+    ended = run(capfd, "train", *words)
+    assert (ended.code, ended.err) == (0, "")
+    file.write_text(f"{shipped}\nmine: of my own\n", encoding="utf-8")
+    ended = run(capfd, "train", *words)
+    assert (ended.code, ended.err) == (0, f"{tmp_path} replaces the shipped {choice}\n")
+    assert "mine: of my own" in ended.out
+    file.write_text(f"defaults: [{name}]\n", encoding="utf-8")
+    assert "includes itself in its defaults" in run(capfd, "train", *words).err
+
+
+def test_an_own_class_with_the_name_of_a_shipped_one_is_trained(home, monkeypatch):
+    source = "from seqattn.attention.kernels.sigmoid import SigmoidKernel as Shipped\n\n\n"
+    (home / "mine" / "sigmoid.py").write_text(f"{source}class SigmoidKernel(Shipped):\n    pass\n")
+    choice = (CONF / "attention" / "sigmoid.yaml").read_text(encoding="utf-8")
+    own = choice.replace("seqattn.attention.kernels.sigmoid.", "mine.sigmoid.")
+    (home / "sigmoid" / "attention").mkdir(parents=True)
+    (home / "sigmoid" / "attention" / "sigmoid.yaml").write_text(own, encoding="utf-8")
+    command = "python train.py attention=sigmoid run_dir=sigmoid/run"
+    assert train(f"{command} --config-dir ./conf hydra.searchpath=[file://sigmoid]", home) == 0
+    config = (home / "sigmoid" / "run" / "model" / "config.yaml").read_text(encoding="utf-8")
+    assert config.count("mine.sigmoid.SigmoidKernel") == 1

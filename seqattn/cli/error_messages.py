@@ -60,6 +60,11 @@ def in_words(error: Exception, started: bool) -> str | None:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, HydraException | OmegaConfBaseException):
         return next(filter(None, map(_worded, _chain(error))), str(error).partition("\n")[0])
+    if isinstance(error, RecursionError) and not started:
+        return (
+            "a choice of --config-dir or hydra.searchpath includes itself in its defaults; give "
+            "its file a name that no shipped choice has"
+        )
     if isinstance(error, TypeError) and not started:
         return "a choice must be a name, or a list of names; see --help for the choices"
     if isinstance(error, ValueError) and not started:

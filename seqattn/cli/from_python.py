@@ -13,6 +13,7 @@ from seqattn.bundle.nodes import build_verb
 from seqattn.cli.error_messages import in_words
 from seqattn.config.compose import register_resolvers, settings_of_training
 from seqattn.config.overrides import complete, quoted
+from seqattn.config.own_choices import own_first
 from seqattn.config.verb_files import verb_class
 from seqattn.errors import UserError
 from seqattn.places import CONF
@@ -37,7 +38,10 @@ def train_from(words: Sequence[str], values: Mapping[str, Any]) -> TrainingResul
 
 def _settings(overrides: Sequence[str]) -> dict[str, Any]:
     try:
-        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        with (
+            own_first(overrides),
+            initialize_config_dir(config_dir=str(CONF), version_base="1.3"),
+        ):
             config = compose("train", complete("train", overrides), return_hydra_config=True)
             HydraConfig.instance().set_config(config)
             with open_dict(config):

@@ -26,7 +26,7 @@ def help_page(verb: str, arguments: Sequence[str], conf: Path = CONF) -> str:
         arguments: command-line arguments; with `attention=gqa`, the page ends with gqa's keys.
         conf: folder of its YAML; missing groups are read from `CONF`.
     """
-    folders = [conf, CONF, *_own_folders(arguments)]
+    folders = [*_own_folders(arguments), conf, CONF]
     groups = _groups(verb, conf)
     choices = [
         fill(f"{group}={default}: {_names(group, folders) or note}", 100, subsequent_indent="    ")

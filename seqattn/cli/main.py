@@ -24,6 +24,7 @@ from seqattn.cli.jobs import report_jobs
 from seqattn.cli.verbs import Action, action_of, job_dir
 from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete
+from seqattn.config.own_choices import own_first
 from seqattn.errors import Stopped, UserError
 from seqattn.places import CONF
 from seqattn.processes import (
@@ -128,16 +129,15 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
         return
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra re-raises exceptions, to be reported here
     created = register_resolvers()
-    options, overrides = _parted(arguments)
-    if any(option.startswith("--config-dir") for option in options) or any(
-        override.startswith(("trust=", "hydra.searchpath=")) for override in overrides
-    ):
+    options, overrides, own = _parted(arguments)
+    if own or any(override.startswith(("trust=", "hydra.searchpath=")) for override in overrides):
         sys.path.append(str(Path.cwd()))  # usual location of a user's package
     options += ["--config-dir", str(CONF)] if conf != CONF else []
     run = hydra.main(version_base="1.3", config_path=str(conf), config_name=verb)
     before, sys.argv = sys.argv, [sys.argv[0], *options, *complete(verb, overrides)]
     try:
-        run(_job(action, jobs))()
+        with own_first(overrides, own):
+            run(_job(action, jobs))()
     finally:
         sys.argv = before
         for place in created.values():  # removed if empty
@@ -145,8 +145,11 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
         report_jobs()
 
 
-def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
+def _parted(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
     """Separate options from overrides, since Hydra's parser allows no option between overrides.
+
+    Returns:
+        Options, overrides, and the folder of `--config-dir`, if any.
 
     Raises:
         UserError: for an unknown option.
@@ -166,11 +169,12 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
         raise UserError(f"{message}; {setting}choose from --help, {options}")
 
     parser.error = refuse  # type: ignore[method-assign]
-    overrides = parser.parse_intermixed_args(arguments).overrides
+    parsed = parser.parse_intermixed_args(arguments)
+    overrides = parsed.overrides
     options = list(arguments)
     for override in overrides:
         options.remove(override)
-    return options, overrides
+    return options, overrides, [parsed.config_dir] if parsed.config_dir else []
 
 
 def _job(task: Action, jobs: _Jobs) -> Action:

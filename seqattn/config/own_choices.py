@@ -1,0 +1,65 @@
+"""A user's own choices, which come before shipped ones of the same name."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+from seqattn.config.saved_overrides import value_of
+from seqattn.places import CONF
+from seqattn.training.run_directory import rank
+
+_SHOWN = 4  # maximum number of choices in a message
+
+
+class OwnFirst(SearchPathPlugin):
+    """Plugin of Hydra that puts a user's folders before the shipped one."""
+
+    places: ClassVar[list[str]] = []
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Prepend the folders; Hydra calls it."""
+        for place in reversed(self.places):
+            search_path.prepend("own", place)
+
+
+@contextmanager
+def own_first(overrides: Sequence[str], folders: Iterable[str] = ()) -> Iterator[None]:
+    """Prefer choices of `--config-dir` and `hydra.searchpath` within the block.
+
+    Prints which shipped choices they replace.
+
+    Args:
+        overrides: of a command.
+        folders: the arguments of `--config-dir`.
+    """
+    Plugins.instance().register(OwnFirst)
+    listed = value_of(overrides, "hydra.searchpath")
+    typed = [str(getattr(one, "text", one)) for one in listed] if isinstance(listed, list) else []
+    for place in (*folders, *typed):
+        if rank() == 0 and "pkg://" not in place:
+            _announce(Path(place.removeprefix("file://")))
+    OwnFirst.places = [*(f"file://{Path(folder).absolute()}" for folder in folders), *typed]
+    try:
+        yield
+    finally:
+        OwnFirst.places = []
+
+
+def _announce(folder: Path) -> None:
+    """Print which shipped choices the files of a folder replace."""
+    replaced = [
+        f"{file.parent.name}={file.stem}"
+        for file in sorted(folder.glob("*/*.yaml"))
+        if (shipped := CONF / file.parent.name / file.name).is_file()
+        and shipped.read_bytes() != file.read_bytes()
+    ]
+    if replaced:
+        more = [f"{len(replaced) - _SHOWN} more"] if len(replaced) > _SHOWN else []
+        names = ", ".join(replaced[:_SHOWN] + more)
+        print(f"{folder} replaces the shipped {names}", file=sys.stderr, flush=True)
