@@ -21,7 +21,7 @@ from seqattn.processes import HANGUP, leave_closed_terminal
 from seqattn.storage import write_whole
 from seqattn.training.run_directory import rank
 
-NAME = "jobs.tsv"
+NAME, SWEEP = "jobs.tsv", "multirun.yaml"
 
 
 class Jobs(Callback):
@@ -32,6 +32,8 @@ class Jobs(Callback):
     total: int | None = None
     """Number of jobs, if it is known."""
     path: ClassVar[Path | None] = None
+    elsewhere: ClassVar[bool] = True
+    """True if jobs may run in other processes, or a sweeper may read their results."""
     interrupted: ClassVar[dict[int, Any]] = {}
     """Previous handlers of signals that were changed."""
 
@@ -44,6 +46,8 @@ class Jobs(Callback):
         listed = (word.is_discrete_sweep() and not isinstance(word.value(), Glob) for word in swept)
         if all(listed) and "BasicSweeper" in config.hydra.sweeper._target_:
             self.total = prod(len(list(word.sweep_iterator())) for word in swept)
+        basic = (config.hydra.sweeper._target_, config.hydra.launcher._target_)
+        Jobs.elsewhere = not ("BasicSweeper" in basic[0] and "BasicLauncher" in basic[1])
         own = threading.current_thread() is threading.main_thread()
         if own and "joblib" in config.hydra.launcher._target_:
             ending = [

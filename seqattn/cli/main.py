@@ -20,12 +20,13 @@ from omegaconf import DictConfig
 
 from seqattn.cli.error_messages import in_words
 from seqattn.cli.help_page import help_page
-from seqattn.cli.jobs import report_jobs
+from seqattn.cli.jobs import SWEEP, Jobs, report_jobs
 from seqattn.cli.verbs import Action, action_of, job_dir
 from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete
 from seqattn.config.own_choices import own_first
 from seqattn.errors import Stopped, UserError
+from seqattn.inputs import read_yaml
 from seqattn.places import CONF
 from seqattn.processes import (
     Ended,
@@ -35,6 +36,7 @@ from seqattn.processes import (
     is_orphaned,
     write_utf8,
 )
+from seqattn.storage import is_file
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.run_directory import rank, remove_empty, world_size
 
@@ -48,8 +50,8 @@ _FLAGS = (
     ("--shell-completion", "-sc"),
 )  # fmt: skip
 _VALUED = (
-    ("--cfg", "-c"), ("--package", "-p"), ("--config-path", "-cp"), ("--config-name", "-cn"),
-    ("--config-dir", "-cd"), ("--experimental-rerun",),
+    ("--package", "-p"), ("--config-name", "-cn"), ("--config-dir", "-cd"),
+    ("--experimental-rerun",),
 )  # fmt: skip
 """Hydra's options, without and with a value."""
 
@@ -121,6 +123,17 @@ class _Jobs:
     failed: list[str] = field(default_factory=list)
     process: int = field(default_factory=os.getpid)
 
+    def check(self) -> None:
+        """Raise UserError for a multirun in which a job failed, or without a job."""
+        if self.failed:
+            raise UserError("jobs failed")
+        folder = Jobs.path
+        if folder is not None and not self.started and not Jobs.elsewhere:
+            if [file.name for file in folder.iterdir()] == [SWEEP]:
+                (folder / SWEEP).unlink()
+                remove_empty(folder)
+            raise UserError("-m has no jobs: a range, choice or glob has no values")
+
 
 def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, conf: Path) -> None:
     action = action or action_of(verb)
@@ -129,7 +142,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
         return
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra re-raises exceptions, to be reported here
     created = register_resolvers()
-    options, overrides, own = _parted(arguments)
+    options, overrides, own = _parted(verb, arguments)
     if own or any(override.startswith(("trust=", "hydra.searchpath=")) for override in overrides):
         sys.path.append(str(Path.cwd()))  # usual location of a user's package
     options += ["--config-dir", str(CONF)] if conf != CONF else []
@@ -138,6 +151,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
     try:
         with own_first(overrides, own):
             run(_job(action, jobs))()
+        jobs.check()
     finally:
         sys.argv = before
         for place in created.values():  # removed if empty
@@ -145,7 +159,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
         report_jobs()
 
 
-def _parted(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
+def _parted(verb: str, arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
     """Separate options from overrides, since Hydra's parser allows no option between overrides.
 
     Returns:
@@ -159,18 +173,30 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
         parser.add_argument(*names, action="store_true")
     for names in _VALUED:
         parser.add_argument(*names)
-    parser.add_argument("--info", "-i", nargs="?")
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    pages = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+    parser.add_argument("--info", "-i", nargs="?", choices=pages, const="all")
     parser.add_argument("overrides", nargs="*")
 
     def refuse(message: str) -> Any:
-        options = ", ".join(names[0] for names in (*_FLAGS, *_VALUED, ("--info",)))
         word = re.match(r"unrecognized arguments: -+([^\s=]+)", message)
-        setting = f"write {word[1]}=VALUE, or " if word else ""
-        raise UserError(f"{message}; {setting}choose from --help, {options}")
+        if word is None:
+            raise UserError(message)
+        options = ", ".join(names[0] for names in (*_FLAGS, *_VALUED, ("--cfg",), ("--info",)))
+        raise UserError(f"{message}; write {word[1]}=VALUE, or choose from --help, {options}")
 
     parser.error = refuse  # type: ignore[method-assign]
     parsed = parser.parse_intermixed_args(arguments)
     overrides = parsed.overrides
+    name = (parsed.config_name or "").removesuffix(".yaml")
+    file = Path(parsed.config_dir or CONF) / f"{name}.yaml"
+    content = read_yaml(file) if name and is_file(file) else None
+    included = content.get("defaults") if isinstance(content, dict) else None
+    if name and verb not in (included or []):
+        raise UserError(
+            f"--config-name {name} needs --config-dir DIR, and in DIR/{name}.yaml the line "
+            f"'defaults: [{verb}, _self_]'"
+        )
     options = list(arguments)
     for override in overrides:
         options.remove(override)
@@ -211,8 +237,10 @@ def _job(task: Action, jobs: _Jobs) -> Action:
             jobs.failed.append(number)
             if line is None:
                 traceback.print_exc()  # Hydra reports only the first job's
-                raise
-            report(f"job {number}: {line}", 2)
-            raise UserError(f"job {number}: {line}") from None
+            else:
+                report(f"job {number}: {line}", 2)
+            if Jobs.elsewhere:  # the command's process knows only what is raised
+                raise UserError(f"job {number}: {line}") from None
+            return None
 
     return job

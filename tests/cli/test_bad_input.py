@@ -18,6 +18,7 @@ from tests.cli.small import (
     refusal,
     refused_before_work,
     run,
+    succeed,
     train_arguments,
     write_corpus,
     write_split,
@@ -359,6 +360,40 @@ def test_a_verb_or_an_option_that_is_not_there(capfd):
         text = refusal(capfd, "train", word)
         setting = f"write {word.strip('-')}=VALUE, or choose from --help, "
         assert text.startswith(f"unrecognized arguments: {word}; {setting}")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("--cfg foo", "argument --cfg/-c: invalid choice: 'foo' (choose from 'job', "),
+        ("--info foo", "argument --info/-i: invalid choice: 'foo' (choose from 'all', "),
+        ("--config-name my", "--config-name my needs --config-dir DIR, and in DIR/my.yaml the "),
+        ("--config-name my --config-dir .", "--config-name my needs --config-dir DIR, and in "),
+        ("-m seed=range(0,0)", "-m has no jobs: a range, choice or glob has no values"),
+        ("-m seed=glob(*)", "-m has no jobs: a range, choice or glob has no values"),
+    ],
+)
+def test_what_hydra_refuses_with_its_usage_or_not_at_all(tmp_path, monkeypatch, words, text, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.yaml").write_text("seed: 2\n")
+    assert refusal(capfd, "train", *words.split(), "run_dir=run").startswith(text)
+    assert [file.name for file in tmp_path.iterdir()] == ["my.yaml"]
+
+
+def test_a_config_of_ones_own_includes_the_verb(tmp_path, capfd):
+    (tmp_path / "my.yaml").write_text("defaults: [train, _self_]\nseed: 2345\n")
+    words = ("--config-name", "my", "--config-dir", str(tmp_path), "--cfg", "job")
+    assert "seed: 2345" in succeed(capfd, "train", *words)
+
+
+def test_a_job_that_fails_is_said_in_its_line_and_the_last(capfd, corpus, tmp_path):
+    words = train_arguments(corpus, f"run_dir={tmp_path}/run", "seed=a,b")
+    ended = run(capfd, "train", "-m", *words)
+    lines = ended.err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "job 0 (1 of 2)", "job 0", "job 1 (2 of 2)", "job 1", "error"
+    ]  # fmt: skip
+    assert (ended.code, lines[-1]) == (2, "error: jobs 0, 1 failed (messages above)")
 
 
 def test_a_typo_in_one_job_of_a_sweep_is_refused_before_any(capfd, corpus, tmp_path):
