@@ -31,7 +31,7 @@ _NOT_PLAIN = {
 """Suffixes of files that are not lines of text, and what these are."""
 _SIGNS = {
     _MARKUP: re.compile(
-        r"\s*<(\?xml\b|!doctype\b|(tmx|xliff|html|srcset|refset)[\s>])", re.IGNORECASE
+        r"\s*<(\?xml\b|!doctype\b|(tmx|xliff|html|svg|srcset|refset)[\s>])", re.IGNORECASE
     ),
     _CATALOG: re.compile(r'(?:[ \t]*(?:#.*)?\n)*msg(?:id|ctxt) "'),
     _SUBTITLES: re.compile(r"\s*(WEBVTT\b|\d+\n\d+:\d\d:\d\d[,.]\d+ -->)"),
@@ -160,7 +160,7 @@ def plain_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
     Raises:
         UserError: also for a file of another kind, by its name or its first lines.
     """
-    kind = _NOT_PLAIN.get(kind_of(path))
+    kind = _NOT_PLAIN.get(kind_of(path).lower())
     lines = read_lines(path, longest) if kind is None else iter(())
     first = [*islice(lines, _FIRST)]
     kind = kind or next((k for k, sign in _SIGNS.items() if sign.match("\n".join(first))), None)
