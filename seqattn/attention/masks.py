@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -33,16 +33,22 @@ def positions_of(real: Tensor) -> Tensor:
     return (real.long().cumsum(dim=1) - 1).clamp(min=0)
 
 
-_known = ContextVar("padded right", default=False)  # per thread
+Rows = Literal["any", "filled", "full"]
+"""What is known of rows: nothing, that each has a token, or that none has padding."""
+_known: ContextVar[Rows | None] = ContextVar("padded right", default=None)  # per thread
 
 
 @contextmanager
-def padded_right() -> Iterator[None]:
+def padded_right(rows: Rows = "any") -> Iterator[None]:
     """Declare that within the block no padding precedes a token, as in all batches of `data`.
 
     Otherwise ids are inspected, which synchronizes a GPU.
+
+    Args:
+        rows: what else is known. Without padding there is no mask, which lets a GPU use flash
+            attention; if each row has a token, no query is without visible keys.
     """
-    before = _known.set(True)
+    before = _known.set(rows)
     try:
         yield
     finally:
@@ -51,15 +57,17 @@ def padded_right() -> Iterator[None]:
 
 def padded_as_now() -> AbstractContextManager[None]:
     """Return a context that restores the current padding assumption, for recomputation."""
-    compiles = torch.compiler.is_compiling()  # the value is fixed at compile time
-    return nullcontext() if compiles or not _known.get() else padded_right()
+    if torch.compiler.is_compiling():  # the value is fixed at compile time
+        return nullcontext()
+    known = _known.get()
+    return nullcontext() if known is None else padded_right(known)
 
 
 def tokens_begin(real: Tensor) -> bool:
     """Return True if every row of real (B, S) is known to begin with a token."""
     if torch.compiler.is_compiling():
         return False
-    return _known.get() or bool(real[:, 0].all())
+    return _known.get() is not None or bool(real[:, 0].all())
 
 
 def all_at_hand(condition: Tensor) -> bool:
@@ -81,8 +89,9 @@ def real_first(real: Tensor | None) -> Tensor | None:
     """
     if real is None:
         return None
-    compiles = torch.compiler.is_compiling()
-    if not compiles and (_known.get() or not bool((real[:, 1:] & ~real[:, :-1]).any())):
+    if not torch.compiler.is_compiling() and (
+        _known.get() is not None or not bool((real[:, 1:] & ~real[:, :-1]).any())
+    ):
         return None
     return (~real).byte().argsort(dim=1, stable=True)
 
@@ -113,6 +122,7 @@ class Mask:
         real_queries: (B, T) bool, True where a query is a token; None if all are. It hides
             nothing, and is used for sums and counts over queries.
         bounds: from `row_bounds`, if `real` alone hides keys, all after the tokens; else None.
+        filled: every query is known to see a key.
     """
 
     query_positions: Tensor
@@ -122,21 +132,25 @@ class Mask:
     extra: Tensor | None = None
     real_queries: Tensor | None = None
     bounds: Tensor | None = None
+    filled: bool = False
 
     @classmethod
     def full(cls, real: Tensor) -> "Mask":
         """Return the mask in which every token sees every token. Args: real: (B, S) bool."""
         positions = positions_of(real)
-        begins = not torch.compiler.is_compiling() and _known.get()
-        bounds = row_bounds(real) if begins else None
-        return cls(positions, positions, real, real_queries=real, bounds=bounds)
+        known = None if torch.compiler.is_compiling() else _known.get()
+        if known == "full":
+            return cls(positions, positions)
+        bounds = None if known is None else row_bounds(real)
+        filled = known == "filled"
+        return cls(positions, positions, real, real_queries=real, bounds=bounds, filled=filled)
 
     def joined(self, extra: Tensor | None) -> "Mask":
         """Return the mask combined with a bool tensor by logical and."""
         if extra is None:
             return self
         extra = extra if self.extra is None else self.extra & extra
-        return replace(self, extra=extra, bounds=None)
+        return replace(self, extra=extra, bounds=None, filled=False)
 
     def seen_by(self, other: "Mask") -> "Mask":
         """Return this non-causal mask for the queries of another mask."""
@@ -203,6 +217,8 @@ class Mask:
         allowed = self.dense()
         if allowed is None:
             return None
+        if self.filled:
+            return Visible(allowed, None)
         seeing = allowed.any(dim=-1, keepdim=True)
         if all_at_hand(seeing):
             return Visible(allowed, None)

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from seqattn.attention.masks import padded_right
 from seqattn.data.batch import Batch
 from seqattn.errors import UserError
 from seqattn.generation import Generator
@@ -80,10 +81,12 @@ class Seq2SeqTask(SummedTask):
         self, batch: Batch, teacher_forcing: float = 1.0, terms: LossTerms | None = None
     ) -> TokenLoss:
         """Return sums over a batch's real target tokens. Args: terms: None for one-pass terms."""
-        return self.model.loss(
-            batch.source, batch.target_input, batch.target_output, terms or self._one_pass,
-            teacher_forcing, batch.target_tokens,
-        )  # fmt: skip
+        full = batch.source_tokens == batch.source.numel()
+        with padded_right("full" if full else "filled"):  # each row has its end mark
+            return self.model.loss(
+                batch.source, batch.target_input, batch.target_output, terms or self._one_pass,
+                teacher_forcing, batch.target_tokens,
+            )  # fmt: skip
 
     def training_loss(self, batch: Batch) -> BatchLoss:
         forcing = self.optimization.teacher_forcing(self.global_step)
