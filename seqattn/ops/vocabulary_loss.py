@@ -8,6 +8,7 @@ from torch import Tensor
 from seqattn.ops import at_hand, exp_
 from seqattn.ops.cpu import onednn
 from seqattn.ops.cross_entropy import LossTerms, Mixture, TokenLoss, gain
+from seqattn.ops.gpu import fused_loss
 from seqattn.ops.memory import block_numbers
 from seqattn.ops.second_derivatives import refuse
 from seqattn.tokens import PAD
@@ -51,23 +52,25 @@ def blockwise_cross_entropy(
         tokens: number of real targets; None if unknown, which makes a GPU synchronize.
         softcap: c of logits c tanh(x / c); None for x.
     """
-    real = targets != PAD
-    if tokens is None or real.device.type == "cpu" or torch.compiler.is_compiling():
-        selected = real.nonzero(as_tuple=True)
-    else:
-        selected = places(real, tokens)
-    smoothing, pairs = terms.label_smoothing, terms.divergence_weight
-    if pairs:  # put both passes of a token next to each other
-        selected = tuple(torch.stack(part.chunk(2), dim=1).flatten() for part in selected)
-    inputs = [features[selected], weight]
-    if mixture is not None:
-        mixture = Mixture(*(part[selected] for part in mixture))
-        inputs += mixture[:2]
-    learn = torch.is_grad_enabled()
+    real, smoothing, pairs = targets != PAD, terms.label_smoothing, terms.divergence_weight
+    rows = None if tokens == targets.numel() and not pairs else _real_rows(real, tokens)
+    if pairs and rows is not None:  # put both passes of a token next to each other
+        rows = tuple(torch.stack(part.chunk(2), dim=1).flatten() for part in rows)
+    inputs = [features, weight, *([] if mixture is None else mixture[:2])]
+    learn, is_plain = torch.is_grad_enabled(), mixture is None and softcap is None and not pairs
     with torch.no_grad(), onednn.quick_products():
-        sums, gradients = _over_blocks(
-            inputs[0], weight, targets[selected], terms, mixture, learn, softcap
-        )
+        x, gold = _selected(features, rows), _selected(targets, rows)
+        if mixture is not None:
+            mixture = Mixture(*(_selected(part, rows) for part in mixture))
+        if learn and is_plain and fused_loss.serves(x):
+            kind = _product_type(x)
+            sums, gradients = fused_loss.smoothed_cross_entropy(x, weight, gold, smoothing, kind)
+        else:
+            sums, gradients = _over_blocks(x, weight, gold, terms, mixture, learn, softcap)
+        gradients = [
+            one if of is weight or one is None else _spread(one, rows, of)
+            for one, of in zip(gradients, inputs)
+        ]
     nll, spread, correct, divergence = sums.unbind()
     smoothed = (1 - smoothing) * nll + smoothing * spread
     if pairs:
@@ -78,6 +81,13 @@ def blockwise_cross_entropy(
     return TokenLoss(smoothed, nll, correct, scored.sum(), divergence)
 
 
+def _real_rows(real: Tensor, tokens: int | None) -> tuple[Tensor, ...]:
+    """Return the places of real tokens (B, T) as two index tensors (N,)."""
+    if tokens is None or real.device.type == "cpu" or torch.compiler.is_compiling():
+        return real.nonzero(as_tuple=True)
+    return places(real, tokens)
+
+
 def places(real: Tensor, tokens: int) -> tuple[Tensor, ...]:
     """Return `real.nonzero(as_tuple=True)` for real (B, T) without synchronizing a GPU.
 
@@ -86,6 +96,28 @@ def places(real: Tensor, tokens: int) -> tuple[Tensor, ...]:
     """
     order = (~real).flatten().byte().argsort(stable=True)[:tokens]
     return order // real.shape[1], order % real.shape[1]
+
+
+def _selected(x: Tensor, rows: tuple[Tensor, ...] | None) -> Tensor:
+    """Return the real tokens (N, ...) of x (B, T, ...), which are all if `rows` is None."""
+    return x.flatten(0, 1) if rows is None else x[rows]
+
+
+def _spread(gradient: Tensor, rows: tuple[Tensor, ...] | None, like: Tensor) -> Tensor:
+    """Return the gradient (B, T, ...) of x from that of `_selected(x, rows)`.
+
+    Autograd would sort the rows on a GPU, as they might repeat.
+    """
+    if rows is None:
+        return gradient.view(like.shape)
+    spread = gradient.new_zeros(like.shape)
+    spread[rows] = gradient
+    return spread
+
+
+def _product_type(x: Tensor) -> torch.dtype:
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 class _Known(torch.autograd.Function):
@@ -115,8 +147,7 @@ def _over_blocks(
 ) -> tuple[Tensor, list[Tensor | None]]:
     """Return sums (nll, spread, correct, divergence) over tokens (N, D), and if `learn` the
     gradients of the inputs, None for a frozen weight's."""
-    device, smoothing, pairs = x.device.type, terms.label_smoothing, terms.divergence_weight
-    compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    smoothing, pairs, compute = terms.label_smoothing, terms.divergence_weight, _product_type(x)
     exact = torch.promote_types(weight.dtype, torch.float32)
     output = weight.to(compute)
     narrow = x.to(compute) if compute == exact else _padded(x, compute)
