@@ -12,7 +12,7 @@ from seqattn.attention.kernels.base import HeadShape, KernelFactory
 from seqattn.attention.masks import Mask
 from seqattn.checking import BadValue, Count, Dropout, Width
 from seqattn.errors import UserError
-from seqattn.ops.layers import Linear
+from seqattn.ops.layers import Linear, can_join, joined
 from seqattn.positions.base import Position
 
 
@@ -147,10 +147,24 @@ class MultiHeadAttention(KernelAttention):
         )
 
     def project(self, memory: Tensor) -> KeysValues:
+        return self._keys_values(self.key(memory), self.value(memory))
+
+    def _keys_values(self, keys: Tensor, values: Tensor) -> KeysValues:
+        """Divide projected keys and values (B, S, G*Dh) into heads."""
         return KeysValues(
-            self._heads(self.key(memory), self.num_kv_heads, self.key_norm),
-            self._heads(self.value(memory), self.num_kv_heads),
+            self._heads(keys, self.num_kv_heads, self.key_norm),
+            self._heads(values, self.num_kv_heads),
         )
+
+    def mix(self, x: Tensor, mask: Mask, position: Position, cache: Cache | None = None) -> Tensor:
+        layers = [layer for layer in (self.query, self.key, self.value) if layer is not None]
+        if not self.training or not can_join(x, layers):
+            return super().mix(x, mask, position, cache)
+        *query, keys, values = joined(x, layers)
+        known = self._keys_values(keys, values)
+        queries = query[0] if query else keys
+        output: Tensor = self(x, known, mask, position, cache, projected=queries)[0]
+        return output
 
     @staticmethod
     def _heads(x: Tensor, heads: int, norm: nn.RMSNorm | None = None) -> Tensor:
@@ -168,9 +182,17 @@ class MultiHeadAttention(KernelAttention):
         position: Position,
         cache: Cache | None = None,
         need_weights: bool = False,
+        projected: Tensor | None = None,
     ) -> AttentionOutput:
-        project, norm = self.query or self.key, self.query_norm or self.key_norm
-        q = self._heads(project(query), self.num_heads, norm)
+        """Attend as in `Attention.forward`.
+
+        Args:
+            projected: projected queries (B*K, T, H*Dh) if already computed, see `mix`.
+        """
+        norm = self.query_norm or self.key_norm
+        if projected is None:
+            projected = (self.query or self.key)(query)
+        q = self._heads(projected, self.num_heads, norm)
         context, weights = self.kernel(q, keys_values, mask, position, cache, need_weights)
         factors = self.head_factors(context)
         if factors is not None:
@@ -185,6 +207,16 @@ class MultiHeadAttention(KernelAttention):
         shares = self.gates.clamp(min=0)
         shares = shares / shares.sum().clamp(min=1e-30)  # zero weights if all gates are 0
         return (weights * shares.to(weights.dtype)[:, None, None]).sum(dim=1)
+
+
+def project_all(attentions: Sequence[Attention], memory: Tensor) -> list[KeysValues]:
+    """Return the keys and values of one memory (B, S, memory_dim) for several attentions."""
+    heads = [one for one in attentions if isinstance(one, MultiHeadAttention)]
+    layers = [layer for one in heads for layer in (one.key, one.value)]
+    if len(heads) < len(attentions) or not heads or not can_join(memory, layers):
+        return [attention.project(memory) for attention in attentions]
+    parts = iter(joined(memory, layers))
+    return [one._keys_values(next(parts), next(parts)) for one in heads]
 
 
 def pool_key_heads(source: nn.Module, target: nn.Module) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from seqattn.attention.base import Mixer
+from seqattn.attention.heads import project_all
 from seqattn.attention.masks import Mask
 from seqattn.checking import Depth, Positive, Width
 from seqattn.errors import UserError
@@ -135,7 +136,7 @@ class Transformer(Seq2SeqModel):
 
     def start(self, memory: Memory, beams: int = 1, cached: bool = True) -> TransformerState:
         layers, mask = self.decoder.layers, Mask.full(memory.real)
-        source = [layer.cross_attention.project(memory.outputs) for layer in layers]
+        source = project_all([layer.cross_attention for layer in layers], memory.outputs)
         if cached:  # they are read at every step
             source = [
                 layer.cross_attention.prepared(pair, mask, layer.no_position)

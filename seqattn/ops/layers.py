@@ -1,9 +1,10 @@
 """Linear layers with weights that can be packed for a search, and dropout, by fast operations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqattn import ops
@@ -22,6 +23,27 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.linear(x, self.weight, self.bias, self.packed)
+
+
+def can_join(x: Tensor, layers: Sequence[Linear]) -> bool:
+    """Return True if `joined` serves x and is faster than a product for each layer."""
+    return ops.joins_products(x) and all(
+        type(layer) is Linear
+        and type(layer.weight) is nn.Parameter  # not a shard of one
+        and (layer.bias is None) == (layers[0].bias is None)
+        for layer in layers
+    )
+
+
+def joined(x: Tensor, layers: Sequence[Linear]) -> Sequence[Tensor]:
+    """Return the outputs of linear layers for one x (..., I), by a single product.
+
+    It reads and converts x once, as does the sum of its gradients.
+    """
+    weight = torch.cat([layer.weight for layer in layers])
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
+    outputs = F.linear(x, weight, torch.cat(biases) if biases else None)
+    return outputs.split([len(layer.weight) for layer in layers], dim=-1)
 
 
 @contextmanager
