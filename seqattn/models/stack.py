@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from seqattn.attention.base import Attention, AttentionFactory, AttentionOutput, Mixer
-from seqattn.attention.cache import Cache
+from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask, padded_as_now
 from seqattn.errors import UserError
 from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer, LayerShape, MixerFactory
 from seqattn.models.transformer_state import TransformerState
+from seqattn.ops.gpu.compiling import compiled, vary
 from seqattn.positions.base import Position, Stack
 
 PositionFactory = Callable[[Stack], Position]
@@ -97,6 +98,8 @@ class LayerStack(nn.Module):
         if not self.training or not torch.is_grad_enabled() or cached:
             return layer(*args)
         call = self.compiled.get(layer, layer)
+        if call is not layer:
+            _vary(args)
         if not self.checkpointing:
             return call(*args)
         both = (nullcontext(), padded_as_now())  # for the forward pass and for recomputation
@@ -114,7 +117,22 @@ def compile_layers(model: nn.Module, **options: Any) -> None:
     """
     for stack in model.modules():
         if isinstance(stack, LayerStack):
-            stack.compiled = {layer: torch.compile(layer, **options) for layer in stack.layers}
+            parts = [*stack.layers, stack.norm]
+            stack.compiled = {part: compiled(part, **options) for part in parts}
+
+
+def _vary(inputs: Sequence[Any]) -> None:
+    """Tell the compiler which axes of a layer's inputs have any length."""
+    for one in inputs:
+        if isinstance(one, Tensor):
+            vary(one, 0, 1)  # (B, T, D)
+        elif isinstance(one, KeysValues):
+            for part in one:
+                vary(part, 0, 2)  # (B, G, S, Dh)
+        elif isinstance(one, Mask):
+            for part in vars(one).values():
+                if isinstance(part, Tensor):
+                    vary(part, *range(part.dim()))
 
 
 class Encoder(LayerStack):
@@ -130,7 +148,7 @@ class Encoder(LayerStack):
         """Encode x, (B, S, D) -> (B, S, D)."""
         for number, layer in enumerate(self.layers):
             x = self.drop_layer(x, self.run(layer, x, mask, self.position.at_layer(number)))
-        return self.norm(x)
+        return self.run(self.norm, x)
 
 
 class Decoder(LayerStack):
@@ -160,7 +178,7 @@ class Decoder(LayerStack):
                 cached=cache is not None,
             )  # fmt: skip
             x = self.drop_layer(x, output)
-        return self.norm(x), attended
+        return self.run(self.norm, x, cached=state.caches is not None), attended
 
 
 class PositionRefused(UserError):

@@ -1,6 +1,7 @@
 """A training run, from its settings to a scored bundle."""
 
 import math
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -63,6 +64,8 @@ def run_training(options: TrainingOptions) -> TrainingResult:
     setup = _setup_in_turn(start)  # data, model and task
     check_lengths(setup)
     if setup.run.trainer.compile:
+        # kept longer than in PyTorch's temporary directory, so that resumed runs start at once
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(setup.data.cache_dir / "compiled"))
         compile_layers(setup.model)
 
     run, run_dir = setup.run, Path(setup.run.run_dir)

@@ -62,7 +62,8 @@ def test_batches_of_any_length_share_the_graphs_of_all_layers(attention, positio
     twin, counter = copy.deepcopy(model), Counter()
     compile_layers(model, backend=counter)
     assert_they_learn_alike(model, twin)
-    assert 2 <= counter.graphs <= 4  # of each kind of layer one for the first length, one for all
+    # one for encoder layers, decoder layers and last norms each; some mechanisms need another
+    assert 3 <= counter.graphs <= (3 if attention in ("mha", "gqa") else 4)
 
 
 def test_they_are_recomputed_in_the_backward_pass_as_others_are():
