@@ -3,11 +3,11 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from seqattn.analysis.plots import save
 from seqattn.bundle.nodes import build
@@ -41,6 +41,7 @@ from seqattn.training.task_options import task_class
 from seqattn.verbs.bundle_run import Split
 from seqattn.verbs.run_tables import TableDocument
 
+Read = TypeVar("Read")
 _OF_SPEED = ("accelerator", "devices", "num_nodes")
 """Settings of the trainer that change how long training takes and nothing else."""
 _TIMED = 200  # sentences per round
@@ -132,19 +133,26 @@ class Comparison:
 
     def _read(self) -> list[ComparedRun]:
         reading = Reading(self.split, self.evaluate, self.device, self.trust)
-        runs, paths = [], list(find_runs(self.runs))
+        paths = list(find_runs(self.runs))
         planned = ((path, reading.settings(path)) for path in paths)
         check_seeds((path, settings) for path, settings in planned if settings)
-        for path in paths:
-            try:
-                runs.append(reading.read(path))
-            except UserError as error:
-                if self.unfinished == "error":
-                    raise UserError(f"{error}; or skip it with unfinished=skip") from error
-                print(f"skipped: {error}", file=sys.stderr)
+        if self.unfinished == "error":  # before the first evaluation
+            for path in paths:
+                self._tried(reading.check, path)
+        runs = [run for path in paths if (run := self._tried(reading.read, path))]
         if not runs:
             raise UserError("all runs were skipped (messages above)")
         return runs
+
+    def _tried(self, read: Callable[[Path], Read], path: Path) -> Read | None:
+        """Return what was read; None for a run that is skipped."""
+        try:
+            return read(path)
+        except UserError as error:
+            if self.unfinished == "error":
+                raise UserError(f"{error}; or skip it with unfinished=skip") from error
+            print(f"skipped: {error}", file=sys.stderr)
+            return None
 
     def _write(
         self,

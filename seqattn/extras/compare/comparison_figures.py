@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from seqattn.extras.compare.comparison_plots import Point, band_panels, cost_panels, interval_panels
 from seqattn.extras.compare.costs import Cost
 from seqattn.extras.compare.run_results import ComparedRun
-from seqattn.extras.compare.seed_statistics import seed_interval
+from seqattn.extras.compare.seed_statistics import seed_interval, within
 from seqattn.extras.compare.system_statistics import MetricFigures, SystemScore
 from seqattn.extras.compare.word_frequency import BINS, f1_by_frequency, words_by_frequency
 from seqattn.metrics.lengths import length_bins
@@ -75,8 +75,8 @@ def figures_of(
 
 
 def _point(x: float, values: Sequence[float]) -> Point:
-    low, high = seed_interval(values) or (None, None)
-    return Point(x, float(np.mean(values)), low and max(0.0, low), high)  # no figure is below 0
+    interval = seed_interval(values)
+    return Point(x, float(np.mean(values)), *(within(interval, values) if interval else ()))
 
 
 def against_cost(

@@ -69,11 +69,18 @@ def system_table(
     [origin] = shortened([origin])
     notes = [f"sentences from {origin}", *(f"{one.name}: {one.signature}" for one in metrics)]
     if "peak_memory_mb" in known:
-        notes.append("peak memory: of the training process, or of its GPU; minimum over seeds")
+        notes.append(
+            "peak memory: of the training process, or of its GPU; minimum over seeds; jobs of a "
+            "multirun may share a process, whose peak is that of the largest so far"
+        )
+    if "training_seconds" in known or "tokens_per_second" in known:
+        notes.append(
+            "training time and tokens/s: by the clock, so they include what else the machine did"
+        )
     if any(score.interval for metric in metrics for score in metric.systems.values()):
         notes.append(
             "scores: mean over seeds ± half of the 95 % interval over them; in parentheses, an "
-            "interval cut at 0"
+            "interval cut at 0 or 100"
         )
     if "sentences_per_second" in known:
         notes.append("decoding: median of the rounds, in parentheses the slowest and the fastest")
@@ -101,8 +108,9 @@ def _format_mean(metric: MetricFigures, name: str) -> str:
     if score.interval is None:
         return f"{score.mean:.2f}"
     low, high = score.interval
-    if low == 0 < high:  # cut there
-        return f"{score.mean:.2f} (0 to {high:.2f})"
+    if low < high and (low == 0 or high == 100):  # cut there
+        ends = ("0" if low == 0 else f"{low:.2f}", "100" if high == 100 else f"{high:.2f}")
+        return f"{score.mean:.2f} ({' to '.join(ends)})"
     return f"{score.mean:.2f} ± {(high - low) / 2:.2f}"
 
 

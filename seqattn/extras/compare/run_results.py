@@ -121,18 +121,25 @@ class Reading:
             if bundle.name != "model" or not is_file(run / _CONFIG):  # not a run's own model
                 return self._evaluated(path, path, None, {"bundle": results.bundle})
             return self._evaluated(path, path, run, settings_before(run, str(run)))
+        self.check(path)
+        settings = settings_before(path, str(path))
+        directory = path / "evaluation" / self.split
+        if not self._is_there(directory, path / "model"):
+            self._evaluate(path, settings.get("cache_dir"))
+        return self._evaluated(path, directory, path, settings)
+
+    def check(self, path: Path) -> None:
+        """Raise the errors of `read` that need no evaluation, such as an unfinished run."""
+        if is_file(path / _SCORES) and is_file(path / SENTENCES):
+            return
         if is_file(path / WEIGHTS):
             raise UserError(f"{path} is a bundle; use its run, {path.parent}")
         if not is_file(path / _CONFIG):
             hint = f": {SENTENCES} is missing; evaluate again" * is_file(path / _SCORES)
             raise UserError(f"{path} is not a run, multirun or evaluation{hint}")
-        settings = settings_before(path, str(path))
+        settings_before(path, str(path))
         if not is_file(path / RESULT) or not is_file(path / "model" / WEIGHTS):
             raise UserError(f"{path} is not finished; continue it with resume={path}")
-        directory = path / "evaluation" / self.split
-        if not self._is_there(directory, path / "model"):
-            self._evaluate(path, settings.get("cache_dir"))
-        return self._evaluated(path, directory, path, settings)
 
     def settings(self, path: Path) -> Mapping[str, Any] | None:
         """Return what tells a run from others before it is evaluated; None if that is unknown."""

@@ -28,6 +28,13 @@ def seed_interval(scores: Sequence[float]) -> tuple[float, float] | None:
     return mean - half, mean + half
 
 
+def within(interval: tuple[float, float], scores: Sequence[float]) -> tuple[float, float]:
+    """Cut an interval at 0 and at 100 if no score is beyond."""
+    low, high = interval
+    low = max(0.0, low) if min(scores) >= 0 else low
+    return low, min(100.0, high) if max(scores) <= 100 else high
+
+
 class Difference(NamedTuple):
     """Difference in mean score between two systems, with its 95 % interval."""
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from seqattn.extras.compare.multiple_comparisons import groups, holm
 from seqattn.extras.compare.run_results import ComparedRun
-from seqattn.extras.compare.seed_statistics import SeedVariance, difference, seed_interval
+from seqattn.extras.compare.seed_statistics import SeedVariance, difference, seed_interval, within
 from seqattn.metrics.significance import LEVEL, SentenceCounts, SentenceTests, sentence_tests
 
 RESAMPLES, TRIALS = 1_000, 10_000
@@ -21,7 +21,7 @@ _NAMED = 12
 class SystemScore:
     """Mean over seeds with its interval (Student's t over seeds); None for one seed.
 
-    The interval of scores that are not negative ends at 0.
+    The interval of scores from 0 to 100 ends there.
     """
 
     mean: float
@@ -134,8 +134,8 @@ def _by_metric(
     for system, runs in ranked.items():
         seeds = [one.score for one in runs]
         interval = seed_interval(seeds)
-        if interval is not None and min(seeds) >= 0:  # no seed scores below 0
-            interval = max(0.0, interval[0]), interval[1]
+        if interval is not None:
+            interval = within(interval, seeds)
         scores[system] = SystemScore(means[system], interval, seeds)
     several = [system for system, score in scores.items() if score.interval is not None]
     pooled = SeedVariance.of(ranked.values()) if pool and several else None

@@ -1,6 +1,7 @@
 """Pictures of what attentions see and of what positions do to scores, without a trained model."""
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -78,6 +79,7 @@ class Patterns:
 
     def _attentions(self) -> Figure | None:
         panels: dict[str, dict[str, Tensor]] = {side: {} for side in _SIDES}
+        missing: dict[str, dict[str, list[str]]] = {side: {} for side in _SIDES}
         for name, make in _factories("attention", self.attention).items():
             torch.manual_seed(self.seed)
             own = self.attention is not None
@@ -87,14 +89,22 @@ class Patterns:
                 kind = isinstance(attention, Mixer)
                 reason = "has no weights over keys" if kind else "is for recurrent models alone"
                 print(f"{label}: no picture, as it {reason}")
+                for side in _SIDES if kind else ():
+                    missing[side].setdefault("no weights over keys", []).append(label)
                 continue
             for side in _SIDES:
                 if attention.abilities.fits(side):
                     panels[side][label] = self._seen(attention.eval(), side == "decoder")
+                else:
+                    missing[side].setdefault(f"cannot be used in the {side}", []).append(label)
         shown = {side: patterns for side, patterns in panels.items() if patterns}
         if not shown and self.position is None:
             raise UserError("nothing to draw; choose an attention with weights over keys")
-        return _grid(shown) if shown else None
+        notes = {
+            side: "; ".join(f"{reason}: {', '.join(names)}" for reason, names in several.items())
+            for side, several in missing.items()
+        }
+        return _grid({side: _grouped(one) for side, one in shown.items()}, notes) if shown else None
 
     @torch.no_grad()
     def _seen(self, attention: Attention, causal: bool) -> Tensor:
@@ -169,31 +179,55 @@ def _short(make: Callable[..., Any]) -> Callable[..., Any]:
     return partial(make, kernel=partial(kernel, **sizes)) if sizes else make
 
 
-def _grid(sides: Mapping[str, Mapping[str, Tensor]]) -> Figure:
-    """Draw the patterns (T, S) of each side, by name."""
+def _grouped(panels: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return each pattern once, under the names of all that have it, common ones first."""
+    groups: list[tuple[Tensor, list[str]]] = []
+    for name, seen in panels.items():
+        same = next((names for other, names in groups if torch.equal(other, seen)), None)
+        if same is None:
+            groups.append((seen, [name]))
+        else:
+            same.append(name)
+    groups.sort(key=lambda group: -len(group[1]))
+    return {", ".join(names): seen for seen, names in groups}
+
+
+def _grid(sides: Mapping[str, Mapping[str, Tensor]], notes: Mapping[str, str]) -> Figure:
+    """Draw the patterns (T, S) of each side, by name, with notes on what is not drawn."""
     most = max(map(len, sides.values()))
     columns = math.ceil(most / math.ceil(most / _COLUMNS))
     rows = {side: math.ceil(len(panels) / columns) for side, panels in sides.items()}
-    size = (2.3 * columns + 1.2, 2.55 * sum(rows.values()) + 0.7 * len(sides))
-    figure = Figure(figsize=size, layout="constrained")
-    parts = figure.subfigures(len(sides), 1, squeeze=False, height_ratios=list(rows.values()))
+    lines = {side: max(len(_title(name).splitlines()) for name in sides[side]) for side in sides}
+    heights = [2.4 * rows[side] + 0.15 * lines[side] + 0.8 for side in sides]
+    figure = Figure(figsize=(2.5 * columns + 1.2, sum(heights)), layout="constrained")
+    parts = figure.subfigures(len(sides), 1, squeeze=False, height_ratios=heights)
     for part, (side, panels) in zip(parts.flat, sides.items(), strict=True):
-        _draw(part, _SIDES[side], panels, rows[side], columns)
+        note = textwrap.fill(f"Not drawn: {notes[side]}", 34 * columns) if notes[side] else ""
+        _draw(part, _SIDES[side], note, panels, rows[side], columns)
     return figure
 
 
+def _title(names: str) -> str:
+    return textwrap.fill(names, 34)
+
+
 def _draw(
-    figure: SubFigure, title: str, panels: Mapping[str, Tensor], rows: int, columns: int
+    figure: SubFigure,
+    title: str,
+    note: str,
+    panels: Mapping[str, Tensor],
+    rows: int,
+    columns: int,
 ) -> None:
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axis, (name, seen) in zip(axes, panels.items(), strict=False):
+    for axis, (names, seen) in zip(axes, panels.items(), strict=False):
         image = axis.imshow(seen.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-        axis.set_title(name, fontsize=11)
+        axis.set_title(_title(names), fontsize=8 if "," in names else 11)
         axis.tick_params(labelsize=7, length=2)
     for axis in axes[len(panels) :]:
         axis.axis("off")
     figure.suptitle(title, fontsize=13)
-    figure.supxlabel("key", fontsize=10)
+    figure.supxlabel(f"key\n{note}" if note else "key", fontsize=9)
     figure.supylabel("query", fontsize=10)
     bar = figure.colorbar(image, ax=axes, shrink=0.6 if rows > 1 else 1.0, aspect=25)
     bar.set_label("share of heads that see the key", fontsize=9)

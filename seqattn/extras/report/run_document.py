@@ -14,6 +14,8 @@ from seqattn.training.measurements import read_figures, training_of
 from seqattn.verbs.run_tables import run_tables
 
 _MOST_POINTS = 400
+_CLOCKS = ("epoch", "step", "train/seconds_left")
+"""Columns that count steps or time, which say nothing of learning."""
 
 
 def bundle_document(
@@ -93,7 +95,7 @@ def learning_curves(rows: Sequence[Mapping[str, str]]) -> list[CurveDocument]:
     for row in rows:
         step = row.get("step")
         for name, value in row.items():
-            if name in ("epoch", "step") or not (value and step):
+            if name in _CLOCKS or not (value and step):
                 continue
             if math.isfinite(float(value)):
                 points.setdefault(name, []).append((int(step), float(value)))

@@ -362,6 +362,7 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
     line = f"error: {sweep}/1 and {sweep}/1 are the same system with seed=1; remove one\n"
     assert (ended.code, ended.err) == (2, line)
     (sweep / "1/result.yaml").unlink()
+    shutil.rmtree(first)  # which is not evaluated again before the other is refused
     said = refusal(capfd, "compare", asked)
     assert said.startswith(f"{sweep}/1 is not finished; continue it with resume=")
 

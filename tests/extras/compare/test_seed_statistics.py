@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from seqattn.extras.compare.multiple_comparisons import groups, holm
-from seqattn.extras.compare.seed_statistics import SeedVariance, difference, seed_interval
+from seqattn.extras.compare.seed_statistics import SeedVariance, difference, seed_interval, within
 from seqattn.metrics.significance import SentenceCounts
 from tests.extras.compare.simulated_study import (
     World,
@@ -28,6 +28,20 @@ def test_the_same_scores_do_not_differ():
 def test_an_interval_of_seeds_is_students_and_one_seed_has_none():
     assert seed_interval([20.0, 21.0, 22.0]) == pytest.approx((21 - 2.48414, 21 + 2.48414))
     assert seed_interval([20.0]) is None
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([1.0, 99.0], (0, 100)),
+        ([100.0, 100.0, 97.0], (94.70, 100)),
+        ([0.0, 0.0, 3.0], (0, 5.30)),
+        ([98.0, 104.0], (101 - 38.12, 101 + 38.12)),  # as error rates may be
+        ([-1.0, 3.0], (1 - 25.41, 1 + 25.41)),
+    ],
+)
+def test_an_interval_ends_where_scores_do(scores, expected):
+    assert within(seed_interval(scores), scores) == pytest.approx(expected, abs=0.01)
 
 
 def test_where_sentences_do_not_vary_the_difference_is_welchs():

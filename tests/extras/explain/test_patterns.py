@@ -7,17 +7,21 @@ import torch
 
 from seqattn.__main__ import main
 from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.bundle.choices import choices
 from seqattn.extras.explain.patterns import Patterns
 from tests.builders import load_choice
 
 N = 12
 PLACES = torch.arange(N)
+GRID = "seqattn.extras.explain.patterns._grid"
 
 
 def drawn(name, monkeypatch, **kernel):
     """The patterns of an attention by side, each (T, S)."""
     kept = {}
-    monkeypatch.setattr("seqattn.extras.explain.patterns._grid", kept.update)
+    monkeypatch.setattr(
+        "seqattn.extras.explain.patterns._grid", lambda sides, _: kept.update(sides)
+    )
     make = load_choice("attention", name)
     make = partial(make, kernel=partial(make.keywords["kernel"], **kernel))
     Patterns(output="", attention=make, length=N)._attentions()
@@ -35,6 +39,25 @@ def test_a_window_is_a_band_beside_the_keys_that_all_see(monkeypatch):
 def test_heads_that_see_different_keys_are_counted(monkeypatch):
     seen = drawn("strided", monkeypatch, stride=3, split_heads=True)
     assert set(seen["decoder"].unique().tolist()) == {0.0, 0.5, 1.0}
+
+
+def test_equal_patterns_share_a_panel_and_each_side_says_what_it_lacks(monkeypatch):
+    kept = []
+    monkeypatch.setattr(GRID, lambda *given: kept.extend(given))
+    Patterns(output="")._attentions()
+    sides, notes = kept
+    for side, panels in sides.items():
+        assert next(iter(panels)).startswith("additive, differential, gqa")
+        patterns = list(panels.values())
+        assert not any(torch.equal(a, b) for n, a in enumerate(patterns) for b in patterns[:n])
+        told = {
+            name for part in notes[side].split("; ") for name in part.split(": ")[1].split(", ")
+        }
+        drawn = {name for names in panels for name in names.split(", ")}
+        assert drawn | {*told} == {
+            name for name in choices("attention") if not name.startswith(("luong", "bahd", "none"))
+        }
+        assert not drawn & {*told}
 
 
 def curves(name, **options):
@@ -103,7 +126,9 @@ def test_an_attention_of_ones_own_is_drawn(tmp_path, capfd, monkeypatch):
         "  _partial_: true\n"
     )
     kept = {}
-    monkeypatch.setattr("seqattn.extras.explain.patterns._grid", kept.update)
+    monkeypatch.setattr(
+        "seqattn.extras.explain.patterns._grid", lambda sides, _: kept.update(sides)
+    )
     words = ["attention=mine", f"output={tmp_path}/out", "--config-dir", str(tmp_path)]
     assert main(["patterns", *words, "length=12"]) == 0, capfd.readouterr().err
     assert torch.equal(kept["encoder"]["Near"], torch.eye(N))

@@ -33,9 +33,21 @@ def opened(browser, page):  # noqa: F811
 def looked_at(browser, path):  # noqa: F811
     browser.open("about:blank")
     browser.resize(1000)
-    browser.open(path)
+    browser.open(f"{path.as_uri()}#0")
     browser.wait(READY)
     return browser
+
+
+def test_without_a_number_it_opens_a_sentence_of_the_best_quarter(browser, shown, tmp_path):  # noqa: F811
+    run, sentences = json.loads(json.dumps(shown))
+    for number, sentence in enumerate(run["sentences"]):
+        sentence["scores"] = [10.0 * (number != 2), None]
+    for run["sentences"][0]["scores"], number in (([1.0, 2.0], 1), ([10.0, 30.0], 0)):
+        (tmp_path / "good.html").write_text(single_file.page(run, sentences))
+        browser.open("about:blank")
+        browser.open(tmp_path / "good.html")
+        browser.wait(READY)
+        assert browser.run("return document.documentElement.dataset.shown") == str(number)
 
 
 def chosen(browser, **controls):  # noqa: F811

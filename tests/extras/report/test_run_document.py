@@ -21,8 +21,8 @@ def test_curves_are_the_columns_of_the_csv_with_numbers_without_gaps_and_final_s
     tmp_path,
 ):
     rows = (
-        "epoch,final/val/bleu,step,train/loss,val/loss,val/nll\n"
-        "0,,1,3.5,,nan\n0,,2,,nan,inf\n0,,3,2.5,4,\n1,9,3,,,\n"
+        "epoch,final/val/bleu,step,train/loss,val/loss,val/nll,train/seconds_left\n"
+        "0,,1,3.5,,nan,9\n0,,2,,nan,inf,8\n0,,3,2.5,4,,7\n1,9,3,,,,\n"
     )
     write(tmp_path / "csv" / "version_0" / "metrics.csv", rows)
     assert learning_curves(read_figures(tmp_path)) == [

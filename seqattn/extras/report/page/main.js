@@ -1,7 +1,7 @@
 /** Page of one file: read the documents in the file, and show them. */
 
 import { at } from "./dom.js";
-import { sentenceList } from "./sentence_list.js";
+import { firstOfGood, sentenceList } from "./sentence_list.js";
 import { showSentence } from "./sentence_view.js";
 import { started } from "./started.js";
 import { showTabs } from "./tabs.js";
@@ -21,7 +21,7 @@ async function start() {
   at("browser").replaceChildren(list.node);
   showTabs(run);
   themeSwitch(at("theme"), () => redraw());
-  const first = Number(location.hash.slice(1));
+  const first = location.hash.length > 1 ? Number(location.hash.slice(1)) : firstOfGood(run);
   if (run.sentences.length) list.select(first < run.sentences.length ? first : 0);
 }
 

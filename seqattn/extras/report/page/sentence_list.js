@@ -16,6 +16,13 @@ function orders(run) {
   return found;
 }
 
+/** Return the first sentence that scores at least as high as three quarters of them. */
+export function firstOfGood(run) {
+  const scores = run.sentences.map((one) => least(one.scores) ?? -Infinity);
+  const bound = [...scores].sort((a, b) => a - b)[Math.floor((scores.length * 3) / 4)];
+  return scores.findIndex((score) => score >= bound);
+}
+
 /** Fill the list; `opened(number)` is called with the chosen sentence. */
 export function sentenceList(run, opened) {
   const sorts = orders(run);
