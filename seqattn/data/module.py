@@ -68,6 +68,7 @@ class TextData(LightningDataModule):
         self.scored: Sequence[str] = ("val",)
         """Splits needed besides train."""
         self._tokenizer = tokenizer
+        self._tables: dict[str, datasets.Dataset] = {}
         self._splits: dict[str, TokenRows[Any]] = {}
 
     @property
@@ -94,8 +95,7 @@ class TextData(LightningDataModule):
 
     def prepare_data(self) -> None:
         """Fill the caches; Lightning calls it in one process, before others read them."""
-        for split in ("train", "val"):
-            self._dataset(split)
+        self.setup("fit")
 
     def setup(self, stage: str | None = None) -> None:
         """Load the splits of `stage`; raise UserError for a split without usable rows."""
@@ -162,6 +162,12 @@ class TextData(LightningDataModule):
         """Return the rows of a split that are trained or validated on, as cached ids."""
 
     def _rows(self, split: str) -> datasets.Dataset:
+        """Return the texts of a split, read once; raise UserError for a split without any."""
+        if split not in self._tables:
+            self._tables[split] = self._loaded(split)
+        return self._tables[split]
+
+    def _loaded(self, split: str) -> datasets.Dataset:
         try:
             rows = self.source.load(split, self.cache_dir / "datasets")
         except MissingSplit as error:

@@ -11,6 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import seqattn
+from seqattn.data.sources import ParallelText
+from seqattn.data.token_dataset import tokenize
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScorer
 from seqattn.models.stack import compile_layers
@@ -52,6 +54,7 @@ def test_outputs_are_as_long_as_the_task_asks(words, limit):
 
 def test_a_compiled_training_compiles_layers(capfd, corpus, tmp_path, monkeypatch):
     seen = []
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # which the run sets, and keeps
     monkeypatch.setattr(TrainerOptions, "check_device", lambda self: None)
     monkeypatch.setattr(
         "seqattn.training.run.compile_layers",
@@ -63,10 +66,28 @@ def test_a_compiled_training_compiles_layers(capfd, corpus, tmp_path, monkeypatc
         ended = run(capfd, "train", *arguments, f"run_dir={tmp_path}/{compiled}")
         assert ended.code == 0, ended.err
     (model,) = seen
-    assert all(len(stack.compiled) == len(stack.layers) for stack in (model.encoder, model.decoder))
+    for stack in (model.encoder, model.decoder):
+        assert stack.compiled.keys() == {*stack.layers, stack.norm}
     with pytest.raises(UserError, match=r"trainer\.compile=true needs a Transformer"):
         checked_training("model=rnn", "attention=bahdanau", "trainer.compile=true").check()
     assert losses_of(tmp_path / "true") == pytest.approx(losses_of(tmp_path / "false"), rel=1e-4)
+
+
+def test_a_run_reads_and_tokenizes_each_split_once(capfd, corpus, tmp_path, monkeypatch):
+    seen = []
+    load = ParallelText.load
+    monkeypatch.setattr(
+        ParallelText,
+        "load",
+        lambda self, split, *more: seen.append(split) or load(self, split, *more),
+    )
+    monkeypatch.setattr(
+        "seqattn.data.module.tokenize", lambda *args: seen.append("ids") or tokenize(*args)
+    )
+    words = ("trainer.max_steps=3", "task.final.splits=[val,test]", f"run_dir={tmp_path}/run")
+    ended = run(capfd, "train", *train_arguments(corpus, *words))
+    assert ended.code == 0, ended.err
+    assert sorted(seen) == ["ids", "ids", "test", "train", "val"]
 
 
 @pytest.mark.parametrize(
