@@ -181,14 +181,14 @@ class CTranslateGenerator(Generator):
     ) -> list[_Repeat]:
         """Start the searches again that the options did not fit.
 
-        These are outputs beyond the limit of their own source, and outputs with padding, which a
-        trained model does not generate.
+        These are searches that reached the limit of their own source, where outputs that still grow
+        compete with ended ones, and outputs with padding, which a trained model does not generate.
         """
         limits = self._limits(sources)
         again: dict[tuple[int, bool], list[int]] = {}
         for row, (several, limit) in enumerate(zip(outputs, limits, strict=True)):
             padded = any(PAD in one.ids for one in several)
-            beyond = limit < max(limits) and any(len(one.ids) > limit for one in several)
+            beyond = limit < max(limits) and any(len(one.ids) >= limit for one in several)
             if padded or beyond:
                 again.setdefault((limit, padded), []).append(row)
         return [

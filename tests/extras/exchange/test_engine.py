@@ -15,7 +15,7 @@ from seqattn.extras.exchange.engine import CTranslate2
 from seqattn.extras.serve.app import make_app
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.service import Service
-from seqattn.tokens import PAD
+from seqattn.tokens import EOS, PAD
 from seqattn.verbs.tuning import AllFinished
 from tests.cli.small import listing, pairs, refusal, run, succeed
 
@@ -66,6 +66,16 @@ def test_hypotheses_equal_those_of_pytorch(bundle, settings):
         for one, other in zip(outputs, expected, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-4)
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-3)
+
+
+def test_outputs_that_still_grow_at_the_limit_of_their_source_are_found(bundle):
+    """Beside a longer source, whose limit is higher, with ends that are likely at each step."""
+    file = bundle / "model.safetensors"
+    weights = load_file(file)
+    end = weights["source_embedding.table.weight"][EOS]
+    weights["decoder.norm.bias"] += 3 * end / end.norm()
+    save_file(weights, file)
+    test_hypotheses_equal_those_of_pytorch(bundle, {**BEAM, "limit": {"ratio": 0.2, "extra": 0}})
 
 
 def test_greedy_search_never_generates_padding(trained, tmp_path):
