@@ -135,6 +135,9 @@ def _stack(kind: Any, stack: LayerStack, config: TransformerConfig) -> Any:
     heads = parts[0].num_heads
     counts = {part.num_kv_heads for part in parts}
     kv_heads = counts.pop() if len(counts) == 1 else heads  # one number for all layers of a stack
+    wide = all(part.head_dim == part.output.out_features for part in parts)
+    if heads == 1 and (isinstance(position, T5Position) or not wide):
+        heads = kv_heads = 2  # CTranslate2 takes one to be as wide as the model and without a bias
     spec = kind(
         len(stack.layers), heads, num_heads_kv=kv_heads, pre_norm=config.pre_norm,
         activation=_activation(config.activation), ffn_glu=config.activation in GATED,
@@ -150,10 +153,11 @@ def _stack(kind: Any, stack: LayerStack, config: TransformerConfig) -> Any:
     layer: Any
     for number, (written, layer) in enumerate(zip(spec.layer, stack.layers, strict=True)):
         own = written.self_attention
-        _attention(own, layer.self_attention, layer.attend, kv_heads, groups=(3, 1))
-        _relative(own, position.at_layer(number))
+        _attention(own, layer.self_attention, layer.attend, heads, kv_heads, groups=(3, 1))
+        _relative(own, position.at_layer(number), heads)
         if hasattr(written, "attention"):
-            _attention(written.attention, layer.cross_attention, layer.cross, kv_heads, (1, 2, 1))
+            cross = layer.cross_attention
+            _attention(written.attention, cross, layer.cross, heads, kv_heads, (1, 2, 1))
         _feedforward(written.ffn, layer.feedforward, layer.feed)
     return spec
 
@@ -180,11 +184,12 @@ def _scheme(position: Position) -> dict[str, Any]:
     }
 
 
-def _relative(spec: Any, position: Position) -> None:
-    """Set the relative positions of a layer's self-attention."""
+def _relative(spec: Any, position: Position, heads: int) -> None:
+    """Set the relative positions of a layer's self-attention with so many heads."""
     if isinstance(position, T5Position):
         spec.queries_scale = np.float32(1)
-        spec.relative_attention_bias = _array(position.table.weight)
+        table = position.table.weight  # (buckets, H)
+        spec.relative_attention_bias = _array(table.expand(-1, heads) if heads == 2 else table)
         spec.relative_attention_max_distance = np.int32(position.max_distance)
     if isinstance(position, ShawLayer):  # CTranslate2 counts j - i where we count i - j
         keys, values = position.keys, position.values
@@ -198,19 +203,26 @@ def _attention(
     spec: Any,
     attention: MultiHeadAttention,
     residual: Residual,
+    heads: int,
     kv_heads: int,
     groups: Sequence[int],
 ) -> None:
-    """Fill a sublayer with `kv_heads` key heads, its projections stacked by `groups`."""
+    """Fill a sublayer with `kv_heads` key heads, its projections stacked by `groups`.
+
+    A single head is written twice, and the output leaves the copy out.
+    """
     _norm(spec.layer_norm, residual.norm)
     width, times = attention.head_dim, kv_heads // attention.num_kv_heads
     spec.queries_scale = np.float32(width**-0.5)
     query, output = attention.query, attention.output
     assert query is not None
-    parts = [(query, 1), (attention.key, times), (attention.value, times), (output, 1)]
+    copies = heads // attention.num_heads
+    parts = [(query, copies), (attention.key, times), (attention.value, times), (output, 1)]
     for linear, size in zip(spec.linear, groups, strict=True):
         group, parts = parts[:size], parts[size:]
         weight = torch.cat([_repeated(p.weight, width, n) for p, n in group])
+        if group[0][0] is output and copies > 1:
+            weight = torch.cat([weight, torch.zeros_like(weight)], dim=1)
         bias = None
         if output.bias is not None:
             bias = torch.cat([_repeated(p.bias, width, n) for p, n in group])

@@ -59,16 +59,31 @@ PARTS = {
     "as Marian": {"activation": "silu", "pre_norm": False, "output_bias": True, "position": HALVES},
     "as BART": {"embedding_scale": 1.0, "embedding_norm": True, "output_bias": True},
     "as T5": {"position": T5Position, "share_embeddings": "inputs", **T5},
+    "one head": {"heads": 1, "key_heads": (1, 1, 1)},
+    "one narrow head": {"heads": 1, "key_heads": (1, 1, 1), "head_dim": 10},
+    "one wide head": {"heads": 1, "key_heads": (1, 1, 1), "head_dim": 40, "bias": False},
+    "one narrow head, shaw": {
+        **{"heads": 1, "key_heads": (1, 1, 1), "head_dim": 10},
+        "position": partial(ShawPosition, max_distance=4, values=True),
+    },
+    "one narrow head, rope": {
+        "heads": 1,
+        "key_heads": (1, 1, 1),
+        "head_dim": 10,
+        "position": RotaryPosition,
+    },
+    "one head, t5": {"heads": 1, "key_heads": (1, 1, 1), "position": T5Position},
+    "one narrow head, t5": {"heads": 1, "key_heads": (1, 1, 1), "position": T5Position, **T5},
 }
 
 
 def made(
     position=SinusoidalPosition, key_heads=(4, 4, 4), bias=True, attention=None, head_dim=None,
-    all_biases=True, **shape
+    all_biases=True, heads=HEADS, **shape
 ):  # fmt: skip
     """A model that hardly says padding or ends, of weights that are nowhere else 0 or 1."""
     mha = partial(
-        MultiHeadAttention, num_heads=HEADS, kernel=SoftmaxKernel, bias=bias, head_dim=head_dim
+        MultiHeadAttention, num_heads=heads, kernel=SoftmaxKernel, bias=bias, head_dim=head_dim
     )
     slots = [[attention or partial(mha, num_kv_heads=count)] * 2 for count in key_heads]
     sizes = {"dim": 32, "ffn_dim": 24, "encoder_layers": 2, "decoder_layers": 2, **shape}
