@@ -25,6 +25,7 @@ CLASSES = {
     "bart": "Bart",
     "mbart": "MBart",
     "t5": "T5",
+    "mt5": "MT5",
     "t5gemma": "T5Gemma",
 }
 _HEADS = {"marian": "MTModel"}
@@ -67,7 +68,7 @@ def model_config(model: Transformer, kind: str, ids: Ids) -> dict[str, Any]:
         "pad_token_id": row[PAD], "eos_token_id": row[EOS], "decoder_start_token_id": ids.start,
         "bos_token_id": row[BOS], "forced_eos_token_id": None, "dtype": "float32",
     }  # fmt: skip
-    if kind == "t5":
+    if kind in ("t5", "mt5"):
         gated = {ours: f"gated-{_named(plain)}" for plain, ours in GATED.items()}
         return {
             **common, "d_ff": own.ffn_dim, "d_kv": first[0].head_dim,
@@ -124,7 +125,7 @@ def _gemma(model: Transformer, first: MultiHeadAttention, layers: int) -> dict[s
 
 def _caches(model: Transformer, kind: str) -> bool:
     """Return False for a T5 whose decoder is deeper, which transformers 5 cannot cache."""
-    return kind != "t5" or model.config.decoder_layers <= model.config.encoder_layers
+    return kind not in ("t5", "mt5") or model.config.decoder_layers <= model.config.encoder_layers
 
 
 def _named(activation: str) -> str:

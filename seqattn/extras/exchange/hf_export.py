@@ -128,7 +128,8 @@ def _kind(model: Transformer) -> str:
     """Return the `model_type` of a model, by its positions and norms."""
     position, pre_norm = model.encoder.position, model.config.pre_norm
     if isinstance(position, T5Position):
-        return "t5"
+        tied = model.config.share_embeddings in ("all", "target")
+        return "mt5" if tied and model.target_embedding.scale == 1 else "t5"  # not scaled there
     if isinstance(position, LearnedPosition):
         return "mbart" if pre_norm else "bart"
     if isinstance(position, SinusoidalPosition):
@@ -147,9 +148,11 @@ def _ids(model: Transformer, kind: str) -> Ids:
     """
     order, start = [*range(model.head.linear.out_features)], BOS
     bias = model.head.linear.bias
-    if kind in ("t5", "t5gemma", "m2m_100") and bias is not None:
+    if kind in ("t5", "mt5", "t5gemma", "m2m_100") and bias is not None:
         table = model.target_embedding.table.weight
-        same = [own for own in (PAD, EOS) if torch.equal(table[own], table[BOS])]
+        equal = (table == table[BOS]).all(dim=1).nonzero()[:, 0].tolist()
+        same = [own for own in equal if own != BOS]
+        same = [own for own in (EOS, PAD) if own in same] or same
         others = bias.index_fill(0, torch.tensor([BOS], device=bias.device), 0.0)
         if not same or bias[BOS] > FORBIDDEN or others.any():
             raise UserError(
@@ -157,7 +160,7 @@ def _ids(model: Transformer, kind: str) -> Ids:
                 "imported model with freeze=[embeddings,head]"
             )
         order.remove(BOS)
-        start = same[-1]
+        start = same[0]
     if kind == "m2m_100":  # counts positions from the id of padding, which is 1
         first = BOS if BOS in order else order[3]
         marks = [first, PAD, EOS, UNK]
@@ -300,7 +303,7 @@ model = AutoModelForSeq2SeqLM.from_pretrained("DIR")
 batch = tokenizer({text}, return_tensors="pt")
 length = {length}
 output = model.generate(**batch, max_new_tokens=length)
-print(tokenizer.decode(output[0], skip_special_tokens=True))
+print(tokenizer.decode(output[0, 1:], skip_special_tokens=True))
 ```
 {note}
 """

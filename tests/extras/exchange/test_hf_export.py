@@ -3,6 +3,7 @@
 import json
 import re
 from importlib.metadata import PackageNotFoundError
+from unittest import mock
 
 import pytest
 import torch
@@ -90,6 +91,7 @@ FAMILIES = {
         ["position=learned", "position.max_length=60", "model.embedding_norm=true"],
     ),
     "t5": ("t5", [*T5, "position.num_buckets=8", "position.max_distance=20"]),
+    "t5, not scaled": ("mt5", [*T5, "model.embedding_scale=1.0"]),
     "t5, gated, wide heads": (
         "t5",
         [
@@ -145,7 +147,7 @@ def _outputs(folder, texts, **settings):
         batch = tokenizer(text, return_tensors="pt")
         length = int(1.5 * batch["input_ids"].shape[1]) + 3
         [row] = model.generate(**batch, max_new_tokens=length, **settings)
-        outputs.append(tokenizer.decode(row, skip_special_tokens=True))
+        outputs.append(tokenizer.decode(row[1:], skip_special_tokens=True))
     return outputs
 
 
@@ -239,6 +241,29 @@ def test_an_imported_model_goes_out_as_its_own_family(name, tmp_path, capfd):
     assert _outputs(tmp_path / "new", texts[:2], num_beams=1) == _spoken(outputs)
 
 
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [("t5", {"decoder_start_token_id": 9}), ("tied mt5", {})],
+)
+def test_an_imported_model_of_another_start_or_tables_goes_out(name, changed, tmp_path, capfd):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    tied = {"model_type": "mt5", "tie_word_embeddings": True}
+    make = {"tied mt5": (foreign_models.FAMILIES["t5"][0], tied)}
+    with mock.patch.dict(foreign_models.FAMILIES, make):
+        foreign_models.save(name, folder)
+    for file in ("config.json", "generation_config.json"):
+        content = json.loads((folder / file).read_text()) | changed
+        (folder / file).write_text(json.dumps(content))
+    succeed(capfd, "import", f"source={folder}", f"output={tmp_path}/model")
+    words = f"bundle={tmp_path}/model", "to=huggingface", f"output={tmp_path}/new"
+    assert re.search(r"9 pairs: no .* than \d+e-0[5-9]", succeed(capfd, "export", *words))
+    own = seqattn.load(tmp_path / "model")
+    texts = lines("en")[:2]
+    outputs = own.generate(texts, "greedy", limit={"extra": 3})
+    assert _outputs(tmp_path / "new", texts, num_beams=1) == _spoken(outputs)
+
+
 @pytest.fixture(scope="module")
 def sinusoidal(bundle):
     """A bundle of the first family, which tests must not change."""
@@ -314,7 +339,7 @@ SETTINGS = {
     ("model.pre_norm=false", "model.pre_norm=true"): T5,
     ("model.bias=true", "model.bias=false"): ["position=t5", "model.norm=rmsnorm"],
     ("model.activation=geglu", "model.activation=geglu_tanh"): T5,
-    ("model.embedding_scale=1.0", "model.embedding_scale=null"): T5,
+    ("model.embedding_scale=2.0", "model.embedding_scale=null"): T5,
     ("model.output_softcap=30.0", "model.output_softcap=null"): ["model.pre_norm=false"],
 }
 OTHERS = {

@@ -1,15 +1,18 @@
 """`export to=onnx`: a bundle for onnxruntime, with a page whose program says the same."""
 
+import math
 import re
 import shutil
 
 import pytest
+import torch
 
 import seqattn
 from seqattn.bundle.files import write_bundle
 from seqattn.data.foreign_models import ForeignModel
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.tokenizer_side import Begin
+from seqattn.extras.exchange.onnx_export import Difference, largest_difference
 from seqattn.extras.exchange.onnx_graphs import DECODER, ENCODER, STEP, write_graphs
 from seqattn.tokens import RESERVED
 from tests.cli.small import pairs, refusal, succeed
@@ -86,9 +89,33 @@ def test_rounded_weights_are_smaller_and_say_something(export, graphs, capfd):
 
 
 def test_what_differs_is_refused_and_not_written(export, trained, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(f"{MODULE}.largest_difference", lambda *_: float("nan"))
+    monkeypatch.setattr(f"{MODULE}.largest_difference", lambda *_: Difference(math.nan, math.nan))
     words = "to=onnx", f"bundle={trained / 'model'}", f"output={tmp_path / 'new'}"
     assert "log-probabilities differ from the bundle's by nan" in refusal(capfd, "export", *words)
     text = refusal(capfd, "export", *words, "quantize=float16")
     assert text == "to=onnx does not support quantize=float16; use quantize=int8"
     assert not tmp_path.exists()  # nor a directory for it
+
+
+@pytest.mark.parametrize(("factor", "agrees"), [(1, False), (20, True)])
+def test_rounding_of_large_logits_is_no_difference(trained, tmp_path, monkeypatch, factor, agrees):
+    model = seqattn.load(trained / "model").model
+    table = model.head.linear.weight.detach().clone() * factor
+    model.head.linear.weight = torch.nn.Parameter(table)
+
+    class Rounded:
+        """The model itself, with the rounding of logits of 41 in one of them."""
+
+        def __init__(self, directory, source):
+            self.state = model.start(model.encode(torch.from_numpy(source)))
+
+        def logits(self, ids):
+            found = model.log_probabilities(torch.from_numpy(ids), self.state).log_probabilities
+            found[:, :, 5] += 1.6e-4
+            return found.numpy()
+
+    monkeypatch.setattr(f"{MODULE}.OnnxDecoder", Rounded)
+    with torch.inference_mode():
+        difference = largest_difference(model, tmp_path)
+    assert difference.nats == pytest.approx(1.6e-4, rel=0.5)
+    assert (difference.share < 1) == agrees

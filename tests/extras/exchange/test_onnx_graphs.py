@@ -68,7 +68,7 @@ def built(encoder, decoder, cross, position, **shape):
 def check(model, directory):
     """Both score alike, also sources that are padded on the left or have a single token."""
     write_graphs(model, directory)
-    assert largest_difference(model, directory) < 1e-5
+    assert largest_difference(model, directory).nats < 1e-5
     rows, begun = [[*random_ids(1, 7)[0].tolist()], [5]], targets(2, 3)
     decoder = OnnxDecoder(directory, padded(rows, left=True).numpy())
     together = np.concatenate([decoder.logits(begun[:, n : n + 1].numpy()) for n in range(3)], 1)
