@@ -30,6 +30,14 @@ Asked = Sequence[tuple[str, str]]
 """Questions, each with its context."""
 
 
+_MEANT = {
+    "num_beams": "beam_size", "num_return_sequences": "n_best", "do_sample": '"sampling"',
+    "max_length": 'limit={"ratio": 0, "extra": N}', "min_length": 'limit={"minimum": N}',
+    "max_new_tokens": 'limit={"ratio": 0, "extra": N}', "min_new_tokens": 'limit={"minimum": N}',
+}  # fmt: skip
+"""Settings of a search in other toolkits, and what to pass here."""
+
+
 @dataclass(repr=False)
 class Bundle(ABC):
     """A trained model with its tokenizer and configuration, for one kind of task.
@@ -85,6 +93,9 @@ class Bundle(ABC):
         if settings and not isinstance(node, Mapping):
             kind = type(node).__name__
             raise UserError(f"cannot change settings of a {kind}; pass a name such as beam instead")
+        for key in settings:
+            if key in _MEANT and key not in node:
+                raise UserError(f"unknown key generation.{key}; use {_MEANT[key]}")
         search = build(changed(node, settings) if settings else node, "generation")
         return self._of_kind(search, "generation", "output")
 

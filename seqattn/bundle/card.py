@@ -27,6 +27,7 @@ def model_card(
     name, task = document.get("name", "model"), chosen.get("task", "a task")
     own = " and ".join(f"{size:,} {what}" for what, size in sizes.items())
     asks = 'answer("QUESTION", "CONTEXT")' if str(task).startswith("qa") else 'generate("TEXT")'
+    origin = document.get("imported")
     parts = {
         "Data": [f"`data={chosen.get('data', 'NAME')}`", *_values(document.get("data"))],
         "Scores": [*_figures(scores)] or ["Not measured."],
@@ -37,14 +38,24 @@ def model_card(
         "Training": [f"- {what}: {spent}" for what, spent in cost.items()] or ["Not recorded."],
         "Limits": [*_limits(document)],
     }
+    made = (
+        f"A `{chosen.get('model', 'model')}` for `task={task}`, trained with seqattn {__version__}."
+    )
+    if origin:
+        made = f"A `{origin}` of Hugging Face, imported by seqattn {__version__}."
+        task = origin
+        parts |= {
+            "Data": ["Those of the original, whose card says more."],
+            "Settings": ["All are in `config.yaml`; those of a training are defaults."],
+            "Training": ["That of the original."],
+        }
     lines = [
         "---",
         "license: unknown  # state how others may use the model; the data's license applies, too",
         f"tags: [seqattn, {task}]",
         "---",
         f"# {name}",
-        f"A `{chosen.get('model', 'model')}` for `task={task}`, trained with seqattn "
-        f"{__version__}. It has {own}.",
+        f"{made} It has {own}.",
         f'```python\nimport seqattn\n\nmodel = seqattn.load("DIR")\nmodel.{asks}\n```',
         *(f"## {title}\n\n" + "\n".join(section) for title, section in parts.items()),
     ]
@@ -70,8 +81,10 @@ def _limits(document: Mapping[str, Node]) -> Iterator[str]:
     loader = document.get("loader") or {}
     lengths = ("max_length", "max_source_length", "window", "max_question")
     read = [f"`{key}={loader[key]}`" for key in lengths if loader.get(key)]
-    yield "- Trained only on the data above; other topics, styles and languages are untested."
-    if read:
+    trained = not document.get("imported")
+    if trained:
+        yield "- Trained only on the data above; other topics, styles and languages are untested."
+    if trained and read:
         yield f"- Trained on texts of at most {', '.join(read)} tokens."
     if not (document.get("tokenizer") or {}).get("byte_fallback"):
         yield "- Characters that are not in its vocabulary are treated as unknown."

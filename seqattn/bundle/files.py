@@ -1,6 +1,7 @@
 """Files of a bundle: written atomically, read without running code from them."""
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from seqattn.bundle.card import model_card
-from seqattn.bundle.documents import CONFIG, FORMAT, SCORES, WEIGHTS, Config, read, written
+from seqattn.bundle.documents import CONFIG, FORMAT, HUB, SCORES, WEIGHTS, Config, read, written
 from seqattn.bundle.nodes import Node
 from seqattn.bundle.weights import save_weights
 from seqattn.data.tokenizer import Tokenizer
@@ -98,7 +99,9 @@ def read_config(path: Path, trust: Collection[str] = ()) -> Config:
             unfinished = f"training of {path.parent} has not finished"
             resume = f"seqattn train resume={path.parent}"
             raise UserError(f"bundle {path} does not exist, as {unfinished}; run {resume}")
-        raise UserError(f"bundle {path} does not exist; training writes one to RUN/model")
+        named = re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(path)) and not path.parent.exists()
+        hub = f"; for a model on the hub give {HUB}{path}" if named else ""
+        raise UserError(f"bundle {path} does not exist; training writes one to RUN/model{hub}")
     file = path / CONFIG
     if not is_file(file):
         raise UserError(f"{path} is not a bundle: {CONFIG} is missing; use RUN/model")

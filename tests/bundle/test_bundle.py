@@ -455,3 +455,29 @@ def begun(tokenizer):
     model = next(iter(tokenizer._models))
     content = ForeignModel.read(model, "").adopted(names, names[-2:])
     return Tokenizer(content, begin=Begin(target=(names[-1], names[-2])))
+
+
+@pytest.mark.parametrize(
+    ("key", "ours"),
+    [
+        ("num_beams", "beam_size"),
+        ("max_new_tokens", 'limit={"ratio": 0, "extra": N}'),
+        ("max_length", 'limit={"ratio": 0, "extra": N}'),
+        ("min_length", 'limit={"minimum": N}'),
+        ("do_sample", '"sampling"'),
+    ],
+)
+def test_settings_of_other_toolkits_are_named_as_ours(loaded, key, ours):
+    for search in (None, "beam", "greedy"):
+        with pytest.raises(UserError) as caught:
+            loaded.generate("A dog", search, **{key: 3})
+        assert str(caught.value) == f"unknown key generation.{key}; use {ours}"
+
+
+def test_a_name_of_the_hub_is_offered_with_its_prefix(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"; for a model on the hub give hf://org/model$"):
+        seqattn.load("org/model")
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(UserError, match=r"training writes one to RUN/model$"):
+        seqattn.load("runs/mine")

@@ -11,7 +11,13 @@ from seqattn.errors import UserError
 from seqattn.extras.exchange.export_checks import attentions
 from seqattn.extras.exchange.families import ACTIVATIONS, GATED
 from seqattn.generation.base import listed
-from seqattn.generation.processors import NoRepeatNgram
+from seqattn.generation.processors import (
+    BadWords,
+    EncoderNoRepeatNgram,
+    NoRepeatNgram,
+    RepetitionPenalty,
+)
+from seqattn.generation.sampling import Sampling
 from seqattn.models.transformer import Transformer
 from seqattn.positions import RotaryPosition
 from seqattn.tokens import BOS, EOS, PAD
@@ -146,17 +152,34 @@ def generation_config(
             f"transformers forces one piece to begin outputs, got {len(begin)}; import with one "
             "target_begin"
         )
-    settings = {
+    most = 512 if search.limit.ratio else max(1, search.limit.extra)
+    settings: dict[str, Any] = {
         "pad_token_id": row[PAD], "bos_token_id": row[BOS], "eos_token_id": row[EOS],
         "decoder_start_token_id": ids.start, "bad_words_ids": [[row[PAD]]],
-        "max_new_tokens": min(longest, 512), "num_beams": getattr(search, "beam_size", 1),
+        # theirs counts the mark that begins an output, and gives way to max_new_tokens
+        "max_length": min(longest, most) + 1, "num_beams": getattr(search, "beam_size", 1),
         "length_penalty": getattr(search, "length_penalty", 1.0),
         "early_stopping": getattr(search, "early_stopping", False),
     }  # fmt: skip
     settings |= {} if use_cache else {"use_cache": False}
     settings |= {"forced_bos_token_id": row[begin[0]]} if begin else {}
-    settings |= {"min_new_tokens": search.limit.minimum} if search.limit.minimum else {}
-    for one in listed(search.processors):
+    settings |= {"min_length": search.limit.minimum + 1} if search.limit.minimum else {}
+    if isinstance(search, Sampling):
+        sampled = {"temperature": search.temperature, "top_k": search.top_k, "top_p": search.top_p}
+        settings |= {"do_sample": True, **sampled}
+    processors = listed(search.processors)
+    for one in [*processors, *(later for first in processors for later in _then(first))]:
         if isinstance(one, NoRepeatNgram):
             settings["no_repeat_ngram_size"] = one.size
+        if isinstance(one, EncoderNoRepeatNgram):
+            settings["encoder_no_repeat_ngram_size"] = one.size
+        if isinstance(one, RepetitionPenalty):
+            settings["repetition_penalty"] = one.penalty
+        if isinstance(one, BadWords):
+            settings["bad_words_ids"] += [[row[token] for token in word] for word in one.ids]
     return settings
+
+
+def _then(processor: Any) -> Any:
+    """Return the processors that a forced beginning puts off."""
+    return getattr(processor, "then", ())

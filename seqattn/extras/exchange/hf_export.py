@@ -198,11 +198,13 @@ def _compare(model: Transformer, described: Family, kind: str) -> None:
             if part.head_dim != width:
                 compare("attention.head_dim", part.head_dim, node.get("head_dim"))
     if differing:
-        other = ", or with position=sinusoidal" if kind == "t5gemma" else ""
-        raise UserError(
-            f"{CLASSES[kind]} of transformers has no {', '.join(differing)}; train with "
-            f"{' '.join(differing.values())}{other}"
-        )
+        lacking, changes = ", ".join(differing), " ".join(differing.values())
+        if kind == "t5gemma":
+            raise UserError(
+                "transformers has rotary positions only in T5Gemma, which has no "
+                f"{lacking}; train with position=sinusoidal (Pegasus), or with {changes}"
+            )
+        raise UserError(f"{CLASSES[kind]} of transformers has no {lacking}; train with {changes}")
 
 
 def _typed(value: Any) -> str:

@@ -80,10 +80,11 @@ def recommended_search(
     penalty = values.get("length_penalty")
     own: dict[str, Node] = {
         "beam_size": beams, "length_penalty": 1.0 if penalty is None else penalty,
-        "early_stopping": values.get("early_stopping") is True, "top_k": 50,
+        "early_stopping": values.get("early_stopping") is True,
     }  # fmt: skip
-    names = "temperature", "top_k", "top_p"
-    own |= {key: values[key] for key in names if values.get(key) is not None}
+    if sampled:
+        drawn = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}  # without a word of the folder
+        own |= drawn | {key: values[key] for key in drawn if values.get(key) is not None}
     own = {key: value for key, value in own.items() if key in node}
     limit = _limit(settings)
     own |= {"limit": limit} if limit else {}

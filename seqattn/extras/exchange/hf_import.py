@@ -162,7 +162,8 @@ def write(
     parts["tokenizer"] = {**parts["tokenizer"], **size}
     parts["generation"] = search.node
     name = re.sub(r"[^\w.-]", "_", folder.path.resolve().name)
-    config = {"name": name, **parts, **imported.nodes}
+    origin = folder.config["model_type"]
+    config = {"name": name, **parts, **imported.nodes, "imported": origin}
     beside = record.write if record else lambda directory: None
     write_bundle(output, config, imported.model, tokenizer, {}, beside=beside)
     return str(search)

@@ -282,6 +282,36 @@ def test_the_program_of_its_page_says_what_the_bundle_says(sinusoidal, tmp_path,
     assert said == _spoken(seqattn.load(sinusoidal).generate(TEXTS[:3]))
 
 
+def test_the_search_goes_out_and_comes_back(tmp_path, capfd):
+    """Also the processors that an imported target's first pieces put off."""
+    (tmp_path / "folder").mkdir()
+    foreign_models.save("nllb", tmp_path / "folder")
+    file = tmp_path / "folder/generation_config.json"
+    settings = {
+        "max_length": 9, "min_length": 4, "num_beams": 3, "repetition_penalty": 1.5,
+        "no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 3, "bad_words_ids": [[50, 60]],
+        "length_penalty": 0.5,
+    }  # fmt: skip
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    words = f"bundle={tmp_path}/model", "to=huggingface", f"output={tmp_path}/new"
+    succeed(capfd, "import", f"source={tmp_path}/folder", f"output={tmp_path}/model")
+    succeed(capfd, "export", *words)
+    written = json.loads((tmp_path / "new/generation_config.json").read_text())
+    words = {name: written[name] for name in settings if name != "bad_words_ids"}
+    assert words == {name: settings[name] for name in words}
+    tokenizer, theirs = (AutoTokenizer.from_pretrained(tmp_path / one) for one in ("new", "folder"))
+    banned = [tokenizer.convert_ids_to_tokens(word) for word in written["bad_words_ids"]]
+    assert theirs.convert_ids_to_tokens([50, 60]) in banned
+    settings = "generation=sampling", "generation.temperature=0.5", "generation.top_k=3"
+    path = tmp_path / "sampled"
+    file.unlink()
+    succeed(capfd, "import", f"source={tmp_path}/folder", f"output={path}", *settings)
+    words = f"bundle={path}", "to=huggingface", f"output={tmp_path}/other"
+    succeed(capfd, "export", *words)
+    written = json.loads((tmp_path / "other/generation_config.json").read_text())
+    assert [written[key] for key in ("do_sample", "temperature", "top_k")] == [True, 0.5, 3]
+
+
 def test_without_transformers_the_folder_is_imported_again(
     sinusoidal, bundle, tmp_path, capfd, monkeypatch
 ):
@@ -381,10 +411,10 @@ def test_all_settings_are_named_at_once(bundle, capfd):
     path = bundle("position=rope", "model.dim=24")
     said = refusal(capfd, "export", f"bundle={path}", "to=huggingface", "output=DIR")
     assert said == (
-        "T5Gemma of transformers has no model.norm=layernorm, model.bias=true, "
-        "model.activation=relu, model.branch_norm=false, attention.bias=true; train with "
-        "model.norm=rmsnorm model.bias=false model.activation=geglu_tanh model.branch_norm=true "
-        "attention.bias=false, or with position=sinusoidal"
+        "transformers has rotary positions only in T5Gemma, which has no model.norm=layernorm, "
+        "model.bias=true, model.activation=relu, model.branch_norm=false, attention.bias=true; "
+        "train with position=sinusoidal (Pegasus), or with model.norm=rmsnorm model.bias=false "
+        "model.activation=geglu_tanh model.branch_norm=true attention.bias=false"
     )
 
 

@@ -88,6 +88,10 @@ def test_a_folder_becomes_a_bundle_that_generates_and_trains(marian, tmp_path, c
     )
     said = succeed(capfd, "generate", f"bundle={tmp_path / 'new'}", "text=A dog")
     assert said == succeed(capfd, "generate", f"bundle={marian}", "text=A dog")
+    card = (tmp_path / "new/README.md").read_text()
+    assert "A `marian` of Hugging Face, imported by seqattn " in card
+    assert "tags: [seqattn, marian]" in card
+    assert not re.search("trained with|Trained on|data=NAME|a task|max_length", card)
     small = "task.validation.sentences=2", "task.final.sentences=2", "trainer.max_steps=1"
     words = f"init_from={marian}", f"run_dir={tmp_path / 'run'}", "position=learned"
     succeed(capfd, "train", *words, *small)
