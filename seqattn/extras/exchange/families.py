@@ -12,6 +12,7 @@ from seqattn.bundle.choices import choices
 from seqattn.bundle.nodes import Node
 from seqattn.checking import shown
 from seqattn.errors import UserError
+from seqattn.positions import SinusoidalPosition, Stack
 
 Side = Literal["source", "target"]
 ACTIVATIONS = {
@@ -23,6 +24,9 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """Our activation for each of theirs."""
+_STACKS = "encoder", "decoder"
+_ROUNDING = 1e-4
+"""Largest difference of two sinusoids in float32, whose angles are up to 1,024."""
 LAYERS = 1_000
 """Maximum number of layers of a stack."""
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
@@ -88,6 +92,7 @@ class Folder(Protocol):
     def config(self) -> Mapping[str, Any]: ...
     def table(self, *names: str) -> str: ...
     def output_table(self, tied: str) -> str: ...
+    def stored(self, name: str) -> Tensor | None: ...
 
 
 class Settings:
@@ -243,6 +248,9 @@ def _bart(settings: Settings, folder: Folder) -> Family:
         position = _chosen("position", "sinusoidal", layout="halves", first=first, endpoint=True)
     else:
         position = _chosen("position", "sinusoidal", layout="halves")
+    rounded = kind in ("marian", "pegasus") and _has_other_sinusoids(folder, model["dim"])
+    if rounded:
+        position = _chosen("position", "learned", max_length=longest)
     weights = [
         Weight("source_embedding.table.weight", (sides[0],), side="source"),
         Weight("target_embedding.table.weight", (sides[1],), side="target"),
@@ -254,6 +262,9 @@ def _bart(settings: Settings, folder: Folder) -> Family:
             weights += _named(f"{side}_embedding.norm", f"{theirs}.layernorm_embedding")
             table = f"{theirs}.embed_positions.weight"
             weights.append(Weight(f"{stack}.position.table.weight", (table,), skipped=2))
+        if rounded:
+            table = f"{theirs}.embed_positions.weight"
+            weights.append(Weight(f"{stack}.position.table.weight", (table,)))
         if pre_norm:
             weights += _named(f"{stack}.norm", f"{theirs}.layer_norm")
         for number in range(model[f"{stack}_layers"]):
@@ -264,6 +275,22 @@ def _bart(settings: Settings, folder: Folder) -> Family:
     unused += [f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")]
     bias = None if kind == "m2m_100" else "final_logits_bias"
     return Family(nodes, weights, bias, tuple(unused))
+
+
+def _has_other_sinusoids(folder: Folder, dim: int) -> bool:
+    """Return True if a file holds other sinusoids than ours, such as those rounded to float16.
+
+    It was trained with them, and transformers uses them.
+    """
+    tables = [folder.stored(f"model.{side}.embed_positions.weight") for side in _STACKS]
+    scheme = SinusoidalPosition(Stack(dim, num_heads=1), "halves")
+    for table in tables:
+        if table is None or table.dim() != 2 or table.shape[1] != dim:
+            return False
+        own = scheme.embed(torch.zeros(1, *table.shape), torch.arange(len(table)))[0]
+        if not torch.allclose(table.float(), own, rtol=0, atol=_ROUNDING):
+            return True
+    return False
 
 
 def _bart_layer(ours: str, theirs: str, cross: bool) -> Iterator[Weight]:

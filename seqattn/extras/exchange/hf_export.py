@@ -62,6 +62,9 @@ class _Planned:
     def table(self, *names: str) -> str:
         return names[0]
 
+    def stored(self, name: str) -> None:
+        return None
+
     def output_table(self, tied: str) -> str:
         return tied if self.config["tie_word_embeddings"] else "lm_head.weight"
 

@@ -103,6 +103,10 @@ class HFFolder:
             raise UserError(f"source={self.path}: {name} has values that are not finite numbers")
         return tensor
 
+    def stored(self, name: str) -> Tensor | None:
+        """Return a weight, or None if the file lacks it."""
+        return self.tensor(name) if name in self._files else None
+
     def table(self, *names: str) -> str:
         """Return the first of several names of an embedding table that the file has.
 

@@ -52,6 +52,15 @@ def test_log_probabilities_and_greedy_outputs_are_those_of_transformers(folder):
         assert [rows[one] for one in ours.ids] == said
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["pegasus", "marian", "bart"])
+def test_checkpoints_of_fewer_bits_keep_their_rounded_sinusoids(name, kind, tmp_path):
+    theirs, _ = save(name, tmp_path)
+    theirs.to(kind).save_pretrained(tmp_path)
+    imported = read_model(HFFolder(tmp_path))
+    assert imported.comparison.difference < TOLERANCE
+
+
 @pytest.fixture(scope="module")
 def marian(tmp_path_factory):
     """A folder, which tests must not change."""
