@@ -218,6 +218,7 @@ def test_a_sentinel_of_t5_is_a_piece_with_the_space_before_it(case):
     imported = read_tokenizer(one.saved, one.config)
     [ids] = imported.tokenizer.encode_source([text])
     assert [imported.rows[n] for n in ids] == one.theirs(text)["input_ids"]
+    assert imported.tokenizer.decode_target([ids]) == [text]  # outputs show them
 
 
 @pytest.mark.parametrize(
