@@ -198,11 +198,11 @@ def _different(
 
 def _say_unknown(unknown: Counter[str]) -> None:
     """Print to standard error how many pieces the vocabulary lacks."""
-    if unknown:
+    if number := unknown.total():
         some = ", ".join(piece for piece, _ in unknown.most_common(_SHOWN))
         print(
-            f"the vocabulary lacks {unknown.total():,} pieces of the input, such as {some}; the "
-            "model reads each as unknown",
+            f"the vocabulary lacks {number:,} piece{'s' * (number > 1)} of the input, such as "
+            f"{some}; the model reads each as unknown",
             file=sys.stderr,
         )
 

@@ -143,11 +143,13 @@ def test_a_recipe_serves_its_data_and_model_unless_the_user_chooses(choice):
         (["task=qa", "model=span_transformer"], "bpe", "Rotary"),
         (["task=qa", "model=span_transformer", "position=alibi"], "bpe", "ALiBi"),
         (["task=qa", "tokenizer=unigram"], "unigram", ""),
+        (["experiment=demo"], "bpe", "Rotary"),
+        (["experiment=demo", "tokenizer=unigram"], "unigram", "Rotary"),
         (["experiment=squad_rnn", "data.root=x"], "unigram", ""),
         (["experiment=squad_transformer", "data.root=x"], "unigram", "Rotary"),
     ],
 )
-def test_questions_have_a_tokenizer_and_positions_that_suit_short_stories(words, kind, position):
+def test_choices_have_the_tokenizer_and_positions_that_suit_their_data(words, kind, position):
     settings = composed("train", *words)[0]
     name = settings["position"]["_target_"].rpartition(".")[2].removesuffix("Position")
     assert (settings["tokenizer"]["kind"], name) == (kind, position)
