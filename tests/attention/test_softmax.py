@@ -172,7 +172,7 @@ def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones(kept
     close(context, true)
 
 
-FORCED = {"flash": "FlashAttention", "math": "UnsafeView", "written_out": "UnsafeView"}
+FORCED = {"flash": "FlashAttention", "math": "SafeSoftmax", "written_out": "SoftmaxBackward"}
 """What a gradient goes through, in the names of PyTorch's operations, for each backend of a CPU."""
 
 
