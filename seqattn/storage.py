@@ -220,7 +220,13 @@ def remove_abandoned(directory: Path) -> None:
 
 
 def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file, read through the page cache."""
+    """Return the SHA-256 of a file, read through the page cache.
+
+    Raises:
+        UserError: if it cannot be read; for a pipe, which would be waited for.
+    """
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a regular file; choose another")
     with file_faults("read", path), path.open("rb") as file:
         if not path.stat().st_size:
             return hashlib.sha256().hexdigest()

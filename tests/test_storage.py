@@ -10,7 +10,7 @@ import pytest
 from seqattn.data.lines import write_lines
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
-from seqattn.storage import new_directory, remove_abandoned, user_path, write_whole
+from seqattn.storage import digest_of, new_directory, remove_abandoned, user_path, write_whole
 from seqattn.training.run_directory import claimed
 
 
@@ -113,6 +113,12 @@ def test_the_lock_of_a_run_follows_no_link(tmp_path):
     with pytest.raises(UserError, match="symbolic links"), claimed(tmp_path / "run"):
         pass
     assert (tmp_path / "mine").read_text() == "years of work"
+
+
+def test_a_pipe_has_no_digest(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=f"^{tmp_path}/pipe is not a regular file; "):
+        digest_of(tmp_path / "pipe")
 
 
 def test_the_home_of_nobody_is_refused():

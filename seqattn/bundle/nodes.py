@@ -153,7 +153,8 @@ def import_path(path: str, where: str = "") -> Callable[..., Any]:
     try:
         target = pydoc.locate(path)
     except pydoc.ErrorDuringImport as error:
-        if isinstance(error.value, UserError):  # a package of an extra is not installed
+        # a package of an extra is not installed, or a signal
+        if isinstance(error.value, UserError | KeyboardInterrupt):
             raise error.value from None
         raise UserError(f"cannot import {key}={path}: {error.value}") from error
     if parts[0] not in sys.modules:

@@ -66,7 +66,7 @@ def _keys(file: Path) -> str:
     """Return a file without its header, Hydra's keys and the groups that a bundle fills."""
     text = re.sub(r"\A(?:#.*\n)*", "", _text(file))
     return re.sub(
-        r"^(?:defaults|hydra|_from_bundle_):.*\n(?: .*\n|\n)*", "", text, flags=re.MULTILINE
+        r"^(?:defaults|hydra|_from_bundle_|_text_):.*\n(?: .*\n|\n)*", "", text, flags=re.MULTILINE
     ).strip()
 
 

@@ -18,7 +18,7 @@ from seqattn.bundle.documents import bundle_dir
 from seqattn.bundle.nodes import TARGET, import_path, nearest
 from seqattn.checking import parameters
 from seqattn.config.overrides import OWN, complete, is_filled
-from seqattn.config.verb_files import FROM_BUNDLE, bases, document, from_bundle, own_keys
+from seqattn.config.verb_files import FROM_BUNDLE, TEXT, bases, document, from_bundle, own_keys
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, user_path
 from seqattn.training.rendezvous import rendezvous
@@ -104,7 +104,8 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
         with suppress(OmegaConfBaseException):  # which `plain` reports
             _check_choices(config)  # rather than asking for keys of data that the task cannot use
     settings = plain(config)
-    settings.pop(FROM_BUNDLE, None)
+    for key in (FROM_BUNDLE, TEXT):
+        settings.pop(key, None)
     mixed = {key: names for key, names in map(_mixture, completed) if names}
     slots = {key: key.partition("@")[2] or key for key in mixed}
     rest = [word for word in completed if _mixture(word)[0] not in mixed]

@@ -13,13 +13,12 @@ from hydra.errors import HydraException
 from seqattn.bundle.choices import SLOT_NODES, with_new_keys
 from seqattn.bundle.documents import bundle_dir
 from seqattn.config.saved_overrides import nodes_of, overrides_of, parsed, value_of
-from seqattn.config.verb_files import from_bundle
+from seqattn.config.verb_files import from_bundle, text_keys
 from seqattn.errors import UserError
 from seqattn.storage import user_path
 
 OWN = r"bundle\d+_"
 """Prefix of the names of choices from a bundle."""
-_SENTENCES = ("text", "target", "question", "context")
 
 
 def complete(verb: str, overrides: Sequence[str]) -> list[str]:
@@ -32,8 +31,11 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
         UserError: if there is no such run or bundle, or no file for `input`.
     """
     overrides = [_tilde_quoted(override) for override in overrides]
-    if verb in ("analyze", "generate", "explain"):
-        overrides = [_as_text(override) for override in overrides]
+    texts = text_keys(verb)
+    overrides = [
+        _as_text(override) if override.partition("=")[0] in texts else override
+        for override in overrides
+    ]
     overrides = [_lone_quoted(override) for override in overrides]
     source = value_of(overrides, "input") if verb == "generate" else None
     if isinstance(source, str):  # here, as PyTorch takes seconds to import
@@ -126,10 +128,10 @@ def quoted(text: str) -> str:
 
 
 def _as_text(override: str) -> str:
-    """Quote a sentence, so that Hydra does not parse its commas and colons."""
+    """Quote a sentence, unless it is null or one quoted string as a whole."""
     key, _, value = override.partition("=")
-    as_it_is = value == "null" or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\"")
-    return override if key not in _SENTENCES or as_it_is else f"{key}={quoted(value)}"
+    as_it_is = value == "null" or re.fullmatch(r"(['\"])((?!\1)[^\\]|\\.)*\1", value, re.DOTALL)
+    return override if as_it_is else f"{key}={quoted(value)}"
 
 
 def _tilde_quoted(override: str) -> str:

@@ -56,7 +56,8 @@ def _announce(folder: Path) -> None:
     replaced = [
         f"{file.parent.name}={file.stem}"
         for file in sorted(folder.glob("*/*.yaml"))
-        if (shipped := CONF / file.parent.name / file.name).is_file()
+        if file.is_file()
+        and (shipped := CONF / file.parent.name / file.name).is_file()
         and shipped.read_bytes() != file.read_bytes()
     ]
     if replaced:

@@ -11,11 +11,14 @@ from seqattn.places import CONF
 
 FROM_BUNDLE = "_from_bundle_"
 """Key of a verb's YAML with the groups that a bundle fills."""
+TEXT = "_text_"
+"""Key of a verb's YAML with its keys for sentences, whose values need no quotes."""
 
 
 def own_keys(verb: str) -> list[str]:
     """Return the keys with values in a verb's own YAML."""
-    return [key for key in document(verb) if key not in ("defaults", "hydra", TARGET, FROM_BUNDLE)]
+    special = ("defaults", "hydra", TARGET, FROM_BUNDLE, TEXT)
+    return [key for key in document(verb) if key not in special]
 
 
 def bases(verb: str) -> list[str]:
@@ -33,6 +36,11 @@ def from_bundle(verb: str) -> Mapping[str, str]:
     """Return the groups that a bundle fills, each with the bundle's node for it."""
     filled: Mapping[str, str] = document(verb).get(FROM_BUNDLE) or {}
     return filled
+
+
+def text_keys(verb: str) -> list[str]:
+    """Return the keys for sentences."""
+    return [key for one in (verb, *bases(verb)) for key in document(one).get(TEXT, [])]
 
 
 @cache

@@ -5,17 +5,21 @@ from pathlib import Path
 
 import torch
 from lightning import Trainer
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from seqattn.errors import UserError
 from seqattn.ops.memory import ran_out
 from seqattn.screen import say
 from seqattn.training.callbacks import Diverged
-from seqattn.training.checkpoint_files import newest_whole
+from seqattn.training.checkpoint_files import newest_whole, step_of
 from seqattn.training.checkpoints import Checkpoints
 from seqattn.training.options import TrainingOptions
 from seqattn.training.run_directory import rank
 from seqattn.training.setup import Setup
 from seqattn.training.sharding import FullySharded
+
+_REFUSALS = (MisconfigurationException, ArithmeticError, ValueError, TypeError, AttributeError)
+"""Errors of Lightning for arguments that it does not accept."""
 
 
 def fit(
@@ -32,7 +36,7 @@ def fit(
     Raises:
         UserError: if memory runs out or a data worker dies; the message names a setting to change.
     """
-    diverged = False
+    diverged, first = False, step_of(checkpoint) if checkpoint else 0
     while True:
         trainer = make()
         try:
@@ -57,6 +61,12 @@ def fit(
             diverged = True
             if rank() == 0:
                 say(f"{error}; resuming from {checkpoint.name}")
+        except _REFUSALS as error:
+            arguments = ", ".join(setup.run.trainer.lightning)
+            if isinstance(error, UserError) or not arguments or trainer.global_step > first + 1:
+                raise  # after a step, Lightning has accepted its arguments
+            line = " ".join(str(error).split())
+            raise UserError(f"trainer.lightning ({arguments}): {line}") from error
         finally:
             checkpoints.files.wait()
     if isinstance(trainer.strategy, FullySharded):

@@ -11,7 +11,7 @@ from filelock import FileLock, SoftFileLock, Timeout
 
 from seqattn.errors import UserError
 from seqattn.processes import is_alive
-from seqattn.storage import file_faults
+from seqattn.storage import file_faults, real_path
 
 
 def rank() -> int:
@@ -94,7 +94,10 @@ def room_for_files(path: Path) -> Iterator[None]:
 
 def remove_empty(path: Path) -> None:
     """Remove an empty directory, and parents that become empty."""
-    path = path.resolve()
+    try:
+        path = real_path(path)
+    except UserError:  # links in a circle
+        return
     for folder in (path, *path.parents):
         if folder == Path.cwd():
             return

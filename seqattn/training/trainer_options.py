@@ -33,6 +33,8 @@ Devices = (
     | Annotated[list[Annotated[int, Ge(0), Le(4096)]], MinLen(1)]
 )
 Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu", "hpu"]
+_REFUSALS = (ValueError, TypeError, AttributeError, RuntimeError)
+"""What else Lightning and torch raise for arguments that they do not accept."""
 _PROFILERS: Mapping[str, Any] = {
     "simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler
 }  # fmt: skip
@@ -234,7 +236,7 @@ class TrainerOptions:
         try:
             # a copy, since Lightning adds its own callbacks to the list
             return Trainer(**{**own, **by_steps, **fixed, **deepcopy(dict(self.lightning))})
-        except (MisconfigurationException, ValueError, TypeError, AttributeError) as error:
+        except (MisconfigurationException, *_REFUSALS) as error:
             raise UserError(f"trainer: {' '.join(str(error).split())}") from error
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 
 import pytest
@@ -13,6 +14,7 @@ from seqattn.bundle.pictures import draw_text
 from seqattn.errors import UserError
 from seqattn.training.run_directory import claimed
 from tests.cli.small import (
+    composed,
     listing,
     pairs,
     refusal,
@@ -380,6 +382,27 @@ def test_what_hydra_refuses_with_its_usage_or_not_at_all(tmp_path, monkeypatch, 
     assert [file.name for file in tmp_path.iterdir()] == ["my.yaml"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"Yes," he said, "no."',
+        "'Tis the dogs' books'",
+        "'a', 'b'",
+        '"a\\"',
+        "a, b: {c} [d",
+        "${seed}",
+    ],
+)
+@pytest.mark.parametrize(
+    ("verb", "key"), [("generate", "question"), ("analyze", "target"), ("explain", "target"),
+                      ("probe", "word")],
+)  # fmt: skip
+def test_a_sentence_is_text_unless_it_is_one_quoted_string(trained, verb, key, text):
+    words = (f"bundle={trained}/model", *(["output=out"] if verb == "analyze" else []))
+    assert composed(verb, *words, f"{key}={text}")[0][key] == text
+    assert composed(verb, *words, f'{key}="one, two"')[0][key] == "one, two"
+
+
 def test_a_config_of_ones_own_includes_the_verb(tmp_path, capfd):
     (tmp_path / "my.yaml").write_text("defaults: [train, _self_]\nseed: 2345\n")
     words = ("--config-name", "my", "--config-dir", str(tmp_path), "--cfg", "job")
@@ -394,6 +417,27 @@ def test_a_job_that_fails_is_said_in_its_line_and_the_last(capfd, corpus, tmp_pa
         "job 0 (1 of 2)", "job 0", "job 1 (2 of 2)", "job 1", "error"
     ]  # fmt: skip
     assert (ended.code, lines[-1]) == (2, "error: jobs 0, 1 failed (messages above)")
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["val_check_interval=100", "num_sanity_val_steps=x", "check_val_every_n_epoch=0",
+     "detect_anomaly=maybe", "benchmark=5", "callbacks=[x]"],
+)  # fmt: skip
+def test_what_lightning_refuses_when_training_begins_is_one_line(corpus, argument, tmp_path, capfd):
+    more = ("trainer.val_check_interval=1.0", f"+trainer.lightning.{argument}")
+    words = train_arguments(corpus, *more, f"run_dir={tmp_path}/run")
+    assert refusal(capfd, "train", *words).startswith("trainer")
+
+
+@pytest.mark.parametrize("verb", ["export", "convert", "evaluate", "analyze", "generate"])
+def test_an_output_that_is_a_link_to_itself_is_refused_in_one_line(
+    places, verb, capfd, monkeypatch
+):
+    monkeypatch.chdir(places.folder)
+    (places.folder / "out").symlink_to("out")
+    verb, words = places.usual(verb)
+    assert re.search("link|out: File exists", refusal(capfd, verb, *words))
 
 
 def test_a_typo_in_one_job_of_a_sweep_is_refused_before_any(capfd, corpus, tmp_path):

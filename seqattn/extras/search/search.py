@@ -67,6 +67,8 @@ class ModelSearch:
                 another search.
         """
         try:
+            import optuna  # noqa: F401  before scipy, whose absence names another extra
+
             from seqattn.extras.search.search_report import report
             from seqattn.extras.search.search_study import Halving
         except ModuleNotFoundError as error:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
@@ -12,7 +12,7 @@ from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
-from pydantic import BaseModel, ConfigDict, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from seqattn.errors import UserError
 from seqattn.extras.search.search_budget import Budget
@@ -28,7 +28,7 @@ class _Study(BaseModel):
     """Contents of a study's notes."""
 
     made_from: dict[str, Any] = {}
-    spent: FiniteFloat = 0.0
+    spent: Annotated[FiniteFloat, Field(ge=0)] = 0.0
 
 
 class _Trial(BaseModel):

@@ -334,6 +334,7 @@ DAMAGES = [
     ("", '{"op_code":2,"worker_id":"","study_id":7,"user_attr":{}}\n'),
     ("", "\x80\x04cos\nsystem\n(S'touch ran'\ntR.\n"),
     ("", '{"op_code":2,"worker_id":"","study_id":0,"user_attr":{"spent":"long"}}\n'),
+    ("", '{"op_code":2,"worker_id":"","study_id":0,"user_attr":{"spent":-1e300}}\n'),
     ("", '{"op_code":8,"worker_id":"","trial_id":7,"user_attr":{"why":[1]}}\n'),
     ("", '{"op_code":9,"worker_id":"","trial_id":7,"system_attr":{"completed_rung_0":"x"}}\n'),
     ('{"model":"c"}', '{"model":"../../x"}'),
