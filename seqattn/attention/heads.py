@@ -158,7 +158,7 @@ class MultiHeadAttention(KernelAttention):
 
     def mix(self, x: Tensor, mask: Mask, position: Position, cache: Cache | None = None) -> Tensor:
         layers = [layer for layer in (self.query, self.key, self.value) if layer is not None]
-        if not self.training or not can_join(x, layers):
+        if not self.training or not _is_usual(self) or not can_join(x, layers):
             return super().mix(x, mask, position, cache)
         *query, keys, values = joined(x, layers)
         known = self._keys_values(keys, values)
@@ -209,9 +209,16 @@ class MultiHeadAttention(KernelAttention):
         return (weights * shares.to(weights.dtype)[:, None, None]).sum(dim=1)
 
 
+def _is_usual(attention: MultiHeadAttention) -> bool:
+    """Return True if no subclass has other projections, which a joint product would leave out."""
+    kind = type(attention)
+    own = kind.project is MultiHeadAttention.project
+    return own and kind.forward is MultiHeadAttention.forward
+
+
 def project_all(attentions: Sequence[Attention], memory: Tensor) -> list[KeysValues]:
     """Return the keys and values of one memory (B, S, memory_dim) for several attentions."""
-    heads = [one for one in attentions if isinstance(one, MultiHeadAttention)]
+    heads = [one for one in attentions if isinstance(one, MultiHeadAttention) and _is_usual(one)]
     layers = [layer for one in heads for layer in (one.key, one.value)]
     if len(heads) < len(attentions) or not heads or not can_join(memory, layers):
         return [attention.project(memory) for attention in attentions]

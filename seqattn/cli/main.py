@@ -237,6 +237,7 @@ def _job(task: Action, jobs: _Jobs) -> Action:
             jobs.failed.append(number)
             if line is None:
                 traceback.print_exc()  # Hydra reports only the first job's
+                line = f"{type(error).__name__}: {error}"
             else:
                 report(f"job {number}: {line}", 2)
             if Jobs.elsewhere:  # the command's process knows only what is raised

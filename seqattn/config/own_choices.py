@@ -54,10 +54,10 @@ def own_first(overrides: Sequence[str], folders: Iterable[str] = ()) -> Iterator
 def _announce(folder: Path) -> None:
     """Print which shipped choices the files of a folder replace."""
     replaced = [
-        f"{file.parent.name}={file.stem}"
-        for file in sorted(folder.glob("*/*.yaml"))
+        f"{name.parent}={name.stem}" if name.parent.name else str(name)
+        for file in sorted([*folder.glob("*/*.yaml"), *folder.glob("*.yaml")])
         if file.is_file()
-        and (shipped := CONF / file.parent.name / file.name).is_file()
+        and (shipped := CONF / (name := file.relative_to(folder))).is_file()
         and shipped.read_bytes() != file.read_bytes()
     ]
     if replaced:

@@ -23,7 +23,7 @@ def own_keys(verb: str) -> list[str]:
 
 def bases(verb: str) -> list[str]:
     """Return the verbs whose keys a verb includes."""
-    defaults = document(verb)["defaults"]
+    defaults = document(verb).get("defaults", [])  # a verb outside the package has no file here
     return [entry for entry in defaults if isinstance(entry, str) and entry != "_self_"]
 
 

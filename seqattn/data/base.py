@@ -206,6 +206,8 @@ def _pair_numbers(rows: "Dataset") -> npt.NDArray[np.int64]:
     """Return a number for each row, the same for equal pairs."""
     names = rows.column_names
     numbers = np.zeros(len(rows), np.int64)
+    if not len(rows):
+        return numbers
     for name in ["text"] if "text" in names else [n for n in ("source", "target") if n in names]:
         chunks = rows.data.column(name).dictionary_encode().chunks
         texts = np.concatenate([np.asarray(chunk.indices, np.int64) for chunk in chunks])

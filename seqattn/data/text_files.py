@@ -35,7 +35,9 @@ _SIGNS = {
     ),
     _CATALOG: re.compile(r'(?:[ \t]*(?:#.*)?\n)*msg(?:id|ctxt) "'),
     _SUBTITLES: re.compile(r"\s*(WEBVTT\b|\d+\n\d+:\d\d:\d\d[,.]\d+ -->)"),
-    "JSON": re.compile(r'\s*(\[\s*)?\{\s*"[^"]*"\s*:'),
+    "JSON": re.compile(  # of texts for a model, as a text may be JSON itself
+        r'\s*(\[\s*)?\{\s*"(source|target|text|translation|question|context)"\s*:'
+    ),
     "a document": re.compile(r"%PDF-|\{\\rtf"),
 }
 """Beginnings of such files."""

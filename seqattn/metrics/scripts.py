@@ -60,7 +60,6 @@ def split_words(text: str) -> list[str]:
     return [word for run in text.split() for word in _parts(run)]
 
 
-@lru_cache(maxsize=1 << 16)
 def _parts(run: str) -> tuple[str, ...]:
     """Split a run of characters that are not spaces; see `split_words`."""
     if run.isascii():

@@ -1,5 +1,7 @@
 """Fitting, with one restart from a checkpoint after divergence, and advice on failures."""
 
+import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +67,8 @@ def fit(
             arguments = ", ".join(setup.run.trainer.lightning)
             if isinstance(error, UserError) or not arguments or trainer.global_step > first + 1:
                 raise  # after a step, Lightning has accepted its arguments
+            if not _is_theirs(error):
+                raise
             line = " ".join(str(error).split())
             raise UserError(f"trainer.lightning ({arguments}): {line}") from error
         finally:
@@ -76,6 +80,13 @@ def fit(
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()  # the rest is for the first rank only
     return trainer
+
+
+def _is_theirs(error: Exception) -> bool:
+    """Return True if only code of Lightning, PyTorch and Python ran between `fit` and an error."""
+    known = {"lightning", "lightning_utilities", "torch", *sys.stdlib_module_names}
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][1:]
+    return all(frame.f_globals.get("__name__", "").split(".")[0] in known for frame in frames)
 
 
 def _advice(error: RuntimeError, run: TrainingOptions) -> str | None:

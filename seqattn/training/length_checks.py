@@ -39,13 +39,16 @@ def check_lengths(setup: Setup) -> None:
 
 def without_effect(setup: Setup) -> list[str]:
     """Return a line for each attention that hides nothing in texts as short as these."""
-    longest, parts = max(setup.data.longest), setup.model.modules()
-    reaches = {type(part).__name__: getattr(part, "sees_all_up_to", 0) for part in parts}
+    longest, parts = max(setup.data.longest), setup.model.named_modules()
+    reaches = [
+        (name.split(".")[0], type(part).__name__, getattr(part, "sees_all_up_to", 0))
+        for name, part in parts
+    ]
     return [
-        f"{name} hides no token of a text of up to {reach:,} tokens, and the longest has "
-        f"{longest:,}: its pattern has no effect on this data; lower its window, stride or block "
-        "size"
-        for name, reach in reaches.items()
+        f"{name} of the {stack} hides no token of a text of up to {reach:,} tokens, and the "
+        f"longest has {longest:,}: its pattern has no effect on this data; lower its window, "
+        "stride or block size"
+        for stack, name, reach in dict.fromkeys(reaches)
         if longest <= reach
     ]
 

@@ -1,9 +1,14 @@
 """What is known of a batch's padding, and products for several layers at once, change no loss."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from seqattn import ops
+from seqattn.attention.cache import KeysValues
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import padded_right
 from seqattn.data.batch import collate
 from seqattn.ops.cross_entropy import LossTerms
@@ -41,6 +46,23 @@ def test_nothing_moves(monkeypatch, name):
         close(known, wanted, 1e-9)
     model.train()
     results = []
+    for joins in (False, True):
+        monkeypatch.setattr(ops, "joins_products", lambda x, joins=joins: joins)
+        torch.manual_seed(0)
+        results.append(learnt(model, EVEN))
+    close(*results, 1e-9)
+
+
+class Doubled(MultiHeadAttention):
+    """An attention of one's own, with other keys and values."""
+
+    def project(self, memory):
+        return KeysValues(*(2 * part for part in super().project(memory)))
+
+
+def test_projections_of_ones_own_are_not_replaced_by_a_joint_product(monkeypatch):
+    own = partial(Doubled, num_heads=2, num_kv_heads=2, kernel=SoftmaxKernel)
+    model, results = make_transformer(own).double().train(), []
     for joins in (False, True):
         monkeypatch.setattr(ops, "joins_products", lambda x, joins=joins: joins)
         torch.manual_seed(0)

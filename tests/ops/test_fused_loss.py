@@ -66,8 +66,19 @@ def test_frozen_weights_get_no_gradient_and_products_their_type():
     assert ours.smoothed.dtype == features.grad.dtype == torch.float32
 
 
-def test_a_cpu_takes_the_loss_in_blocks():
+def test_a_cpu_takes_the_loss_in_blocks_and_so_does_a_gpu_whose_triton_fails(capsys, monkeypatch):
     assert not fused_loss.serves(torch.ones(2))
+
+    def fails(*args):
+        raise RuntimeError("Failed to find C compiler.\nSet CC")
+
+    monkeypatch.setattr(fused_loss, "find_spec", lambda name: name)
+    monkeypatch.setattr(fused_loss, "to_gradients", fails)
+    fused_loss._works.cache_clear()
+    for _ in range(2):
+        assert not fused_loss._works(torch.device("cpu"))
+    assert capsys.readouterr().err.count("Failed to find C compiler. Set CC") == 1
+    fused_loss._works.cache_clear()
 
 
 RUNS = torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"

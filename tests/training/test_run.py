@@ -270,7 +270,8 @@ def test_a_pattern_that_hides_nothing_in_these_texts_is_named():
         return without_effect(SimpleNamespace(data=SimpleNamespace(longest=longest), model=parts))
 
     [line] = told((31, 257), "mha", "sliding_window")
-    assert line.startswith("SlidingWindowKernel hides no token of a text of up to 257 tokens, and ")
+    assert line.startswith("SlidingWindowKernel of the 1 hides no token of a text of up to 257 tok")
     assert told((31, 258), "mha", "sliding_window") == []
+    assert len(told((60, 60), "streaming", "sliding_window", "mha")) == 2
     assert len(told((9, 11), "luong_local_m", "luong_local_p")) == 1
     assert len(told((20, 20), "bigbird", "strided", "fixed", "lsh", "streaming", "linear")) == 5

@@ -24,7 +24,8 @@ def products(log_decay: Tensor) -> Decays:
     """
     kind, size = torch.finfo(log_decay.dtype), log_decay.shape[-1]
     least = math.log(kind.smallest_normal * kind.eps) - 1
-    exact = log_decay.clamp(min=least).double().cumsum(dim=-1)
+    wide = torch.float32 if log_decay.device.type == "mps" else torch.float64  # it has no other
+    exact = log_decay.clamp(min=least).to(wide).cumsum(dim=-1)
     since = exact.to(log_decay.dtype)
     rest = (exact - since).to(log_decay.dtype).detach()  # `since` has the gradient
     later = torch.ones(size, size, dtype=torch.bool, device=since.device).triu(1)

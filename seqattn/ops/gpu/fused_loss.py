@@ -11,20 +11,32 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from seqattn.screen import say
+
 _NUMBERS = 1 << 29
 """Logits of a block: 1 GiB in half precision. Each block adds a pass over the weight's gradient."""
 _ALIGNMENT = 8  # logits between rows are a multiple of it, as products of odd widths are slower
 
 
 @cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+def _works(device: torch.device) -> bool:
+    """Return True if Triton is there and can compile, for which it needs a C compiler."""
+    if find_spec("triton") is None:
+        return False
+    try:
+        target = torch.zeros(1, dtype=torch.long, device=device)
+        to_gradients(torch.zeros(1, 8, device=device), target, torch.zeros(3, 1, device=device), 0)
+    except Exception as error:  # of many kinds, by the compiler and the driver
+        line = " ".join(str(error).split())[:200]
+        say(f"Triton cannot compile the loss, which takes more time without it: {line}")
+        return False
+    return True
 
 
 def serves(x: Tensor) -> bool:
-    """Return True on a GPU with Triton, outside compiled code, except in float64."""
+    """Return True on a GPU with a working Triton, outside compiled code, except in float64."""
     fits = x.is_cuda and x.dtype != torch.float64
-    return fits and _has_triton() and not torch.compiler.is_compiling()
+    return fits and not torch.compiler.is_compiling() and _works(x.device)
 
 
 def smoothed_cross_entropy(
