@@ -5,13 +5,16 @@ import os
 import platform
 import re
 import shutil
+from functools import partial
 
 import pytest
 from filelock import FileLock
+from lightning import Trainer
 
 import seqattn
 from seqattn.bundle.pictures import draw_text
 from seqattn.errors import UserError
+from seqattn.training.fit import _is_theirs
 from seqattn.training.run_directory import claimed
 from tests.cli.small import (
     composed,
@@ -428,6 +431,16 @@ def test_what_lightning_refuses_when_training_begins_is_one_line(corpus, argumen
     more = ("trainer.val_check_interval=1.0", f"+trainer.lightning.{argument}")
     words = train_arguments(corpus, *more, f"run_dir={tmp_path}/run")
     assert refusal(capfd, "train", *words).startswith("trainer")
+
+
+def test_errors_of_ones_own_code_are_no_refusals_of_lightning():
+    def in_own_code():
+        raise ValueError("a bug")
+
+    for call, theirs in ((in_own_code, False), (partial(Trainer, max_steps="x"), True)):
+        with pytest.raises((ValueError, TypeError), match="") as caught:
+            call()
+        assert _is_theirs(caught.value) == theirs
 
 
 @pytest.mark.parametrize("verb", ["export", "convert", "evaluate", "analyze", "generate"])

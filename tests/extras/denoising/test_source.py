@@ -117,6 +117,9 @@ def test_tables_long_texts_and_several_files_are_read(tmp_path):
     (tmp_path / "n.jsonl").write_text('{"text": 3}\n')
     with pytest.raises(UserError, match=r"column .text. of .* must contain text, got int64"):
         Denoising({"train": str(tmp_path / "n.jsonl")}).load("train", tmp_path / "cache")
+    (tmp_path / "e.txt").write_text("")
+    with pytest.raises(UserError, match="hold_out"):
+        Denoising({"train": str(tmp_path / "e.txt")}, hold_out=0.1).load("val", tmp_path / "cache")
     (tmp_path / "b.de").write_text("drei\n")  # a changed file is read again
     again = Denoising(files, "body", "none", max_words=2).load("train", tmp_path / "cache")
     assert again["text"][-1] == "drei"
