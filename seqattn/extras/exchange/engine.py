@@ -1,9 +1,14 @@
 """The engine CTranslate2: what it supports, and exports beside bundles."""
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+
+from filelock import FileLock
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import CARD
@@ -77,19 +82,33 @@ def _exported(bundle: TextBundle) -> Path:
     """
     directory = real_path(bundle.path.with_name(f"{bundle.path.name}.ctranslate2"))
     record = Provenance(settings=_CACHE, contents={"bundle": bundle_contents(bundle.path)})
-    with file_faults("write", directory):
+    with file_faults("write", directory), _locked(directory):
         if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
             before = _record_of_cache(directory)
             record.contents["cache"] = bundle_contents(directory)
             if record == before:
                 return directory
-            for file in directory.iterdir():
-                file.unlink()
-    with room_for_files(directory.parent), new_directory(directory, RECORD) as new:
-        write_ctranslate2(bundle, new)
-        record.contents["cache"] = bundle_contents(new)
-        record.write(new)
+        with room_for_files(directory.parent), new_directory(directory, RECORD) as new:
+            write_ctranslate2(bundle, new)
+            record.contents["cache"] = bundle_contents(new)
+            record.write(new)
+            if directory.exists():  # away as a whole, with files that the new one lacks
+                directory.rename(new.with_name("before"))
     return directory
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Wait until no other process checks or writes a cache; where none can write, do not lock."""
+    if not os.access(directory.parent, os.W_OK):
+        yield
+        return
+    file = directory.with_name(f".{directory.name}.lock")
+    with FileLock(file):
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
 
 
 def _record_of_cache(directory: Path) -> Provenance:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import threading
 
 import pytest
 import torch
@@ -11,11 +12,13 @@ from starlette.testclient import TestClient
 import seqattn
 from seqattn.analysis.intervene import intervene, uniform
 from seqattn.errors import UserError
+from seqattn.extras.exchange import engine
 from seqattn.extras.exchange.engine import CTranslate2
 from seqattn.extras.serve.app import make_app
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.service import Service
 from seqattn.tokens import EOS, PAD
+from seqattn.verbs.provenance import Provenance
 from seqattn.verbs.tuning import AllFinished
 from tests.cli.small import listing, pairs, refusal, run, succeed
 
@@ -175,6 +178,42 @@ def test_a_damaged_cache_is_written_again(bundle, file, capfd):
         assert damaged.read_bytes() == content
     damaged.unlink()
     assert succeed(capfd, *words) == expected
+
+
+def test_an_interrupted_export_leaves_a_cache_and_a_new_one_has_only_its_files(
+    bundle, capfd, monkeypatch
+):
+    words = ("generate", f"bundle={bundle}", f"text={TEXTS[1]}", "engine=ctranslate2")
+    expected = succeed(capfd, *words)
+    place, write = bundle.with_name("model.ctranslate2"), engine.write_ctranslate2
+    record = Provenance.read(place)
+    (place / "older").write_text("of an older version")
+    record.contents["cache"].append("older 21 of an older bundle")
+    record.write(place)
+    before = listing(place)
+
+    def interrupted(*given):
+        write(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "write_ctranslate2", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine._exported(seqattn.load(bundle))
+    assert listing(place) == before
+    monkeypatch.setattr(engine, "write_ctranslate2", write)
+    assert succeed(capfd, *words) == expected
+    assert listing(place).keys() == before.keys() - {place / "older"}
+
+
+def test_an_export_waits_for_that_of_another_process(bundle):
+    loaded, place = seqattn.load(bundle), bundle.with_name("model.ctranslate2")
+    waiting = threading.Thread(target=engine._exported, args=[loaded], daemon=True)
+    with engine._locked(place):
+        waiting.start()
+        waiting.join(0.3)
+        assert not place.exists()
+    waiting.join(60)
+    assert (place / "model.bin").is_file()
 
 
 def test_evaluation_gives_the_same_outputs(bundle, corpus, capfd, tmp_path):
