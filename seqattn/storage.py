@@ -174,11 +174,12 @@ def new_directory(path: Path, last: str) -> Iterator[Path]:
                 for other in before:
                     if other.name not in names:
                         _copy(other, new / other.name)
-                path.rename(old)
                 try:
+                    path.rename(old)
                     new.rename(path)
-                except OSError:
-                    old.rename(path)
+                except BaseException:  # also a signal's
+                    if old.exists() and not path.exists():
+                        old.rename(path)
                     raise
             flush(path.parent)
 
@@ -198,11 +199,13 @@ def _temporary_prefix() -> str:
 
 @cache
 def _machine() -> str:
-    """Return four digits for this machine and, in containers, its numbering of processes."""
-    name = platform.node()
+    """Return 16 digits for this machine and, in containers, its numbering of processes."""
+    parts = [platform.node()]
     with suppress(OSError):
-        name += str(Path("/proc/self/ns/pid").stat().st_ino)
-    return f"{zlib.crc32(name.encode()) & 0xFFFF:04x}"
+        parts.append(Path("/etc/machine-id").read_text(encoding="utf-8"))
+    with suppress(OSError):
+        parts.append(str(Path("/proc/self/ns/pid").stat().st_ino))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 @cache

@@ -2,16 +2,25 @@
 
 import gzip
 import os
+import re
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
 from seqattn.data.lines import write_lines
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
-from seqattn.storage import digest_of, new_directory, remove_abandoned, user_path, write_whole
-from seqattn.training.run_directory import claimed
+from seqattn.storage import (
+    digest_of,
+    new_directory,
+    remove_abandoned,
+    temporary_directory,
+    user_path,
+    write_whole,
+)
+from seqattn.training.run_directory import claimed, room_for_files
 
 
 def failing():
@@ -87,6 +96,30 @@ def test_a_new_directory_loses_no_file_and_no_shell(tmp_path, monkeypatch, names
     assert [one.name for one in tmp_path.iterdir()] == ["path"]
 
 
+@pytest.mark.parametrize("ended", ["path", "new"])
+def test_a_signal_while_a_directory_is_replaced_loses_nothing(tmp_path, monkeypatch, ended):
+    path, rename = tmp_path / "path", Path.rename
+    path.mkdir()
+    (path / "mine").write_text("before")
+
+    def interrupted(one, target):
+        if one.name == "path" == ended:
+            rename(one, target)
+        if one.name == ended:
+            raise KeyboardInterrupt
+        return rename(one, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), new_directory(path, "a") as new:
+        (new / "a").touch()
+    assert [(one.name, one.read_text()) for one in path.iterdir()] == [("mine", "before")]
+
+
+def test_temporary_names_tell_machines_apart(tmp_path):
+    with temporary_directory(tmp_path) as directory:
+        assert re.fullmatch(rf"\.seqattn-[0-9a-f]{{16}}-{os.getpid():x}-\w+", directory.name)
+
+
 def test_what_killed_processes_left_is_removed_by_the_next_one(tmp_path):
     killed = os.fork()
     if not killed:
@@ -113,6 +146,16 @@ def test_the_lock_of_a_run_follows_no_link(tmp_path):
     with pytest.raises(UserError, match="symbolic links"), claimed(tmp_path / "run"):
         pass
     assert (tmp_path / "mine").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("held", [claimed, room_for_files])
+def test_only_new_directories_are_removed_when_they_stay_empty(tmp_path, held):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for path in (mine / "new" / "newer", mine):
+        with held(path):
+            assert path.is_dir()
+        assert [*tmp_path.rglob("*")] == [mine]
 
 
 def test_a_pipe_has_no_digest(tmp_path):

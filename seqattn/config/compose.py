@@ -22,6 +22,7 @@ from seqattn.config.verb_files import FROM_BUNDLE, TEXT, bases, document, from_b
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, user_path
 from seqattn.training.rendezvous import rendezvous
+from seqattn.training.run_directory import KEPT, existing
 
 Settings = dict[str, Any]
 """Plain values of a verb's keys, interpolations resolved."""
@@ -37,13 +38,23 @@ _FILLING = ("experiment", "processor")
 def register_resolvers() -> dict[str, str]:
     """Register `${user_path:PATH}` and `${unused:PATH}`.
 
-    The first expands "~". The second creates a directory: PATH, or PATH with a number if that
-    exists; a PATH with ".." is an error. All ranks, and processes of a launcher, get the same one.
+    The first expands "~", and notes what is there before Hydra creates a directory. The second
+    creates a directory: PATH, or PATH with a number if that exists; a PATH with ".." is an error.
+    All ranks, and processes of a launcher, get the same one.
 
     Returns:
         The created directories by their PATHs.
     """
     created: dict[str, str] = {}
+    seen: set[str] = set()
+    KEPT.clear()
+
+    def place(path: str) -> str:
+        if path not in seen.union(created.values()):
+            with suppress(OSError, UserError):  # an impossible name, which is refused later
+                KEPT.add(existing(user_path(path)))
+        seen.add(path)
+        return str(user_path(path))
 
     def unused(path: str) -> str:
         if ".." in Path(path).parts:
@@ -55,7 +66,7 @@ def register_resolvers() -> dict[str, str]:
         return created[path]
 
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)
-    OmegaConf.register_new_resolver("user_path", lambda path: str(user_path(path)), replace=True)
+    OmegaConf.register_new_resolver("user_path", place, replace=True)
     return created
 
 

@@ -13,6 +13,9 @@ from seqattn.errors import UserError
 from seqattn.processes import is_alive
 from seqattn.storage import file_faults, real_path
 
+KEPT: set[Path] = set()
+"""Directories in which a command writes and which were there before it: they stay if empty."""
+
 
 def rank() -> int:
     """Return the rank of this process, from torchrun or SLURM."""
@@ -33,7 +36,7 @@ def has_checkpoint(path: Path) -> bool:
 
 @contextmanager
 def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
-    """Lock a directory for this process; remove it afterwards if it is empty.
+    """Lock a directory for this process; remove it afterwards if it is new and empty.
 
     The lock of a dead process is ignored.
 
@@ -47,6 +50,7 @@ def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
     file = path / ".lock"
     lock = FileLock(file)
     with file_faults("write", path):
+        before = existing(path)
         path.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0)
@@ -62,7 +66,7 @@ def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
     finally:
         file.unlink(missing_ok=True)  # before unlocking, while it is still ours
         lock.release()
-        remove_empty(path)
+        remove_empty(path, before)
 
 
 def _holder(file: Path) -> str:
@@ -76,11 +80,13 @@ def _holder(file: Path) -> str:
 
 @contextmanager
 def room_for_files(path: Path) -> Iterator[None]:
-    """Create a directory before long work; remove it afterwards if it is empty.
+    """Create a directory before long work; remove it afterwards if it is new and empty.
 
     Raises:
         UserError: if it cannot be created or written.
     """
+    with file_faults("write", path):
+        before = existing(path)
     try:
         with file_faults("write", path):
             path.mkdir(parents=True, exist_ok=True)
@@ -89,17 +95,23 @@ def room_for_files(path: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):  # a name that is too long
-            remove_empty(path)
+            remove_empty(path, before)
 
 
-def remove_empty(path: Path) -> None:
-    """Remove an empty directory, and parents that become empty."""
+def existing(path: Path) -> Path:
+    """Return the innermost directory that exists of a path and its parents."""
+    path = real_path(path)
+    return next(one for one in (path, *path.parents) if one.exists())
+
+
+def remove_empty(path: Path, before: Path | None = None) -> None:
+    """Remove an empty directory, and parents that become empty, up to one that was there before."""
     try:
         path = real_path(path)
     except UserError:  # links in a circle
         return
     for folder in (path, *path.parents):
-        if folder == Path.cwd():
+        if folder in (Path.cwd(), before, *KEPT):
             return
         try:
             folder.rmdir()

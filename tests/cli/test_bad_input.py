@@ -229,6 +229,16 @@ def test_a_run_notes_in_its_lock_who_it_is(tmp_path):
         assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n{platform.node()}\n"
 
 
+def test_an_empty_directory_of_the_users_own_survives_a_refusal(capfd, corpus, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for place in (mine, mine / "new" / "newer"):
+        refusal(
+            capfd, "train", *train_arguments(corpus, f"run_dir={place}", "attention.num_heads=3")
+        )
+        assert [*tmp_path.rglob("*")] == [mine]
+
+
 def test_files_of_the_users_own_survive_a_refusal(capfd, corpus, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     words = train_arguments(corpus, f"run_dir={tmp_path}", "attention.num_heads=3")

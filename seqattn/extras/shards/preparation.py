@@ -30,8 +30,8 @@ def held(path: Path) -> Iterator[None]:
         UserError: if another process holds it, or it has unrelated files.
     """
     with file_faults("make", path):
-        path.mkdir(parents=True, exist_ok=True)
-        others = [one.name for one in path.iterdir() if one.name != ".lock"]
+        there = path.iterdir() if path.exists() else []
+        others = [one.name for one in there if one.name != ".lock"]
     if others and not {MANIFEST, WORK} & set(others):
         raise UserError(f"output={path} contains other files ({others[0]}); choose a new directory")
     with claimed(path, "output"):

@@ -161,8 +161,6 @@ class Preparation:
         work = self.path / WORK
         with file_faults("make", work):
             work.mkdir(parents=True, exist_ok=True)
-            for begun in self.path.rglob(".*.*.????????"):  # incomplete files
-                begun.unlink()
         if is_file(work / RECORD):
             before = Provenance.read(work)
             if is_file(self.path / TOKENIZER / f"{TOKENIZER}.json"):

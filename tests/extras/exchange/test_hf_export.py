@@ -333,7 +333,7 @@ def test_what_says_something_else_is_not_written(sinusoidal, tmp_path, capfd, mo
     monkeypatch.setattr("seqattn.extras.exchange.hf_export._in_halves", lambda name, tensor: tensor)
     words = f"bundle={sinusoidal}", "to=huggingface", f"output={tmp_path}/new"
     assert "log-probabilities differ from those of transformers" in refusal(capfd, "export", *words)
-    assert not tmp_path.exists()  # nor a directory for it
+    assert [*tmp_path.iterdir()] == []  # nor a directory for it
 
 
 def test_a_full_disk_leaves_nothing(sinusoidal, tmp_path, capfd, monkeypatch):
@@ -344,7 +344,7 @@ def test_a_full_disk_leaves_nothing(sinusoidal, tmp_path, capfd, monkeypatch):
     words = f"bundle={sinusoidal}", "to=huggingface", f"output={tmp_path}/new"
     said = refusal(capfd, "export", *words)
     assert said == "cannot write model.safetensors: I/O error: No space left on device"
-    assert not tmp_path.exists()
+    assert [*tmp_path.iterdir()] == []
 
 
 SETTINGS = {
@@ -404,7 +404,7 @@ def test_what_no_family_has_is_refused_with_the_override(case, bundle, tmp_path,
     wrong, override = said.split("; ")
     assert texts[0] in wrong
     assert texts[1] in override
-    assert not tmp_path.exists()
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_all_settings_are_named_at_once(bundle, capfd):
