@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -40,7 +41,8 @@ def digest(notebook: Path) -> str:
 
 def anywhere(line: str) -> str:
     """Return a printed line without paths of this machine; tables keep their width."""
-    short = line.replace(f"{ROOT}/", "").replace(tempfile.gettempdir(), "/tmp").rstrip()
+    short = line.replace(f"{ROOT}/", "").rstrip()
+    short = re.sub(rf"{re.escape(tempfile.gettempdir())}(/tmp\w+)?", "FOLDER", short)
     if not short.endswith("│"):
         return short
     return f"{short[:-1]}{' ' * (len(line.rstrip()) - len(short))}│"
