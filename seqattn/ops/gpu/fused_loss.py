@@ -24,8 +24,9 @@ def _works(device: torch.device) -> bool:
     if find_spec("triton") is None:
         return False
     try:
-        target = torch.zeros(1, dtype=torch.long, device=device)
-        to_gradients(torch.zeros(1, 8, device=device), target, torch.zeros(3, 1, device=device), 0)
+        targets = torch.zeros(1, dtype=torch.long, device=device)
+        logits, sums = torch.zeros(1, 8, device=device), torch.zeros(3, 1, device=device)
+        to_gradients(logits, targets, sums, 0.1)
     except Exception as error:  # of many kinds, by the compiler and the driver
         line = " ".join(str(error).split())[:200]
         say(f"Triton cannot compile the loss, which takes more time without it: {line}")
