@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
 
-from seqattn.attention.base import Attention
+from seqattn.attention.base import Attention, Mixer
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, positions_of
@@ -48,6 +48,14 @@ def attention_choices():
     return [name for name in names if issubclass(_target(name), Attention)]
 
 
+@cache
+def mixer_choices():
+    """The names in conf/attention that fill a slot of a Transformer without attending."""
+    names = own_choices() or _names("attention")
+    mixers = [name for name in names if issubclass(_target(name), Mixer)]
+    return [name for name in mixers if name not in attention_choices()]
+
+
 def position_choices():
     return _names("position")
 
@@ -72,8 +80,11 @@ def attention_variants():
 
 
 def load_variant(name):
-    """The factory of one of `attention_variants`."""
+    """The factory of one of `attention_variants`, or of a mixer that scans few tokens at a time."""
     choice, _, small = name.partition(", ")
+    if name in mixer_choices():
+        factory = load_choice("attention", name)
+        return partial(factory, **{key: 2 for key in ("chunk",) if key in factory.keywords})
     return load_choice("attention", choice, small=bool(small))
 
 

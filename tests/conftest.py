@@ -60,4 +60,5 @@ def pytest_collection_modifyitems(config, items):
 
 def _tries_an_attention(item):
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return any(value in builders.attention_variants() for value in values if type(value) is str)
+    own = {*builders.attention_variants(), *builders.mixer_choices()}
+    return any(value in own for value in values if type(value) is str)

@@ -129,17 +129,18 @@ def test_alpha_1_is_softmax_in_value_and_in_gradient(near):
     upstream = torch.randn(5, 9, dtype=torch.float64)
     weights = entmax(scores, alpha)
     expected = scores.softmax(-1)
-    torch.testing.assert_close(weights, expected, atol=1e-4, rtol=1e-4)
+    off = 1e-11 if near == 1 else 1e-4
+    torch.testing.assert_close(weights, expected, atol=off, rtol=off)
     got, by_alpha = torch.autograd.grad((weights * upstream).sum(), (scores, alpha))
     (wanted,) = torch.autograd.grad((expected * upstream).sum(), scores)
-    torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(got, wanted, atol=off, rtol=10 * off)
     # a one-sided difference of second order: there is nothing below 1
     at = [entmax(scores.detach(), torch.tensor(1 + h).double()) for h in (1e-3, 2e-3)]
     rise = ((4 * at[0] - at[1] - 3 * expected.detach()) * upstream).sum() / 2e-3
     torch.testing.assert_close(by_alpha, rise, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("alpha", [1.0001, 1.003, 1.2, 1.5, 1.8])
+@pytest.mark.parametrize("alpha", [1.0001, 1.5])
 def test_gradients_of_scores_and_alpha_agree_with_finite_differences(alpha):
     scores = torch.randn(3, 2, 5, dtype=torch.float64, requires_grad=True)
     alphas = torch.tensor([[alpha], [1.4]], dtype=torch.float64, requires_grad=True)
@@ -201,13 +202,3 @@ def test_an_alpha_out_of_range_is_refused(alpha, learned, text):
     with pytest.raises(UserError) as caught:
         made(EntmaxKernel, shape=shape, alpha=alpha, learned=learned)
     assert str(caught.value) == text
-
-
-def test_alpha_1_is_softmax_to_rounding_in_float64():
-    scores = (4 * torch.randn(3, 5, 9, dtype=torch.float64)).requires_grad_()
-    ours, theirs = entmax(scores, torch.tensor(1.0)), scores.softmax(-1)
-    torch.testing.assert_close(ours, theirs, atol=1e-11, rtol=0)
-    upstream = torch.randn_like(ours)
-    (got,) = torch.autograd.grad((ours * upstream).sum(), scores)
-    (expected,) = torch.autograd.grad((theirs * upstream).sum(), scores)
-    torch.testing.assert_close(got, expected, atol=1e-11, rtol=0)

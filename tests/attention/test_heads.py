@@ -50,32 +50,6 @@ def reference_with_the_weights_of(attention, memory_dim=DIM):
     return reference
 
 
-def brute_force(attention, query, memory, allowed):
-    """Loops over sentences, heads and queries, in float64."""
-    q, k, v = (
-        F.linear(x.double(), layer.weight.double(), layer.bias.double())
-        for x, layer in (
-            (query, attention.query),
-            (memory, attention.key),
-            (memory, attention.value),
-        )
-    )
-    group = attention.num_heads // attention.num_kv_heads
-    rows = []
-    for b in range(query.shape[0]):
-        for t in range(query.shape[1]):
-            seen = allowed[b, t].nonzero()[:, 0]
-            parts = []
-            for h in range(attention.num_heads):
-                own = slice(h * HEAD_DIM, (h + 1) * HEAD_DIM)
-                shared = slice(h // group * HEAD_DIM, (h // group + 1) * HEAD_DIM)
-                scores = (k[b, seen, shared] @ q[b, t, own]) / HEAD_DIM**0.5
-                parts.append(scores.softmax(dim=0) @ v[b, seen, shared])
-            rows.append(torch.cat(parts))
-    merged = torch.stack(rows).view(query.shape)
-    return F.linear(merged, attention.output.weight.double(), attention.output.bias.double())
-
-
 def attend(attention, query, memory, mask, position=None):
     return attention(
         query, attention.project(memory), mask, position or Position(Stack(DIM, HEADS))
@@ -112,31 +86,6 @@ def test_cross_attention_to_a_memory_of_another_width_equals_pytorchs():
     mask = Mask(torch.arange(T), torch.arange(S), SOURCE_REAL)
     theirs, _ = reference(query, memory, memory, key_padding_mask=~SOURCE_REAL)
     close(attend(attention, query, memory, mask), theirs)
-
-
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
-@pytest.mark.parametrize("causal", [False, True])
-def test_any_number_of_key_heads_equals_brute_force(num_kv_heads, causal):
-    attention = make_attention(heads(HEADS, num_kv_heads))
-    x = torch.randn(B, T, DIM)
-    allowed = REAL[:, None, :].expand(B, T, T)
-    if causal:
-        allowed = allowed & torch.ones(T, T, dtype=torch.bool).tril()
-    ours = attend(attention, x, x, causal_mask(REAL) if causal else full_mask(REAL))
-    expected = brute_force(attention, x, x, allowed).float()
-    close(ours, expected)
-
-
-def test_a_users_own_mask_joins_the_padding_and_the_causal_one():
-    attention = make_attention(heads(HEADS, 2))
-    x = torch.randn(B, T, DIM)
-    band = (torch.arange(T)[:, None] - torch.arange(T)).abs() <= 1
-    first = torch.zeros(T, T, dtype=torch.bool)
-    first[:, 0] = True
-    mask = causal_mask(REAL).joined(band | first).joined(torch.ones(1, 1, T, T).bool())
-    allowed = REAL[:, None, :] & torch.ones(T, T, dtype=torch.bool).tril() & (band | first)
-    expected = brute_force(attention, x, x, allowed).float()
-    close(attend(attention, x, x, mask), expected)
 
 
 def test_a_users_own_mask_may_differ_for_every_sentence_head_and_query():

@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import HeadShape
@@ -144,21 +143,6 @@ def test_a_users_mask_is_honored():
     torch.testing.assert_close(got[0, :, 5], values[0, :, 5])
     gradients = torch.autograd.grad(got.square().sum(), (x, values))
     assert all(gradient.isfinite().all() for gradient in gradients)
-
-
-@pytest.mark.parametrize(("before", "after"), [(0, 1), (0, 40), (40, 0), (5, 9)])
-def test_which_keys_are_seen_does_not_depend_on_padding(before, after):
-    kernel, maps = made(3), []
-    kernel.observers = (maps.append,)
-    x, values = inputs()
-    attend(kernel, x, values, full_mask(EVERYONE))
-    padded = [F.pad(part, (0, 0, before, after), value=9.0) for part in (x, values)]
-    attend(kernel, *padded, full_mask(F.pad(EVERYONE, (before, after))))
-    inner = slice(before, before + T)
-    torch.testing.assert_close(maps[1][:, :, inner, inner], maps[0])
-    assert torch.equal(maps[1][:, :, inner, inner] > 0, maps[0] > 0)
-    sums = maps[1].sum(-1)  # a query that is padding sees tokens, too
-    torch.testing.assert_close(sums, torch.ones_like(sums))
 
 
 @pytest.mark.parametrize(

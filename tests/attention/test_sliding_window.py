@@ -96,20 +96,6 @@ def test_padding_anywhere_moves_no_real_token(first, causal):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_weights_of_padded_rows_stand_where_the_tokens_stand(causal):
-    real = torch.ones(2, LONG, dtype=torch.bool)
-    real[0, :7] = real[0, 50:53] = False
-    tensors, block = inputs(LONG), kernel(6, 2)
-    maps = []
-    block.observers = (maps.append,)
-    got = run(block, tensors, plain(LONG, causal, real))
-    hidden = ~plain(LONG, causal, real).dense()
-    assert (maps[0][hidden.expand_as(maps[0])] == 0).all()
-    context = maps[0] @ tensors[2].repeat_interleave(2, dim=1)
-    close(got.transpose(1, 2)[real], context.transpose(1, 2)[real])
-
-
-@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("heads", [1, HEADS])
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_mask_of_your_own_is_joined(heads, causal, padded):
@@ -181,41 +167,6 @@ def test_memory_of_the_cache_stops_growing_at_the_window_and_the_globals(first):
     assert held == [min(t + 1, 7 + 1 + first) * token for t in range(40)]
 
 
-@pytest.mark.parametrize("first", [0, 3])
-@torch.no_grad()
-def test_beams_and_padded_prefixes_roll_each_in_its_own_row(first):
-    beams, prefix, steps = 2, 9, 6
-    block = kernel(3, first)
-    real = torch.ones(2, prefix, dtype=torch.bool)
-    real[0, :4] = False
-    cache = block.make_cache(beams)
-    drawn = inputs(prefix + steps, rows=2 * beams)
-    histories = [[x[row : row + 1, :, :prefix] for x in drawn] for row in range(2 * beams)]
-    histories = [
-        [x[:, :, real[row // beams]] for x in history] for row, history in enumerate(histories)
-    ]
-    padded = real
-    for t in range(prefix - 1, prefix + steps):
-        start = 0 if t < prefix else t
-        piece = [x[:, :, start : t + 1] for x in drawn]
-        if t >= prefix:
-            padded = torch.cat((padded, torch.ones(2, 1, dtype=torch.bool)), dim=1)
-            histories = [
-                [torch.cat((old, new[row : row + 1]), dim=2) for old, new in zip(history, piece)]
-                for row, history in enumerate(histories)
-            ]
-        places = (padded.long().cumsum(1) - 1).clamp(min=0).repeat_interleave(beams, 0)
-        mask = Mask(places[:, start:], places, padded, causal=True)
-        got = run(block, piece, mask, ROPE, cache)[:, :, -1]
-        for row, history in enumerate(histories):
-            alone = run(block, history, plain(history[0].shape[2]), ROPE)
-            close(got[row], alone[0, :, -1])
-        index = torch.tensor([[1, 0], [1, 1]]) if t % 2 else torch.tensor([[0, 0], [0, 1]])
-        cache.reorder(index)
-        flat = (index + torch.tensor([[0], [beams]])).flatten().tolist()
-        histories = [histories[row] for row in flat]
-
-
 @torch.no_grad()
 def test_an_edit_in_decoding_is_told_of_every_key_that_a_row_with_padding_sees():
     block, tensors, told = kernel(2, 1), inputs(7), []
@@ -229,18 +180,6 @@ def test_an_edit_in_decoding_is_told_of_every_key_that_a_row_with_padding_sees()
         block.edits = (lambda weights, visible: told.append((weights, visible)) or weights,)
     for weights, visible in told:
         assert torch.equal(visible.expand_as(weights), weights > 0)
-
-
-@torch.no_grad()
-def test_sentences_that_leave_take_their_rows_along():
-    block, tensors = kernel(3), inputs(9, rows=3)
-    expected = run(block, tensors, plain(9))
-    cache = block.make_cache(1)
-    decoded(block, [x[:, :, :8] for x in tensors], [5, 1, 1, 1], cache=cache)
-    cache.keep(torch.tensor([2, 0]))
-    last = [x[[2, 0], :, 8:] for x in tensors]
-    got = run(block, last, Mask(torch.tensor([8]), torch.arange(9), causal=True), cache=cache)
-    close(got, expected[[2, 0], :, 8:])
 
 
 @pytest.mark.parametrize("global_tokens", [0, 3])

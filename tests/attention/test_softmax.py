@@ -90,23 +90,6 @@ def test_observed_weights_equal_brute_force_and_change_no_output(groups):
     close(after.double(), context)
 
 
-def test_the_context_made_of_kept_weights_is_the_same_and_lets_a_gradient_reach_them():
-    kernel = SoftmaxKernel(HeadShape(HEADS, 2, HEAD_DIM))
-    q, k, v = inputs(2)
-    mask, _ = mask_and_allowed()
-    fused = kernel(q, KeysValues(k, v), mask, NOWHERE).context
-    maps = []
-    kernel.observers, kernel.edits = (maps.append,), (lambda weights, visible: weights,)
-    context = kernel(q, KeysValues(k, v), mask, NOWHERE).context
-    close(context, fused)
-    upstream = torch.randn_like(context)
-    gradient, *kept = torch.autograd.grad((context * upstream).sum(), (maps[0], q, k, v))
-    expected = upstream @ v.repeat_interleave(2, dim=1).transpose(2, 3)
-    close(gradient, expected)
-    for one, other in zip(kept, torch.autograd.grad((fused * upstream).sum(), (q, k, v))):
-        close(one, other)
-
-
 def test_the_fused_kernel_is_never_given_a_query_with_nothing_to_look_at(monkeypatch):
     monkeypatch.setattr("seqattn.ops.longest", lambda *_: 0)
     monkeypatch.setattr("seqattn.ops.tiles_are_quicker", lambda kind, keys: False)

@@ -7,7 +7,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqattn.attention.cache import KeysValues
-from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.bigbird import BigBirdKernel
 from seqattn.attention.kernels.fixed import FixedKernel
@@ -15,9 +14,7 @@ from seqattn.attention.kernels.parts import blockwise
 from seqattn.attention.kernels.strided import FactorizedKernel, StridedKernel
 from seqattn.attention.masks import Mask
 from seqattn.positions import Position, Stack
-from tests.builders import causal_mask, full_mask, make_transformer
-from tests.models import test_cache_equivalence as cache_suite
-from tests.models import test_padding as padding_suite
+from tests.builders import causal_mask, full_mask
 
 B, H, DH = 2, 4, 6
 NOWHERE = Position(Stack(H * DH, H))
@@ -172,70 +169,52 @@ def masked(real, causal):
     return causal_mask(real) if causal else full_mask(real)
 
 
-@pytest.mark.parametrize(("name", "causal"), WAYS)
-@pytest.mark.parametrize("length", [1, 3, 8, 13, 26])
-def test_values_and_gradients_equal_dense_attention_over_the_pattern(name, causal, length):
-    kernel, real = make(name), torch.ones(B, length, dtype=torch.bool)
-    allowed = allowed_of(name, kernel, real, causal)
-    agree(kernel, inputs(length), masked(real, causal), allowed, real)
+CASES = {
+    **{f"{length} tokens": {"length": length} for length in (1, 3, 8, 26)},
+    "padding before, after and between": {
+        "length": 17,
+        "hidden": [range(6), range(11, 17), [0, 4, 16]],
+    },
+    **{
+        f"{of} heads in {n} groups": {"heads": of, "groups": n}
+        for of, n in ((4, 1), (4, 2), (6, 3))
+    },
+    "6 heads in 2 groups": {"heads": 6, "groups": 2},
+    "positions on scores and values": {"hidden": [[], range(3)], "scheme": PerHead},
+    **{
+        f"a mask of one's own, {shape}": {"hidden": [[2], range(10, 13)], "extra": shape}
+        for shape in ((2, 1, 13, 13), (1, H, 13, 13), (2, 1, 1, 13))
+    },
+    "small chunks": {"length": 22, "hidden": [[], range(15, 22)], "largest": 40},
+    "scores far apart": {"scale": 500.0},
+}
 
 
 @pytest.mark.parametrize(("name", "causal"), WAYS)
-def test_padding_on_either_side_and_between_moves_no_pattern(name, causal):
-    kernel, real = make(name), torch.ones(3, 17, dtype=torch.bool)
-    real[0, :6] = False
-    real[1, 11:] = False
-    real[2, [0, 4, 5, 16]] = False
-    allowed = allowed_of(name, kernel, real, causal)
-    agree(kernel, inputs(17, batch=3), masked(real, causal), allowed, real)
-
-
-@pytest.mark.parametrize(("name", "causal"), WAYS)
-@pytest.mark.parametrize(("heads", "groups"), [(4, 1), (4, 2), (6, 2), (6, 3)])
-def test_heads_of_a_group_share_keys_whatever_their_patterns(name, causal, heads, groups):
-    kernel, real = make(name, heads, groups), torch.ones(B, 11, dtype=torch.bool)
-    allowed = allowed_of(name, kernel, real, causal)
-    agree(kernel, inputs(11, groups, heads), masked(real, causal), allowed, real)
-    if name in DECODERS:  # which read their cache by the pattern as a mask
-        pattern = kernel.pattern(full_mask(real)).expand(B, heads, 11, 11)
-        assert torch.equal(pattern, allowed_of(name, kernel, real, causal=False))
-
-
-@pytest.mark.parametrize(("name", "causal"), WAYS)
-def test_positions_act_on_scores_and_values_of_each_head(name, causal):
-    kernel, real = make(name), torch.ones(B, 13, dtype=torch.bool)
-    real[1, :3] = False
-    mask = masked(real, causal)
-    position = PerHead(Stack(H * DH, H))
-    allowed = allowed_of(name, kernel, real, causal)
-    agree(kernel, inputs(13), mask, allowed, real, position)
-
-
-@pytest.mark.parametrize(("name", "causal"), WAYS)
-@pytest.mark.parametrize("shape", [(B, 1, 13, 13), (1, H, 13, 13), (B, 1, 1, 13)])
-def test_a_mask_of_the_users_own_is_joined(name, causal, shape):
-    kernel, real = make(name), torch.ones(B, 13, dtype=torch.bool)
-    real[0, 2], real[1, 10:] = False, False
-    extra = torch.rand(shape, generator=torch.Generator().manual_seed(3)) < 0.6
-    mask = masked(real, causal).joined(extra)
-    allowed = allowed_of(name, kernel, real, causal) & extra
-    agree(kernel, inputs(13), mask, allowed, real)
-
-
-@pytest.mark.parametrize(("name", "causal"), WAYS)
-def test_small_chunks_give_the_same(name, causal, monkeypatch):
-    monkeypatch.setattr(blockwise, "LARGEST", 40)
-    kernel, real = make(name), torch.ones(B, 22, dtype=torch.bool)
-    real[1, 15:] = False
-    allowed = allowed_of(name, kernel, real, causal)
-    agree(kernel, inputs(22), masked(real, causal), allowed, real)
-
-
-@pytest.mark.parametrize(("name", "causal"), WAYS)
-def test_scores_far_apart_are_merged_exactly(name, causal):
-    kernel, real = make(name), torch.ones(B, 13, dtype=torch.bool)
-    allowed = allowed_of(name, kernel, real, causal)
-    agree(kernel, inputs(13, scale=500.0), masked(real, causal), allowed, real)
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients_equal_dense_attention_over_the_pattern(
+    name, causal, case, monkeypatch
+):
+    default = {"length": 13, "hidden": [[], []], "heads": H, "groups": H, "extra": None}
+    case = {**default, "scheme": Position, "largest": blockwise.LARGEST, "scale": 1, **CASES[case]}
+    monkeypatch.setattr(blockwise, "LARGEST", case["largest"])
+    kernel, length, hidden = (
+        make(name, case["heads"], case["groups"]),
+        case["length"],
+        case["hidden"],
+    )
+    real = torch.ones(len(hidden), length, dtype=torch.bool)
+    for row, places in enumerate(hidden):
+        real[row, list(places)] = False
+    mask, allowed = masked(real, causal), allowed_of(name, kernel, real, causal)
+    if case["extra"] is not None:
+        extra = torch.rand(case["extra"], generator=torch.Generator().manual_seed(3)) < 0.6
+        mask, allowed = mask.joined(extra), allowed & extra
+    tensors = inputs(length, case["groups"], case["heads"], len(hidden), case["scale"])
+    agree(kernel, tensors, mask, allowed, real, case["scheme"](Stack(H * DH, H)))
+    if name in DECODERS and case["groups"] < H and case["extra"] is None:
+        pattern = kernel.pattern(full_mask(real))  # as which they read their cache
+        assert torch.equal(pattern.expand_as(allowed), allowed_of(name, kernel, real, False))
 
 
 @pytest.mark.parametrize(("name", "causal"), WAYS)
@@ -361,21 +340,3 @@ def test_a_sentence_shorter_than_a_block_is_not_filled_up_to_it(kernel):
     block, real = kernel(HeadShape(H, H, DH)), torch.ones(B, 13, dtype=torch.bool)
     everything = torch.ones(B, H, 13, 13, dtype=torch.bool)
     agree(block, inputs(13), full_mask(real), everything, real)
-
-
-def model_of(name):
-    factory = partial(MultiHeadAttention, num_heads=4, num_kv_heads=2, kernel=KERNELS[name])
-    return make_transformer(factory, SlopedScores)
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_decoding_under_a_pattern_that_hides_equals_full_passes(name):
-    model = model_of(name)
-    cache_suite.test_tokens_in_pieces_give_the_logits_of_one_full_pass(model)
-    cache_suite.test_ragged_prefixes_padded_on_either_side_go_on_as_each_would_alone(model)
-    cache_suite.test_beams_that_are_reordered_and_sentences_that_leave_equal_full_passes(model)
-
-
-@pytest.mark.parametrize("name", list(KERNELS))
-def test_logits_under_a_pattern_that_hides_do_not_depend_on_padding(name):
-    padding_suite.test_logits_depend_on_neither_padding_nor_neighbors(model_of(name))

@@ -132,14 +132,6 @@ def test_thousands_of_tokens_keep_constant_memory_and_small_positions():
     close(last, expected, bound=5e-5)
 
 
-def test_half_precision_stays_close():
-    tensors, block = inputs(LONG), kernel(3, 7)
-    expected = run(block, tensors, plain(LONG), ROPE)
-    for dtype in (torch.float16, torch.bfloat16):
-        got = run(block, [x.to(dtype) for x in tensors], plain(LONG), ROPE)
-        torch.testing.assert_close(got.float(), expected, atol=0.08, rtol=0.08)
-
-
 def test_it_fits_a_decoder_alone():
     abilities = kernel(2, 3).abilities
     fits = [slot for slot in ("encoder", "decoder", "cross") if abilities.fits(slot)]
