@@ -29,9 +29,14 @@ def with_paths(data: Node, bundle: Path) -> Node:
     except UserError:
         return data
     theirs = run.get("data") if isinstance(run, dict) else None
-    if not isinstance(theirs, dict) or theirs.get(TARGET) != data.get(TARGET):
+    if not isinstance(theirs, dict) or _class_name(theirs) != _class_name(data):
         return data
     return {key: _filled(key, value, theirs.get(key)) for key, value in data.items()}
+
+
+def _class_name(node: Node) -> str:
+    """Return the name of a node's class, which stays when the class moves."""
+    return str(node.get(TARGET)).rpartition(".")[2]
 
 
 def _hidden(key: str, value: Node) -> Node:

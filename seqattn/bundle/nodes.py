@@ -8,14 +8,16 @@ remaining arguments.
 import difflib
 import inspect
 import pydoc
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from seqattn.checking import check, keys_under, shown
 from seqattn.errors import UserError
+from seqattn.places import CONF
 
 TARGET, PARTIAL, TYPE = "_target_", "_partial_", "_type_"
 Node = Any
@@ -143,6 +145,9 @@ def nearest(wrong: str, options: Iterable[str], where: str = "") -> str:
 def import_path(path: str, where: str = "") -> Callable[..., Any]:
     """Import the class or function that a dotted path names.
 
+    Files of earlier versions hold paths of seqattn from before a class moved: it is then looked up
+    by its name among the classes of `conf/`.
+
     Raises:
         UserError: if there is none, or it is neither.
     """
@@ -152,6 +157,9 @@ def import_path(path: str, where: str = "") -> Callable[..., Any]:
         raise UserError(f"{key} must name a class as package.Class, got {shown(path)}")
     try:
         target = pydoc.locate(path)
+        if target is None and parts[0] == "seqattn":
+            path = _shipped_paths().get(parts[-1], path)
+            target = pydoc.locate(path)
     except pydoc.ErrorDuringImport as error:
         # a package of an extra is not installed, or a signal
         if isinstance(error.value, UserError | KeyboardInterrupt):
@@ -171,6 +179,14 @@ def import_path(path: str, where: str = "") -> Callable[..., Any]:
     if not callable(target):
         raise UserError(f"{key}={path} must name a class or a function")
     return target
+
+
+@cache
+def _shipped_paths() -> dict[str, str]:
+    """Return the path of each class of seqattn that `conf/` names, by its last name."""
+    texts = (file.read_text(encoding="utf-8") for file in CONF.rglob("*.yaml"))
+    found = (re.findall(rf"\b{TARGET}: *(seqattn[\w.]*\.(\w+))", text) for text in texts)
+    return {name: path for paths in found for path, name in paths}
 
 
 def missing_extra(path: str) -> str | None:

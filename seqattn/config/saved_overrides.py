@@ -74,7 +74,9 @@ def nodes_of(run: str, names: Collection[str], trust: Collection[str]) -> dict[s
             return {}
         if not _may_be(node[TARGET], place, trust):
             raise UserError(f"{file}: {place} names {node[TARGET]!r}, {_untrusted(node[TARGET])}")
-        return {key: node[key] for key in (TARGET, PARTIAL) if key in node}
+        own = {key: node[key] for key in (TARGET, PARTIAL) if key in node}
+        name = node[TARGET].rpartition(".")[2]  # the class may have moved
+        return types_at(place).get(name, own) if node[TARGET].startswith("seqattn.") else own
 
     selected = {name: config[name] for name in ("choices", *names) if name in config}
     return {name: remarked(node, name, marks) for name, node in selected.items()}

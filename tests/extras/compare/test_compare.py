@@ -43,7 +43,7 @@ def write_run(
     directory = home / "evaluation" / "test"
     directory.mkdir(parents=True)
     choices = {"attention": attention, "model": "transformer"}
-    kernel = {"attention": {"_target_": f"package.{attention}"}}
+    kernel = {"attention": {"_target_": f"of_{home.name}.{attention}"}}  # a class that moves
     config = {**CONFIG, "seed": seed, "run_dir": str(home), "choices": choices, **kernel}
     (home / "config.yaml").write_text(yaml.safe_dump({**config, **settings}))
     rows = zip(SOURCES, references, outputs, strict=True)
