@@ -11,7 +11,6 @@ import pydoc
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -24,12 +23,13 @@ Node = Any
 """A value of YAML: a scalar, a list of nodes, or a dict from texts to nodes."""
 
 
-def build(node: Node, where: str = "") -> Any:
+def build(node: Node, where: str = "", keep_settings: bool = False) -> Any:
     """Build the object that a node describes.
 
     Args:
         node: scalars, lists and dicts, interpolations resolved.
         where: the key that holds it, with dots, for messages.
+        keep_settings: True to pass the plain keys to a parameter `settings`, if there is one.
 
     Returns:
         The object of a `_target_`, a `functools.partial` of it where `_partial_` is true, and the
@@ -65,6 +65,8 @@ def build(node: Node, where: str = "") -> Any:
     kwargs = each(build, named, where)
     with keys_under(where):
         check(target, kwargs)
+    if keep_settings and "settings" in takes:
+        kwargs["settings"] = named
     if not is_factory:
         return _call(target, (), kwargs, where)
     factory = _Factory(target, **kwargs)
@@ -83,8 +85,7 @@ def build_verb(path: str, settings: Mapping[str, Node]) -> Any:
         UserError: as `build`.
     """
     kwargs = {name: node for name, node in settings.items() if name != TARGET}
-    verb = build({**kwargs, TARGET: path})
-    return replace(verb, settings=kwargs) if hasattr(verb, "settings") else verb
+    return build({**kwargs, TARGET: path}, keep_settings=True)
 
 
 class _Factory(partial[Any]):

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
-from lightning.pytorch.callbacks import LambdaCallback
 from pydantic import BaseModel, ValidationError
 
 from seqattn.bundle.files import write_bundle
 from seqattn.errors import UserError
+from seqattn.generation.base import inference
 from seqattn.inputs import read_yaml
 from seqattn.screen import duration, note, print_table, progress, say
 from seqattn.storage import write_whole
@@ -22,6 +24,7 @@ from seqattn.training.progress import score_text
 from seqattn.training.resume import RESULT
 from seqattn.training.run_logger import run_loggers
 from seqattn.training.setup import Setup
+from seqattn.training.tasks.settings import draw_seed
 
 REPORT = "report.html"
 """Page of a run, if it has one."""
@@ -71,13 +74,18 @@ class _Saved(BaseModel):
 
 
 def score_bundle(
-    result: TrainingResult, setup: Setup, monitor: str, times: Mapping[str, float]
+    result: TrainingResult,
+    setup: Setup,
+    device: torch.device,
+    monitor: str,
+    times: Mapping[str, float],
 ) -> TrainingResult:
     """Write the bundle, score it, and write it again with its scores.
 
     Args:
         result: the result so far.
         setup: data, model and task.
+        device: the device that it was trained on.
         monitor: metric that selected the weights.
         times: seconds of each part of the run, for the card.
     """
@@ -92,7 +100,7 @@ def score_bundle(
 
     write({})  # a complete bundle, in case scoring is stopped
     try:
-        scores = _final_scores(setup)
+        scores = _final_scores(setup, device)
     except KeyboardInterrupt:
         say(f"wrote {result.bundle} without scores")
         raise
@@ -128,18 +136,20 @@ def load_average(setup: Setup, checkpoints: Checkpoints, monitored: Monitored) -
     return f"{origin} (best {monitored.name} of {monitored.count} validations)"
 
 
-def _final_scores(setup: Setup) -> dict[str, Any]:
+def _final_scores(setup: Setup, device: torch.device) -> dict[str, Any]:
     """Return the validation loss of the averaged weights, and the scores of their outputs."""
-    options = setup.run.trainer
-    single = options.alone(limit_val_batches=1 if options.fast_dev_run else 1.0)
-    setup.task.validation = None  # from here on, validation only gives losses
-    with progress("validation loss", "batches") as tell:
-        total = len(setup.data.val_dataloader())
-        steps = LambdaCallback(on_validation_batch_end=lambda *at, **_: tell(at[4] + 1, total))
-        trainer = replace(single, precision=32).trainer(Path(setup.run.run_dir), [steps])
-        losses = trainer.validate(setup.task, datamodule=setup.data, verbose=False)[0]
-    setup.model.to(trainer.strategy.root_device)  # the trainer's teardown has moved it
-    return {n: float(x) for n, x in losses.items()} | setup.final_scores()
+    task = setup.task.to(device)  # the trainer's teardown has moved it
+    task.validation = None  # from here on, validation only gives losses
+    setup.data.trainer = None  # the batches of all ranks
+    loader = setup.data.val_dataloader()
+    total = 1 if setup.run.trainer.fast_dev_run else len(loader)
+    torch.manual_seed(draw_seed(setup.run.seed, 0))
+    with progress("validation loss", "batches") as tell, inference(setup.model):
+        for number, batch in enumerate(islice(loader, total)):
+            task.validation_step(batch.to(device), number)
+            tell(number + 1, total)
+    losses = task.loss_metric.compute()
+    return {f"val/{name}": float(loss) for name, loss in losses.items()} | setup.final_scores()
 
 
 def log_scores(loggers: Sequence[Any], setup: Setup, result: TrainingResult) -> None:

@@ -1,6 +1,7 @@
 """Settings of a training run."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveragi
 
 from seqattn.bundle.architecture import Architecture
 from seqattn.bundle.choices import check_fit
-from seqattn.bundle.nodes import Node, build_verb
+from seqattn.bundle.nodes import Node, build
 from seqattn.checking import Count, Seed, shown
 from seqattn.data.options import BatchLimits, LoaderOptions
 from seqattn.data.vocabulary import TokenizerConfig
@@ -140,9 +141,14 @@ class TrainingOptions:
         check_fit(self.task, vars(self), self.choices)
 
     def changed(self, **settings: Node) -> Self:
-        """Build a copy of the training with some plain settings changed."""
-        kind = type(self)
-        run: Self = build_verb(f"{kind.__module__}.{kind.__name__}", {**self.settings, **settings})
+        """Return a copy with some plain settings changed; only these are built and checked."""
+        built = {name: build(node, name) for name, node in settings.items()}
+        return self.with_fields(**built, settings={**self.settings, **settings})
+
+    def with_fields(self, **fields: Any) -> Self:
+        """Return a copy with other values of some fields; nothing is checked again."""
+        run = copy(self)
+        vars(run).update(fields)
         return run
 
     @property

@@ -92,9 +92,9 @@ def run_training(options: TrainingOptions) -> TrainingResult:
     if not trainer.is_global_zero:
         return result
 
-    weights = load_average(setup, checkpoints, monitored)
+    weights, device = load_average(setup, checkpoints, monitored), trainer.strategy.root_device
     began = time.perf_counter()
-    result = score_bundle(result, setup, monitored.name, times)  # and write it
+    result = score_bundle(result, setup, device, monitored.name, times)  # and write it
     times["scoring"] = time.perf_counter() - began
     log_scores(trainer.loggers, setup, result)
     result.save()  # before anything is printed, which may fail

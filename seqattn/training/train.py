@@ -54,9 +54,11 @@ class Training(TrainingOptions):
 
     def resolved(self) -> "Training":
         """Return the training with settings filled in from the machine, its ranks and its data."""
-        trainer = self.settings["trainer"]
-        decided = {"precision": self.trainer.precision, **as_started(self.trainer)}
-        return _with_vocabulary(self.changed(trainer={**trainer, **decided}))
+        started = as_started(self.trainer)
+        trainer = replace(self.trainer, **started) if started else self.trainer
+        node = {**self.settings["trainer"], "precision": trainer.precision, **started}
+        settings = {**self.settings, "trainer": node}
+        return _with_vocabulary(self.with_fields(trainer=trainer, settings=settings))
 
     def _run(self) -> TrainingResult:
         run_dir = Path(self.run_dir)
@@ -78,7 +80,7 @@ class Training(TrainingOptions):
             resuming = phase == "resumable"
             before = settings_before(run_dir, f"resume={self.resume}") if resuming else {}
             with threads_of(self.trainer.threads, before.get("threads")):
-                return run_training(replace(self, resume=self.run_dir if resuming else None))
+                return run_training(self.with_fields(resume=self.run_dir if resuming else None))
 
     def _finished(self) -> TrainingResult:
         """Report that the run is finished; return its result."""
@@ -106,7 +108,7 @@ class Training(TrainingOptions):
         run.check()
         if run.resumes_another:
             raise UserError("find_lr=true works on a new run only; remove resume")
-        start = start_of(replace(run, resume=None))
+        start = start_of(run.with_fields(resume=None))
         setup = setup_of(start)
         ranks = run.trainer.ranks * run.trainer.num_nodes
         batches = start.step_batches or ranks * run.trainer.accumulate_grad_batches

@@ -11,13 +11,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import seqattn
+from seqattn.data import module
 from seqattn.data.sources import ParallelText
-from seqattn.data.token_dataset import tokenize
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScorer
 from seqattn.models.stack import compile_layers
 from seqattn.training.finish import _final_scores
 from seqattn.training.length_checks import without_effect
+from seqattn.training.options import TrainingOptions
 from seqattn.training.tasks.base import SummedTask
 from seqattn.training.tasks.text_setup import TextSetup
 from seqattn.training.train import threads_of
@@ -73,21 +74,27 @@ def test_a_compiled_training_compiles_layers(capfd, corpus, tmp_path, monkeypatc
     assert losses_of(tmp_path / "true") == pytest.approx(losses_of(tmp_path / "false"), rel=1e-4)
 
 
-def test_a_run_reads_and_tokenizes_each_split_once(capfd, corpus, tmp_path, monkeypatch):
+def test_a_run_reads_tokenizes_and_builds_everything_once(capfd, corpus, tmp_path, monkeypatch):
     seen = []
-    load = ParallelText.load
-    monkeypatch.setattr(
-        ParallelText,
-        "load",
-        lambda self, split, *more: seen.append(split) or load(self, split, *more),
-    )
-    monkeypatch.setattr(
-        "seqattn.data.module.tokenize", lambda *args: seen.append("ids") or tokenize(*args)
-    )
-    words = ("trainer.max_steps=3", "task.final.splits=[val,test]", f"run_dir={tmp_path}/run")
-    ended = run(capfd, "train", *train_arguments(corpus, *words))
-    assert ended.code == 0, ended.err
-    assert sorted(seen) == ["ids", "ids", "test", "train", "val"]
+
+    def count(owner, name, told):
+        own = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *args, **more: seen.append(told(*args)) or own(*args, **more)
+        )
+
+    count(ParallelText, "load", lambda source, split, *rest: split)
+    count(module, "tokenize", lambda *rest: "ids")
+    count(TrainingOptions, "__post_init__", lambda run: "settings")
+    words = ("task.final.splits=[val,test]", f"run_dir={tmp_path}/run")
+    once = ["ids", "ids", "settings", "test", "train", "val"]
+    for more in (words, (*words, f"resume={tmp_path}/run")):
+        ended = run(
+            capfd, "train", *train_arguments(corpus, *more, steps=3 if more == words else 5)
+        )
+        assert ended.code == 0, ended.err
+        assert sorted(seen) == once
+        seen.clear()
 
 
 @pytest.mark.parametrize(
@@ -170,22 +177,18 @@ def test_validation_batches_without_a_sentence_to_score_give_their_loss(capfd, c
     assert any(row["val/chrF"] for row in logged(tmp_path / "run"))
 
 
-def test_outputs_are_made_on_the_device_that_trained(monkeypatch, tmp_path):
-    """As Lightning's, the trainer leaves the task on the CPU."""
-    trainer = SimpleNamespace(
-        strategy=SimpleNamespace(root_device=torch.device("meta")),
-        validate=lambda *_, **__: [{"val/loss": 1.0}],
-    )
-    monkeypatch.setattr(TrainerOptions, "trainer", lambda *_: trainer)
-    model = torch.nn.Linear(2, 3)
+def test_outputs_are_made_on_the_device_that_trained():
+    """Lightning's trainer leaves the task on the CPU."""
+    task = torch.nn.Linear(2, 3)
+    task.loss_metric = SimpleNamespace(compute=lambda: {"loss": 1.0})
     setup = SimpleNamespace(
-        run=SimpleNamespace(trainer=TrainerOptions(), run_dir=str(tmp_path)),
-        task=SimpleNamespace(device=torch.device("cpu")),
+        run=SimpleNamespace(trainer=TrainerOptions(), seed=1),
+        task=task,
         data=SimpleNamespace(val_dataloader=list),
-        model=model,
-        final_scores=lambda: {"on": str(model.weight.device)},
+        model=task,
+        final_scores=lambda: {"on": str(task.weight.device)},
     )
-    assert _final_scores(setup) == {"val/loss": 1.0, "on": "meta"}
+    assert _final_scores(setup, torch.device("meta")) == {"val/loss": 1.0, "on": "meta"}
 
 
 def spoiled(monkeypatch, steps):
