@@ -9,7 +9,7 @@ from torch import Tensor
 from seqattn.analysis.capture import capture, place_of
 from seqattn.analysis.pairs import Pair, observed
 from seqattn.analysis.plots import heatmap
-from seqattn.analysis.word_alignment import WordAlignment, align, aligning
+from seqattn.analysis.word_alignment import PLAIN, AlignmentReading, WordAlignment, align, aligning
 from seqattn.generation.base import inference
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanInput, SpanModel
@@ -43,6 +43,7 @@ def attention_heatmaps(
     heads: bool = False,
     most: int | None = None,
     said: str = "output",
+    reading: AlignmentReading = PLAIN,
 ) -> Heatmaps:
     """Draw heatmaps of every layer, averaged over heads, for `source` and its `target`.
 
@@ -57,9 +58,10 @@ def attention_heatmaps(
         heads: also draw each layer's heads side by side.
         most: maximum tokens shown per side, from the first; None for all.
         said: label of the target.
+        reading: how to read the word alignment.
 
     Returns:
-        The figures, and the word alignment from the weights that `aligning` selects.
+        The figures and the word alignment.
     """
     maps = observed(model, Pair(source.ids, target.ids))
     read, predicted = ("source", source.pieces), (said, target.pieces)
@@ -76,7 +78,8 @@ def attention_heatmaps(
             shown = {name: weights[:, :most, :most] for name, weights in layers.items()}
             heatmaps.figures.update(_drawn(view, f"{view} attention", shown, rows, columns, heads))
         if layers and view == "cross" and len(source.ids) > 1:  # the source is not empty
-            alignment = align(aligning([*layers.values()]), source.pieces, target.pieces)
+            weights = aligning([*layers.values()], reading)
+            alignment = align(weights, source.pieces, target.pieces)
     return heatmaps._replace(alignment=alignment)
 
 

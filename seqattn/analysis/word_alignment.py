@@ -1,12 +1,17 @@
 """Word alignment from attention between pieces."""
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
+from seqattn.errors import UserError
+
+Place = Annotated[int, Ge(0), Le(1_000)]
 _BEGINS = "▁"
 """Word boundary symbol of sentencepiece."""
 _BREAK = "↵"
@@ -16,7 +21,10 @@ _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")
 
 
 class WordAlignment(NamedTuple):
-    """Words of both sides, and for each target word the source word with the most attention."""
+    """Words of both sides, and for each target word the source word with the most attention.
+
+    There are no links if the source has no words, or is not read as a whole.
+    """
 
     source: list[str]
     target: list[str]
@@ -24,19 +32,71 @@ class WordAlignment(NamedTuple):
 
     def pharaoh(self) -> str:
         """Return the alignment in Pharaoh format: source-target pairs from 0, in target order."""
-        return " ".join(f"{i}-{j}" for j, i in enumerate(self.links))
+        return pharaoh([self])
 
 
-def aligning(layers: Sequence[Tensor]) -> Tensor:
-    """Return the cross-attention (T, S) to align words by, averaged over heads.
+def pharaoh(parts: Iterable[WordAlignment]) -> str:
+    """Return the alignment of consecutive parts of a text as one, in Pharaoh format."""
+    links, sources, targets = [], 0, 0
+    for part in parts:
+        links += [f"{sources + i}-{targets + j}" for j, i in enumerate(part.links)]
+        sources, targets = sources + len(part.source), targets + len(part.target)
+    return " ".join(links)
 
-    It is that of the penultimate layer, the best of six in Garg et al. 2019 (arXiv 1909.02074), or
-    of the last if there are fewer than three.
+
+@dataclass(frozen=True)
+class AlignmentReading:
+    """Cross-attention to align words by.
 
     Args:
-        layers: (H, T, S) of each layer, in order.
+        shifted: read a word at the step where it is the decoder's input, one after the step that
+            predicts it (Chen et al. 2020, arXiv 2004.14837).
+        layer: layer of the decoder, from 0; None for the penultimate, the best of six in Garg et
+            al. 2019 (arXiv 1909.02074), or for the last if there are fewer than three.
+        head: head of this layer, from 0; None for their mean.
+        chosen: how it was chosen, in words.
     """
-    return layers[-2 if len(layers) > 2 else -1].mean(dim=0)
+
+    shifted: bool = False
+    layer: Place | None = None
+    head: Place | None = None
+    chosen: str = ""
+
+    def __str__(self) -> str:
+        layer = "the default layer" if self.layer is None else f"layer {self.layer}"
+        head = "mean over heads" if self.head is None else f"head {self.head}"
+        return f"{'shifted' if self.shifted else 'plain'}, {layer}, {head}"
+
+    def layer_of(self, layers: int) -> int:
+        """Return the layer to read of this many; raise UserError if there is no such layer."""
+        default = layers - (2 if layers > 2 else 1)
+        return default if self.layer is None else _below(layers, self.layer, "layer")
+
+    def rows(self, weights: Tensor) -> Tensor:
+        """Return the weights (T, S) to align by, of those of a layer (H, T, S).
+
+        Shifted, the row of the last token is its own: no step reads it.
+        """
+        if self.head is None:
+            rows = weights.mean(dim=0)
+        else:
+            rows = weights[_below(len(weights), self.head, "head")]
+        return torch.cat((rows[1:], rows[-1:])) if self.shifted else rows
+
+
+def _below(count: int, number: int, name: str) -> int:
+    if number >= count:
+        raise UserError(f"alignment.{name} must be below {count}, got {number}")
+    return number
+
+
+PLAIN = AlignmentReading()
+"""The reading of bundles for which none was chosen."""
+
+
+def aligning(layers: Sequence[Tensor], reading: AlignmentReading = PLAIN) -> Tensor:
+    """Return the cross-attention (T, S) to align words by. Args: layers: (H, T, S) of each."""
+    return reading.rows(layers[reading.layer_of(len(layers))])
 
 
 def align(
@@ -55,11 +115,20 @@ def align(
         target_pieces: T pieces.
     """
     source, target = words_of(source_pieces), words_of(target_pieces)
-    if not source:
-        return WordAlignment([], [word for word, _ in target], [])
-    columns = torch.stack([weights[:, places].sum(dim=1) for _, places in source], dim=1)
-    links = [int(columns[places].mean(dim=0).argmax()) for _, places in target]
+    links: list[int] = []
+    if source and target:
+        pieces = [places for _, places in target]
+        columns = _added(weights.T, [places for _, places in source])  # (T, S) -> (words, T)
+        means = _added(columns.T, pieces) / torch.tensor([[len(places)] for places in pieces])
+        links = means.argmax(dim=1).tolist()
     return WordAlignment([word for word, _ in source], [word for word, _ in target], links)
+
+
+def _added(rows: Tensor, words: Sequence[Sequence[int]]) -> Tensor:
+    """Return the sum of the rows of each word's pieces."""
+    numbers = [number for number, places in enumerate(words) for _ in places]
+    kept = rows[[place for places in words for place in places]]
+    return rows.new_zeros(len(words), rows.shape[1]).index_add_(0, torch.tensor(numbers), kept)
 
 
 def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:

@@ -67,13 +67,13 @@ def write_bundle(
         beside(new)
 
 
-def store_search(path: Path, config: Mapping[str, Node], generation: Node) -> None:
-    """Replace the search of the bundle at `path`.
+def store(path: Path, config: Mapping[str, Node], **nodes: Node) -> None:
+    """Replace nodes of the bundle at `path`, such as its `generation`.
 
     Raises:
         UserError: if it cannot be written.
     """
-    write_whole(path / CONFIG, written({**config, "generation": generation}).encode())
+    write_whole(path / CONFIG, written({**config, **nodes}).encode())
 
 
 def _check_finite(model: nn.Module) -> None:

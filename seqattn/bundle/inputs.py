@@ -22,10 +22,12 @@ def several(texts: Texts) -> Sequence[str]:
     return items
 
 
-def as_many(questions: Texts, contexts: Texts) -> tuple[Sequence[str], Sequence[str]]:
-    """Return questions and their contexts as two lists of equal length."""
-    pairs = several(questions), several(contexts)
+def as_many(
+    questions: Texts, contexts: Texts, names: tuple[str, str] = ("question", "context")
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return questions and their contexts, or other `names`, as two lists of equal length."""
+    pairs, (name, other) = (several(questions), several(contexts)), names
     if len(pairs[0]) != len(pairs[1]):
-        counts = f"{len(pairs[0])} questions and {len(pairs[1])} contexts"
-        raise UserError(f"each question needs a context, got {counts}")
+        counts = f"{len(pairs[0])} {name}s and {len(pairs[1])} {other}s"
+        raise UserError(f"each {name} needs a {other}, got {counts}")
     return pairs

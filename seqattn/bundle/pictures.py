@@ -86,7 +86,7 @@ def draw_text(
         Sentence(source, tokenizer.source_pieces(source, None if window else text)),
         Sentence(target, tokenizer.target_pieces(target, output)),
     )
-    return attention_heatmaps(bundle.model, *sides, only, heads, most, said)
+    return attention_heatmaps(bundle.model, *sides, only, heads, most, said, bundle.reading)
 
 
 def draw_question(

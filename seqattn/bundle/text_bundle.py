@@ -6,8 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
+from seqattn.analysis.forced_alignment import aligning_pairs
+from seqattn.analysis.word_alignment import AlignmentReading, WordAlignment, align
 from seqattn.bundle.bundle import Asked, Bundle, Choice
 from seqattn.bundle.inputs import Texts, as_many, several
+from seqattn.bundle.nodes import TARGET, build
 from seqattn.bundle.outputs import Rank, TextOutputs
 from seqattn.data import base
 from seqattn.data.source_ids import question_source, read_sources
@@ -19,7 +22,7 @@ from seqattn.generation.generator import Generator
 from seqattn.generation.processors import EncoderNoRepeatNgram, ForcedPrefix
 from seqattn.generation.windows import InWindow, generate_from_windows, search_windows
 from seqattn.models.base import Seq2SeqModel
-from seqattn.tokens import EOS
+from seqattn.tokens import EOS, UNK
 
 if TYPE_CHECKING:
     from seqattn.bundle.pictures import Look
@@ -109,6 +112,42 @@ class TextBundle(Bundle):
         """
         best = search_windows(self.generator(generation, **settings), self.encode(text))
         return best[0][0]
+
+    @cached_property
+    def reading(self) -> AlignmentReading:
+        """How to read word alignments; the verb `align` chooses and stores it."""
+        path = f"{AlignmentReading.__module__}.{AlignmentReading.__qualname__}"
+        node = {TARGET: path, **self.config.get("alignment", {})}
+        reading: AlignmentReading = build(node, "alignment")
+        return reading
+
+    def align(self, sources: Texts, targets: Texts) -> list[WordAlignment]:
+        """Align the words of texts and their outputs, by one pass of the model.
+
+        There are no links for an empty side, one that is longer than the model allows, or a source
+        of several windows. Line breaks are read as spaces.
+        """
+        sources, targets = as_many(sources, targets, ("source", "target"))
+        words = [WordAlignment(a.split(), b.split(), []) for a, b in zip(sources, targets)]
+        limits = self.model.max_source_length, self.model.max_target_length
+        fitting = {}
+        read = zip(self.encode(sources), self.tokenizer.encode_target(targets), strict=True)
+        for number, (windows, ids) in enumerate(read):
+            pair = windows[0], ids
+            fits = (1 < len(ids) <= (most or len(ids)) for ids, most in zip(pair, limits))
+            if len(windows) == 1 and all(fits):
+                fitting[number] = pair
+        weights = aligning_pairs(self.model, [*fitting.values()], [self.reading])
+        sides = self.tokenizer.source_pieces, self.tokenizer.target_pieces
+        begins = self.tokenizer.source_begin, self.tokenizer.target_begin
+        for (number, pair), [rows] in zip(fitting.items(), weights, strict=True):
+            texts = sources[number], targets[number]
+            pieces = [
+                ["<s>"] * len(begin) + name(ids, text if UNK in ids else None)[len(begin) :]
+                for name, begin, ids, text in zip(sides, begins, pair, texts)
+            ]
+            words[number] = align(rows, *pieces)
+        return words
 
     def lines(self, texts: Texts) -> TextLines:
         """Split texts into lines if the model reads single lines.

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.files import part_of, read_config, store_search
+from seqattn.bundle.files import part_of, read_config, store
 from seqattn.bundle.outputs import Outputs
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count
@@ -163,7 +163,7 @@ class Evaluation(ScoredRun):
         typed = shlex.quote(str(self.directory))
         print(f"written to {file}; use it with --config-dir {typed} generation=tuned")
         if self.store:
-            store_search(bundle.path, bundle.config, node)
+            store(bundle.path, bundle.config, generation=node)
             print(f"stored as the default search of {bundle.path}")
         return results
 

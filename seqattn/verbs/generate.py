@@ -12,6 +12,8 @@ from os.path import realpath
 from pathlib import Path
 from typing import Any, Literal
 
+from seqattn.analysis.forced_alignment import cross_attentions
+from seqattn.analysis.word_alignment import pharaoh
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count
@@ -41,9 +43,11 @@ class Generation(BundleRun):
         input: a file of lines, or of JSON lines with texts or questions; None for standard input.
         output: a file; None for standard output.
         n_best: maximum number of distinct outputs for each text; None for one.
+        alignments: True to write word alignments in Pharaoh format, too: the last column of tsv, or
+            the key "alignment" of jsonl.
         format: output format: text, the output only; tsv, number of the input line, rank, score
-            and output; jsonl, the same by name. None for tsv if n_best is above 1, for jsonl with
-            questions, and else for text.
+            and output; jsonl, the same by name. None for tsv if n_best is above 1 or alignments are
+            written, for jsonl with questions, and else for text.
         rerank: settings of reranking by another model.
 
     Raises:
@@ -57,6 +61,7 @@ class Generation(BundleRun):
     input: str | None = None
     output: str | None = None
     n_best: Count | None = None
+    alignments: bool = False
     format: Literal["text", "tsv", "jsonl"] | None = None
     rerank: Reranking = field(default_factory=Reranking)
 
@@ -67,6 +72,8 @@ class Generation(BundleRun):
             )
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
             raise UserError("text, question and input are mutually exclusive")
+        if self.alignments and self.format == "text":
+            raise UserError("format=text has no alignments; remove it, or add format=jsonl")
         if self.n_best is not None:
             object.__setattr__(self, "generation", self.generation.giving(self.n_best))
 
@@ -82,6 +89,8 @@ class Generation(BundleRun):
             raise UserError(f"output={into} is also the input; choose another file")
         bundle: Any = self.load(self.generation)
         asks = bundle.asks
+        if self.alignments and not asks:
+            cross_attentions(bundle.model)
         self._check_asked(asks)
         parts: Any = self._questions(source) if asks else self._texts(bundle, source)
         bar: Any = nullcontext(None)
@@ -121,6 +130,8 @@ class Generation(BundleRun):
             raise UserError(
                 "rerank does not support a bundle that answers questions; remove rerank"
             )
+        if asks and self.alignments:
+            raise UserError("answers have no alignments; remove alignments")
         if asks and self.format not in (None, "jsonl"):
             raise UserError(f"answers are written as JSON lines; remove format={self.format}")
 
@@ -151,28 +162,49 @@ class Generation(BundleRun):
         if reranker is not None:
             lists = reranker.rank(read.lines, lists)
         best = [_different(bundle, hypotheses)[: self.n_best or 1] for hypotheses in lists]
-        for place, lines in enumerate(read.groups(best)):
+        words: Any = iter(())
+        if self.alignments:
+            sources = [line for line, some in zip(read.lines, best) for _ in some]
+            outputs = [output for some in best for output, _ in some]
+            words = iter(bundle.align(sources, outputs))
+        links: list[Any] = [[next(words, None) for _ in some] for some in best]
+        each = zip(read.groups(best), read.groups(links), strict=True)
+        for place, (lines, aligned) in enumerate(each):
             number, text = part[place]
             for rank in range(max(map(len, lines))):
-                each = [ranked[min(rank, len(ranked) - 1)] for ranked in lines]
-                output = read.join_text(place, [output for output, _ in each])
-                yield self._line(number, text, rank + 1, output, [one for _, one in each])
+                some = [ranked[min(rank, len(ranked) - 1)] for ranked in lines]
+                output = read.join_text(place, [output for output, _ in some])
+                alignment = None
+                if self.alignments:
+                    alignment = pharaoh(ranked[min(rank, len(ranked) - 1)] for ranked in aligned)
+                hypotheses = [one for _, one in some]
+                yield self._line(number, text, rank + 1, output, hypotheses, alignment)
 
     def _line(
-        self, number: int, text: str, rank: int, output: str, hypotheses: Sequence[Hypothesis]
+        self,
+        number: int,
+        text: str,
+        rank: int,
+        output: str,
+        hypotheses: Sequence[Hypothesis],
+        alignment: str | None,
     ) -> str:
-        kind = self.format or ("tsv" if (self.n_best or 1) > 1 else "text")
+        several = (self.n_best or 1) > 1 or self.alignments
+        kind = self.format or ("tsv" if several else "text")
         score = sum(one.score for one in hypotheses)
         if kind == "jsonl":
             total = sum(one.log_probability for one in hypotheses)
             scores = {"score": score, "log_probability": total}
             row = {"line": number, "source": text, "output": output, "rank": rank, **scores}
+            if alignment is not None:
+                row["alignment"] = alignment
             return json.dumps(row, ensure_ascii=False)
         if self.text is None or len(hypotheses) == 1:  # else a single text of several lines
             output = in_one_line(output)
         if kind == "text":
             return output
-        return f"{number}\t{rank}\t{score:.4f}\t{output.replace(chr(9), ' ')}"
+        last = "" if alignment is None else f"\t{alignment}"
+        return f"{number}\t{rank}\t{score:.4f}\t{output.replace(chr(9), ' ')}{last}"
 
     def _answers(
         self, bundle: Bundle, part: Sequence[tuple[int, Asked]], progress: Progress | None

@@ -4,6 +4,7 @@ import inspect
 import os
 import pickle
 import pydoc
+import re
 import stat
 import sys
 from dataclasses import replace
@@ -17,9 +18,11 @@ import yaml
 from safetensors.torch import load_file
 
 import seqattn
+from seqattn.analysis.word_alignment import AlignmentReading
 from seqattn.bundle import files
 from seqattn.bundle.choices import choices
-from seqattn.bundle.files import read_config, write_bundle
+from seqattn.bundle.files import read_config, store, write_bundle
+from seqattn.bundle.pictures import draw_text
 from seqattn.data.base import Texts
 from seqattn.data.foreign_models import ForeignModel
 from seqattn.data.tokenizer import Tokenizer
@@ -172,6 +175,44 @@ def test_a_search_keeps_a_list_of_processors(loaded, tmp_path):
     search = as_node(BeamSearch(processors=[NoRepeatNgram(2)]))
     again = seqattn.load(copied(loaded, tmp_path / "copy", generation=search))
     assert again.search().processors == {"0": NoRepeatNgram(2)}
+
+
+def test_a_stored_reading_aligns_words(loaded, tmp_path):
+    other = seqattn.load(copied(loaded, tmp_path / "copy"))
+    store(other.path, other.config, alignment={"shifted": True, "head": 2, "chosen": "by hand"})
+    again = seqattn.load(other.path)
+    assert (str(again.reading), again.reading.chosen) == (
+        "shifted, the default layer, head 2",
+        "by hand",
+    )
+    texts = ["a dog sees the cat", "", "two birds"]
+    targets = ["the cat sees a dog", "a dog", "two unknown☃ birds"]
+    found = again.align(texts, targets)
+    assert [one.target for one in found] == [text.split() for text in targets]
+    assert [len(one.links) for one in found] == [5, 0, 3]
+    for text, target, one in zip(texts, targets, found):
+        assert again.align(text, target) == [one]
+        if text:
+            drawn = draw_text(again, text, target, only=())
+            assert drawn.alignment == one
+    before = seqattn.load(other.path)
+    before.config.pop("alignment")
+    assert before.reading == AlignmentReading()
+    assert before.align(texts, targets) != found
+
+
+@pytest.mark.parametrize(
+    ("node", "line"),
+    [
+        ({"layer": -1}, "alignment.layer must be a whole number from 0 to 1,000 or null, got -1"),
+        ({"shift": True}, "unknown key alignment.shift; did you mean alignment.shifted?"),
+        ({"layer": 7}, "alignment.layer must be below 1, got 7"),
+    ],
+)
+def test_a_reading_that_cannot_be_is_refused(loaded, tmp_path, node, line):
+    other = seqattn.load(copied(loaded, tmp_path / "copy", alignment=node))
+    with pytest.raises(UserError, match=re.escape(line)):
+        other.align("a dog", "two birds")
 
 
 @pytest.mark.parametrize("model", ["rnn", "span_rnn"])

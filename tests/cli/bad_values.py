@@ -152,6 +152,8 @@ KINDS = (
     ("generate", "generation=sampling generation.top_p=0", "generation.top_p must be a number abo"),
     ("generate", "generation=sampling generation.temperature=0", "generation.temperature must be "),
     ("generate", "bundel=x", "unknown key bundel; did you mean bundle?"),
+    ("generate", "alignments=true format=text", "format=text has no alignments; remove it, or add"),
+    ("answer", "alignments=true", "answers have no alignments; remove alignments"),
     ("generate", "format=xml", "format must be one of text, tsv, jsonl or null, got 'xml'"),
     ("generate", "text=a", "text, question and input are mutually exclusive"),
     ("generate", "question=a", 'a question needs its context: question="Who runs?" context="A dog'),

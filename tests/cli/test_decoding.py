@@ -147,3 +147,22 @@ def test_the_lines_of_a_text_are_generated_apart(capfd, trained, tmp_path):
     for rank in range(2):
         total = sum(one[0][rank].log_probability for one in each)
         assert found[rank]["log_probability"] == pytest.approx(total, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_alignments_are_written_beside_outputs(capfd, trained, tmp_path, kind):
+    (tmp_path / "texts").write_text("a dog sees a ball .\n\na ball\n")
+    words = (f"bundle={trained}/model", f"input={tmp_path}/texts", "n_best=2", f"format={kind}")
+    alone = succeed(capfd, "generate", *words).splitlines()
+    both = succeed(capfd, "generate", *words, "alignments=true").splitlines()
+    bundle = seqattn.load(trained / "model")
+    for line, more in zip(alone, both, strict=True):
+        if kind == "tsv":
+            *own, links = more.split("\t")
+            assert own == line.split("\t")
+            source, output = (tmp_path / "texts").read_text().split("\n")[int(own[0]) - 1], own[3]
+        else:
+            row = json.loads(more)
+            links, source, output = row.pop("alignment"), row["source"], row["output"]
+            assert row == json.loads(line)
+        assert links == bundle.align(source, output)[0].pharaoh()

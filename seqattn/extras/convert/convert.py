@@ -141,6 +141,7 @@ class Conversion(ScoredRun):
         reports = {"before": self._report(bundle, data)}
         if fewer is not None:
             bundle = fewer
+            bundle.config.pop("alignment", None)  # it named a layer and head of the other model
             reports["after"] = self._report(bundle, data)
         if self.uptrain_steps:
             from seqattn.extras.convert.uptraining import (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from seqattn.analysis.forced_alignment import aligning_pairs
 from seqattn.analysis.intervene import EDITS, intervene, parts_of
 from seqattn.analysis.pairs import Pair
 from seqattn.analysis.word_alignment import align
@@ -24,6 +25,8 @@ from seqattn.screen import progress
 
 RANDOM = "random"
 """Name of the random baseline."""
+READING = "alignment"
+"""Name of the bundle's reading of word alignments, if one was chosen."""
 _EXPLAINED_TOKENS = 1024
 
 
@@ -100,6 +103,9 @@ class ExplainedBundle:
         for name in names:
             if reasons[name] is None:
                 contributions[name], seconds[name] = self._contributions(name, sample.pairs)
+        if "alignment" in self.bundle.config:
+            readings = aligning_pairs(self.bundle.model, sample.pairs, [self.bundle.reading])
+            contributions[READING] = [weights.double() for [weights] in readings]
         contributions[RANDOM] = random_contributions(sample.pairs, seed)
         with progress(f"removing tokens for {self.name}", "reduced sources") as tell:
             judged = judge(self.bundle.model, sample.pairs, contributions, tell)

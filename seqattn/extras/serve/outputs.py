@@ -104,7 +104,7 @@ class Results:
         if "alignment" in self.request.parts and cross:
             tokenizer = self.bundle.tokenizer
             pieces = tokenizer.source_pieces(source), tokenizer.target_pieces(target)
-            words = align(aligning(cross), *pieces)
+            words = align(aligning(cross, self.bundle.reading), *pieces)
             output.alignment = Alignment(
                 source=words.source, output=words.target, links=words.links
             )
