@@ -7,11 +7,11 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
 from seqattn.config.compose import plain
 from seqattn.errors import UserError
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import build
 from seqattn.storage import user_path
 
 CONF = Path(__file__).parent / "conf"

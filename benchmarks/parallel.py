@@ -11,13 +11,13 @@ from torch import Tensor
 from benchmarks.attention_work import is_attention
 from benchmarks.attentions import Length
 from benchmarks.suite import Figures, Row, Sample, Spread, Suite, ratios, take_turns, timed
-from seqattn.bundle.architecture import cross_default
 from seqattn.checking import Count, Depth, Width
 from seqattn.models.base import Memory, Seq2SeqModel
 from seqattn.models.recurrent import RecurrentConfig
 from seqattn.models.transformer import Slots, TransformerConfig
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.positions import SinusoidalPosition
+from seqattn.settings.assembly import cross_default
 from seqattn.tokens import RESERVED
 
 _VOCABULARY = 1000

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from benchmarks.attention_work import is_attention
 from seqattn.attention.base import LAWS, AttentionFactory, Mixer
-from seqattn.bundle.choices import SLOTS
 from seqattn.errors import UserError
 from seqattn.models.transformer import PositionFactory
 from seqattn.positions.base import Stack
+from seqattn.settings.choices import SLOTS
 
 BEGIN, END = "<!-- support: made by scripts/support.py -->\n", "<!-- support: end -->"
 _DIM, _HEADS = 48, 4

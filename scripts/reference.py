@@ -28,12 +28,12 @@ ziafont.config.svg2 = False  # no symbols, whose ids would meet on a page
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from seqattn.bundle.choices import types_at  # noqa: E402
-from seqattn.bundle.nodes import TARGET, import_path  # noqa: E402
 from seqattn.checking import in_words, parameters  # noqa: E402
 from seqattn.cli.help_page import verbs  # noqa: E402
 from seqattn.inputs import LOADER  # noqa: E402
 from seqattn.places import CONF  # noqa: E402
+from seqattn.settings.choices import types_at  # noqa: E402
+from seqattn.settings.nodes import TARGET, import_path  # noqa: E402
 
 FROM_ROOT = ("CHANGELOG.md", "CONTRIBUTING.md")
 """Pages beside docs/ that are part of the site."""

@@ -6,8 +6,8 @@
 import sys
 from pathlib import Path
 
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import build
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import build
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "mechanisms.md"
 

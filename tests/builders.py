@@ -17,7 +17,7 @@ from seqattn.config.compose import register_resolvers
 from seqattn.models.transformer import Slots, Transformer, TransformerConfig
 from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition, Stack
 from seqattn.tokens import BOS, PAD
-from tests.settings import made
+from tests.nodes import made
 
 CONF = Path(__file__).parents[1] / "conf"
 own_conf = None

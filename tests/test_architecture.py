@@ -16,7 +16,8 @@ from tests.absent import printed_without
 
 HOME = Path(seqattn.__file__).parent
 MODELS = {"models", "layers", "attention", "positions", "ops"}
-BUNDLE = {"generation", "metrics", "data", "analysis", *MODELS}
+SETTINGS = {"data", *MODELS}
+BUNDLE = {"settings", "generation", "metrics", "analysis", *SETTINGS}
 MAY_IMPORT = {
     "ops": set(),
     "positions": {"ops"},
@@ -27,11 +28,12 @@ MAY_IMPORT = {
     "data": set(),
     "metrics": set(),
     "analysis": {"generation", *MODELS},
+    "settings": SETTINGS,
     "bundle": BUNDLE,
     "training": {"bundle", *BUNDLE},
     "verbs": {"training", "bundle", *BUNDLE},
-    "config": {"training", "bundle"},
-    "cli": {"config", "verbs", "training", "bundle"},
+    "config": {"training", "bundle", "settings"},
+    "cli": {"config", "verbs", "training", "bundle", "settings"},
     "extras": {"verbs", "training", "bundle", *BUNDLE},
 }
 """Beside itself and the ground. A dotted name allows that one module."""

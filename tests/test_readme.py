@@ -17,11 +17,11 @@ from hydra import compose, initialize_config_dir
 
 from benchmarks.command import CONF as SUITES
 from benchmarks.support import BEGIN, END, support_table
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
 from seqattn.config.compose import plain
 from seqattn.places import CONF
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import build
 from tests.cli.small import (
     checked_training,
     groups,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
-from seqattn.bundle.choices import choices
-from seqattn.bundle.documents import Config
 from seqattn.bundle.files import part_of
-from seqattn.bundle.nodes import TARGET, Node, build, changed, import_path, nearest
 from seqattn.data.base import Rows
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch, Progress
+from seqattn.settings.choices import choices
+from seqattn.settings.documents import Config
+from seqattn.settings.nodes import TARGET, Node, build, changed, import_path, nearest
 
 if TYPE_CHECKING:
     from seqattn.bundle.outputs import Outputs

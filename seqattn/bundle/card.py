@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seqattn import __version__
-from seqattn.bundle.nodes import TYPE, Node
+from seqattn.settings.nodes import TYPE, Node
 
 _SIGNATURE = " signature"
 

@@ -11,12 +11,12 @@ from safetensors import SafetensorError
 from torch import nn
 
 from seqattn.bundle.card import model_card
-from seqattn.bundle.documents import CONFIG, FORMAT, HUB, SCORES, WEIGHTS, Config, read, written
-from seqattn.bundle.nodes import Node
 from seqattn.bundle.weights import save_weights
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
+from seqattn.settings.documents import CONFIG, FORMAT, HUB, SCORES, WEIGHTS, Config, read, written
+from seqattn.settings.nodes import Node
 from seqattn.storage import is_file, new_directory, real_path, user_path, write_whole
 
 CARD = "README.md"

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.documents import WEIGHTS, bundle_dir
 from seqattn.bundle.files import part_of, read_config, read_scores
 from seqattn.bundle.span_bundle import SpanBundle
 from seqattn.bundle.text_bundle import TextBundle
@@ -17,6 +15,8 @@ from seqattn.bundle.weights import load_model
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.ops.int8 import round_weights
+from seqattn.settings.assembly import Architecture, Vocabularies
+from seqattn.settings.documents import WEIGHTS, bundle_dir
 
 BUNDLES = {kind.output: kind for kind in (TextBundle, SpanBundle)}
 """Class of bundle for each kind of output."""

@@ -10,7 +10,6 @@ from seqattn.analysis.forced_alignment import aligning_pairs
 from seqattn.analysis.word_alignment import AlignmentReading, WordAlignment, align
 from seqattn.bundle.bundle import Asked, Bundle, Choice
 from seqattn.bundle.inputs import Texts, as_many, several
-from seqattn.bundle.nodes import TARGET, build
 from seqattn.bundle.outputs import Rank, TextOutputs
 from seqattn.data import base
 from seqattn.data.source_ids import question_source, read_sources
@@ -22,6 +21,7 @@ from seqattn.generation.generator import Generator
 from seqattn.generation.processors import EncoderNoRepeatNgram, ForcedPrefix
 from seqattn.generation.windows import InWindow, generate_from_windows, search_windows
 from seqattn.models.base import Seq2SeqModel
+from seqattn.settings.nodes import TARGET, build
 from seqattn.tokens import EOS, UNK
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from seqattn.bundle.architecture import Architecture, Model, Vocabularies
-from seqattn.bundle.meta_device import on_meta_device
 from seqattn.errors import UserError
 from seqattn.ops.int8 import Rounded, matrices
+from seqattn.settings.assembly import Architecture, Model, Vocabularies
+from seqattn.settings.meta_device import on_meta_device
 
 _SCALE = ".int8_scale"
 """Suffix of the name of a rounded matrix's scales."""

@@ -11,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from seqattn.bundle.choices import SLOT_NODES
 from seqattn.errors import UserError
 from seqattn.places import CONF, install
+from seqattn.settings.choices import SLOT_NODES
 
 _MEANT = {
     "lr": "optimizer.lr",

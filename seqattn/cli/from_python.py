@@ -9,7 +9,6 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
-from seqattn.bundle.nodes import build_verb
 from seqattn.cli.error_messages import in_words
 from seqattn.config.compose import register_resolvers, settings_of_training
 from seqattn.config.overrides import complete, quoted
@@ -17,6 +16,7 @@ from seqattn.config.own_choices import own_first
 from seqattn.config.verb_files import verb_class
 from seqattn.errors import UserError
 from seqattn.places import CONF
+from seqattn.settings.nodes import build_verb
 from seqattn.training.finish import TrainingResult
 from seqattn.training.run_directory import remove_empty
 

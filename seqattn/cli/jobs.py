@@ -14,10 +14,10 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from seqattn.bundle.documents import SCORES
 from seqattn.errors import UserError
 from seqattn.inputs import read_json, read_yaml
 from seqattn.processes import HANGUP, leave_closed_terminal
+from seqattn.settings.documents import SCORES
 from seqattn.storage import write_whole
 from seqattn.training.run_directory import rank
 
@@ -140,7 +140,7 @@ def _read(file: Path, kind: type[Any]) -> Any:
 
 def _best(configs: list[dict[str, Any]], scores: dict[str, Any]) -> str | None:
     """Return the best job by the monitored metric, if it is the same for all jobs."""
-    from seqattn.bundle.nodes import build
+    from seqattn.settings.nodes import build
     from seqattn.training.task_options import mode_of
 
     nodes = [config.get("checkpoint") for config in configs]

@@ -12,12 +12,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from seqattn.bundle.nodes import TARGET, build, build_verb
 from seqattn.cli.help_page import verbs
 from seqattn.config.compose import resolve_settings, settings_of_training
 from seqattn.config.verb_files import bases, own_keys, verb_class
 from seqattn.errors import UserError
 from seqattn.places import CONF
+from seqattn.settings.nodes import TARGET, build, build_verb
 from seqattn.training.run_directory import remove_empty
 
 Action = Callable[[DictConfig], float | None]

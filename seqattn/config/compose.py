@@ -12,14 +12,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from seqattn.bundle.choices import check_fit
-from seqattn.bundle.choices import choices as shipped
-from seqattn.bundle.documents import bundle_dir
-from seqattn.bundle.nodes import TARGET, import_path, nearest
 from seqattn.checking import parameters
 from seqattn.config.overrides import OWN, complete, is_filled
 from seqattn.config.verb_files import FROM_BUNDLE, TEXT, bases, document, from_bundle, own_keys
 from seqattn.errors import UserError
+from seqattn.settings.choices import check_fit
+from seqattn.settings.choices import choices as shipped
+from seqattn.settings.documents import bundle_dir
+from seqattn.settings.nodes import TARGET, import_path, nearest
 from seqattn.storage import file_faults, user_path
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.run_directory import KEPT, existing

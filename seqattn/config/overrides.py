@@ -10,11 +10,11 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 from hydra.errors import HydraException
 
-from seqattn.bundle.choices import SLOT_NODES, with_new_keys
-from seqattn.bundle.documents import bundle_dir
 from seqattn.config.saved_overrides import nodes_of, overrides_of, parsed, value_of
 from seqattn.config.verb_files import from_bundle, text_keys
 from seqattn.errors import UserError
+from seqattn.settings.choices import SLOT_NODES, with_new_keys
+from seqattn.settings.documents import bundle_dir
 from seqattn.storage import user_path
 
 OWN = r"bundle\d+_"
@@ -78,8 +78,8 @@ def is_filled(override: str) -> bool:
 
 def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path: str) -> list[str]:
     """Return overrides that choose a bundle's nodes for groups without a user's choice."""
-    from seqattn.bundle.data_paths import MISSING, with_paths
     from seqattn.bundle.files import part_of
+    from seqattn.settings.data_paths import MISSING, with_paths
 
     brought, numbers = [], count()
     for group, origin in from_bundle(verb).items():

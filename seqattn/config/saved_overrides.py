@@ -9,11 +9,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from seqattn.bundle.choices import choices, types_at
-from seqattn.bundle.nodes import PARTIAL, TARGET, Node, remarked
 from seqattn.errors import UserError
 from seqattn.inputs import read_yaml
 from seqattn.places import shipped
+from seqattn.settings.choices import choices, types_at
+from seqattn.settings.nodes import PARTIAL, TARGET, Node, remarked
 from seqattn.storage import user_path
 
 _OTHER_KEYS = ("callbacks", "generation", "logger", "processor", "schedule")

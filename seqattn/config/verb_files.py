@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from seqattn.bundle.nodes import TARGET
 from seqattn.places import CONF
+from seqattn.settings.nodes import TARGET
 
 FROM_BUNDLE = "_from_bundle_"
 """Key of a verb's YAML with the groups that a bundle fills."""

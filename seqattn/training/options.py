@@ -11,9 +11,6 @@ from lightning import Callback
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 
-from seqattn.bundle.architecture import Architecture
-from seqattn.bundle.choices import check_fit
-from seqattn.bundle.nodes import Node, build
 from seqattn.checking import Count, Seed, shown
 from seqattn.data.options import BatchLimits, LoaderOptions
 from seqattn.data.vocabulary import TokenizerConfig
@@ -23,6 +20,9 @@ from seqattn.generation.beam import BeamSearch
 from seqattn.layers.transformer_layer import LayerShape
 from seqattn.positions import SinusoidalPosition
 from seqattn.roles import Role
+from seqattn.settings.assembly import Architecture
+from seqattn.settings.choices import check_fit
+from seqattn.settings.nodes import Node, build
 from seqattn.training.checkpoint_options import CheckpointOptions
 from seqattn.training.monitors import GradientHistograms
 from seqattn.training.optim import adamw

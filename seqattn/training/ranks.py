@@ -16,10 +16,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import get_args_parser
 from torch.distributed.run import run as start_ranks
 
-from seqattn.bundle.nodes import build_verb
 from seqattn.errors import Stopped, UserError
 from seqattn.processes import HANGUP, write_utf8
 from seqattn.screen import log_to, say
+from seqattn.settings.nodes import build_verb
 from seqattn.storage import temporary_directory
 from seqattn.training.finish import TrainingResult
 from seqattn.training.options import TrainingOptions

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
-from seqattn.bundle.choices import SLOT_NODES, types_at
-from seqattn.bundle.nodes import TARGET, import_path
 from seqattn.checking import parameters
 from seqattn.roles import Role
+from seqattn.settings.choices import SLOT_NODES, types_at
+from seqattn.settings.nodes import TARGET, import_path
 from seqattn.training.options import TrainingOptions
 
 

@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from seqattn.analysis.health_callback import AttentionHealth, Reading
-from seqattn.bundle.architecture import Vocabularies
-from seqattn.bundle.nodes import import_path
 from seqattn.generation.base import Progress
 from seqattn.screen import progress
+from seqattn.settings.assembly import Vocabularies
+from seqattn.settings.nodes import import_path
 from seqattn.training.callbacks import Throughput
 from seqattn.training.environment import environment
 from seqattn.training.samples import HeatmapCallback, SampleTable

@@ -10,12 +10,12 @@ from torch import nn
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of
 from seqattn.bundle.load import load_bundle
-from seqattn.bundle.nodes import TARGET
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vectors import read_vectors
 from seqattn.errors import UserError
 from seqattn.roles import Role
 from seqattn.screen import say
+from seqattn.settings.nodes import TARGET
 from seqattn.storage import user_path
 from seqattn.training.checkpoint_files import newest_whole, step_batches
 from seqattn.training.options import TrainingOptions

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from seqattn.bundle.nodes import import_path
 from seqattn.checking import BadValue, CountOrNone, shown
 from seqattn.errors import UserError
 from seqattn.metrics.text import lower_is_better
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.roles import Role
+from seqattn.settings.nodes import import_path
 from seqattn.training.forcing import TeacherForcing
 
 LOSSES: Mapping[str, str] = {

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.engine import Engine, PyTorch
 from seqattn.bundle.load import load_bundle
-from seqattn.bundle.nodes import Node
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.base import MissingSplit, Rows, Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch
 from seqattn.ops.memory import keep_freed_memory
+from seqattn.settings.nodes import Node
 from seqattn.training.task_options import task_class
 
 Split = Literal["train", "val", "test"]

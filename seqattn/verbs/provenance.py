@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from seqattn.bundle.nodes import TARGET
 from seqattn.errors import UserError
 from seqattn.inputs import read_json
+from seqattn.settings.nodes import TARGET
 from seqattn.storage import digest_of, file_faults, is_file, user_path, write_json
 
 RECORD = "made_from.json"

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from seqattn.bundle.documents import CONFIG
 from seqattn.screen import print_table
+from seqattn.settings.documents import CONFIG
 from seqattn.storage import user_path
 from seqattn.verbs.run_tables import TableDocument, write_table
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from seqattn.bundle.nodes import Node, build, changed
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import shown
 from seqattn.data.base import Texts
@@ -17,6 +16,7 @@ from seqattn.generation.windows import generate_from_windows
 from seqattn.metrics.significance import LEVEL, sentence_tests
 from seqattn.metrics.text import Scorer, TextScore, lower_is_better, reference_lists
 from seqattn.screen import print_table
+from seqattn.settings.nodes import Node, build, changed
 from seqattn.verbs.reranking import Reranker, Reranking
 
 Settings = dict[str, float]

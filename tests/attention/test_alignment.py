@@ -14,7 +14,7 @@ from seqattn.attention.alignment import (
 from seqattn.attention.local_alignment import LuongLocal, LuongLocalPredictive
 from seqattn.errors import UserError
 from tests.builders import CONF, load_choice, randomised
-from tests.settings import made_of_settings
+from tests.nodes import made_of_settings
 
 B, T, S, Q, M, K = 3, 4, 7, 6, 5, 2
 REAL = torch.tensor(

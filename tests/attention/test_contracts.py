@@ -8,9 +8,9 @@ import torch
 from seqattn.analysis import capture
 from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import build, changed
 from seqattn.errors import UserError
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import build, changed
 from tests.builders import (
     DIM,
     attention_choices,

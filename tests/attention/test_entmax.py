@@ -12,7 +12,7 @@ from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS
-from tests.settings import made
+from tests.nodes import made
 from tests.tolerance import close
 
 B, T, S = 2, 5, 7

@@ -22,7 +22,7 @@ from tests.builders import (
     padded,
     targets,
 )
-from tests.settings import made, made_of_settings
+from tests.nodes import made, made_of_settings
 
 B, T, S, E, MEMORY_DIM = 2, 5, 7, 6, 10
 REAL = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]], dtype=torch.bool)

@@ -12,9 +12,9 @@ from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.lsh import LSHKernel
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
-from seqattn.bundle.architecture import cross_default
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
+from seqattn.settings.assembly import cross_default
 from tests.builders import (
     DIM,
     HEAD_DIM,
@@ -25,7 +25,7 @@ from tests.builders import (
     load_choice,
     make_attention,
 )
-from tests.settings import made_of_settings
+from tests.nodes import made_of_settings
 from tests.tolerance import close
 
 B, T, S, MEMORY_DIM = 2, 5, 7, 10

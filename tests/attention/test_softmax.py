@@ -11,9 +11,9 @@ from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
-from seqattn.bundle.architecture import cross_default
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
+from seqattn.settings.assembly import cross_default
 from tests.builders import HEAD_DIM, HEADS
 from tests.tolerance import close
 

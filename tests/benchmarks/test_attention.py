@@ -20,7 +20,7 @@ from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.attention.kernels.xca import XCAKernel
 from seqattn.errors import UserError
 from seqattn.positions import ALiBiPosition, Position
-from tests.settings import made
+from tests.nodes import made
 
 DIM, HEADS = 24, 4
 

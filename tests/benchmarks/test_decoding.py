@@ -8,7 +8,7 @@ import torch
 from benchmarks.decoding import DecodingSuite
 from seqattn.errors import UserError
 from tests.benchmarks.small import CopyingText, random_rows, shape_of, stand_in
-from tests.settings import made
+from tests.nodes import made
 
 SUITE = partial(DecodingSuite, corpus=CopyingText(), shape=shape_of, sentences=9, length=5)
 

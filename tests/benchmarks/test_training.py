@@ -17,7 +17,7 @@ from tests.benchmarks.small import (
     stand_in,
 )
 from tests.builders import copy_attention, copy_rest, randomised
-from tests.settings import made
+from tests.nodes import made
 
 SUITE = partial(TrainingSuite, corpus=CopyingText(), shape=shape_of, max_tokens=[64], seed=1)
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from seqattn.bundle.architecture import Architecture, Vocabularies
-from seqattn.bundle.choices import choices
 from seqattn.bundle.files import write_bundle
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+from seqattn.settings.assembly import Architecture, Vocabularies
+from seqattn.settings.choices import choices
 
 TEXT = "a dog sees the cat hears some bread finds two birds and an old house by the tree"
 SIZES = {

@@ -20,7 +20,6 @@ from safetensors.torch import load_file
 import seqattn
 from seqattn.analysis.word_alignment import AlignmentReading
 from seqattn.bundle import files
-from seqattn.bundle.choices import choices
 from seqattn.bundle.files import read_config, store, write_bundle
 from seqattn.bundle.pictures import draw_text
 from seqattn.data.base import Texts
@@ -33,10 +32,11 @@ from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit,
 from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.forced_decoding import forced_log_probabilities
 from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
+from seqattn.settings.choices import choices
 from seqattn.tokens import EOS, RESERVED
 from tests.absent import printed_without
 from tests.bundle.conftest import configuration, corpus, untrained
-from tests.settings import node as as_node
+from tests.nodes import node as as_node
 
 TEXTS = ["a dog sees the cat", "", "two birds"]
 

@@ -12,9 +12,9 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 import seqattn
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import import_path
 from seqattn.errors import UserError
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import import_path
 
 
 def at(place, value, drop=False):

@@ -8,14 +8,14 @@ from safetensors.torch import load_file, save_file
 
 import seqattn
 from seqattn.attention.base import Attention
-from seqattn.bundle.choices import choices
 from seqattn.bundle.files import write_bundle
-from seqattn.bundle.nodes import import_path
 from seqattn.bundle.span_bundle import SpanBundle
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, GreedySearch, LengthLimit
 from seqattn.ops import int8
 from seqattn.ops.int8 import Int8Linear, matrices, round_weights
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import import_path
 from tests.bundle.conftest import TEXT, configuration, untrained
 
 ATTENTIONS = [

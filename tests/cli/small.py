@@ -13,12 +13,12 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
-from seqattn.bundle.nodes import build_verb
 from seqattn.cli.error_messages import in_words
 from seqattn.cli.main import run_verb
 from seqattn.config.compose import choices, register_resolvers, resolve_settings
 from seqattn.config.overrides import complete
 from seqattn.places import CONF
+from seqattn.settings.nodes import build_verb
 from seqattn.training.checkpoint_files import newest_whole
 from seqattn.training.run_directory import remove_empty
 

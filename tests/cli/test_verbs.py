@@ -20,8 +20,8 @@ import seqattn
 from seqattn.__main__ import main
 from seqattn.analysis import capture
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.bundle.documents import bundle_dir
 from seqattn.cli.help_page import verbs
+from seqattn.settings.documents import bundle_dir
 from tests.cli.fork import start_forked
 from tests.cli.small import (
     checkpoint,

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from seqattn.bundle.nodes import build_verb
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.extras.shards.cleaning import Cleaning
-from tests.settings import node, node_of
+from seqattn.settings.nodes import build_verb
+from tests.nodes import node, node_of
 
 CONFIG = TokenizerConfig(kind="bpe", vocab_size=60)
 WORDS = ("sun", "moon", "sees", "the", "red", "a", "stone", "falls", "not", "tree")

@@ -6,7 +6,7 @@ import pytest
 from seqattn.data.bucketing import BucketSampler
 from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
-from tests.settings import made
+from tests.nodes import made
 
 LIMITS = BatchLimits(max_tokens=200)
 

@@ -11,7 +11,7 @@ from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.tokens import EOS
 from tests.data.small_shards import write_text
-from tests.settings import made
+from tests.nodes import made
 
 
 def rule(how, maximum, stride=None):

@@ -17,7 +17,7 @@ from seqattn.errors import UserError
 from seqattn.models.span_matching import CLUES as MODEL_CLUES
 from seqattn.models.span_matching import MATCHES as MODEL_MATCHES
 from tests.data.small_spans import CONTEXTS, ROWS, FewQuestions, small_tokenizer
-from tests.settings import made
+from tests.nodes import made
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.tokens import BOS, EOS, PAD, UNK
-from tests.settings import made
+from tests.nodes import made
 
 SOURCE = ["the cat sees the dog", "a dog  sees a cat .", "the cats see &apos; two dogs"] * 4
 TARGET = ["die katze sieht den hund", "ein hund sieht  eine katze .", "süße katzen sehen"] * 4

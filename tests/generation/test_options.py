@@ -13,7 +13,7 @@ from seqattn.generation.processors import NoRepeatNgram
 from seqattn.generation.span_search import SpanSearch
 from seqattn.tokens import EOS
 from tests.generation.table_model import TableModel
-from tests.settings import made
+from tests.nodes import made
 
 BAD = {
     BeamSearch: {

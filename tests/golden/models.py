@@ -7,8 +7,8 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import TARGET, build
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import TARGET, build
 from tests.builders import (
     CONF,
     DIM,

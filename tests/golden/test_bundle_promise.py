@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import seqattn
-from seqattn.bundle.documents import FORMAT
 from seqattn.errors import UserError
+from seqattn.settings.documents import FORMAT
 from seqattn.training.resume import settings_before
 from tests.pages import PAGES
 

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 import seqattn
-from seqattn.bundle.choices import choices
-from seqattn.bundle.data_paths import with_paths
 from seqattn.bundle.files import read_config
-from seqattn.bundle.nodes import import_path
 from seqattn.config.saved_overrides import nodes_of
 from seqattn.places import CONF
+from seqattn.settings.choices import choices
+from seqattn.settings.data_paths import with_paths
+from seqattn.settings.nodes import import_path
 from tests.cli.small import refusal, run, train, train_arguments, write_corpus
 
 EARLIER = Path(__file__).parent / "run"

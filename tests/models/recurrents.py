@@ -12,7 +12,7 @@ from seqattn.attention.alignment import (
 from seqattn.attention.local_alignment import LuongLocal, LuongLocalPredictive
 from seqattn.models.recurrent import RecurrentConfig
 from tests.builders import VOCABULARY, randomised
-from tests.settings import made
+from tests.nodes import made
 
 ALIGNMENTS = {
     "bahdanau": Bahdanau,

@@ -10,7 +10,7 @@ from seqattn.models.span_transformer import SpanTransformerConfig
 from seqattn.models.transformer import Slots
 from seqattn.positions.base import Position
 from tests.builders import DIM, VOCABULARY, heads, padded, randomised
-from tests.settings import made
+from tests.nodes import made
 
 QUESTIONS = [[5, 4, 3], [9, 8, 10, 4, 7, 3], [6, 3]]
 CONTEXTS = [[4, 5, 6, 7, 8, 9, 10, 4], [9, 4, 5], [6, 6, 7, 10, 4]]

@@ -6,8 +6,8 @@ import pickle
 import pytest
 import torch
 
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import TARGET
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import TARGET
 from tests.builders import (
     attention_choices,
     load_choice,

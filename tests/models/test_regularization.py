@@ -15,7 +15,7 @@ from seqattn.positions.base import Position, Stack
 from seqattn.tokens import PAD
 from tests.builders import DIM, load_variant, make_attention, make_transformer, padded
 from tests.models.recurrents import make_recurrent
-from tests.settings import made
+from tests.nodes import made
 from tests.training.tasks.test_effective_batch import assert_same
 
 SOURCES = padded([[4, 9, 7, 3], [5, 6, 8, 10, 3]])

@@ -19,7 +19,7 @@ from tests.builders import (
     randomised,
     targets,
 )
-from tests.settings import made
+from tests.nodes import made
 from tests.tolerance import close
 
 B, T, S, DH, K = 2, 5, 7, 6, 3

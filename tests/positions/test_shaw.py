@@ -9,7 +9,7 @@ from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions import ShawPosition, Stack
 from tests.builders import DIM, HEADS, causal_mask, full_mask, heads, make_attention, randomised
-from tests.settings import made
+from tests.nodes import made
 
 B, T, S, DH, K = 2, 5, 7, 6, 3
 

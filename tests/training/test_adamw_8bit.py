@@ -11,7 +11,7 @@ from seqattn.errors import UserError
 from seqattn.training.adamw_8bit import adamw_8bit
 from seqattn.training.optim import adamw
 from tests.builders import make_transformer
-from tests.settings import made
+from tests.nodes import made
 from tests.training.test_muon import gradients
 
 pytest.importorskip("bitsandbytes")

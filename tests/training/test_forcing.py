@@ -6,7 +6,7 @@ import pytest
 
 from seqattn.errors import UserError
 from seqattn.training.forcing import TeacherForcing
-from tests.settings import made
+from tests.nodes import made
 
 
 def test_a_constant_share_is_the_same_at_every_step():

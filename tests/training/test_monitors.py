@@ -21,7 +21,7 @@ from seqattn.training.monitors import (
     device_figures,
     gradients_by_part,
 )
-from tests.settings import made
+from tests.nodes import made
 from tests.training.test_callbacks import Module, trainer
 
 NORMS = (0.5, 2.0, 3.0, 1.0, 1.5, 0.1)

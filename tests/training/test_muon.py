@@ -10,7 +10,7 @@ from seqattn.errors import UserError
 from seqattn.training import muon as module
 from seqattn.training.muon import muon
 from tests.builders import POSITIONS, make_transformer, random_ids, targets
-from tests.settings import made
+from tests.nodes import made
 
 
 def parts(model):

@@ -6,7 +6,7 @@ import pytest
 
 from seqattn.errors import UserError
 from seqattn.training.schedules import constant, cosine, inverse_sqrt, linear, noam
-from tests.settings import made
+from tests.nodes import made
 
 STEPS = (0, 1, 3, 4, 5, 9, 11, 12, 40)
 WARMUP, TOTAL, DIM = 4, 12, 24

@@ -14,7 +14,7 @@ from seqattn.verbs.reranking import Reranking
 from seqattn.verbs.tuning import AllFinished, Tuning, grid_of, show
 from tests.bundle.conftest import corpus
 from tests.metrics.error_scorer import ErrorScorer
-from tests.settings import node
+from tests.nodes import node
 
 SOURCES = [*corpus()[::4], ""]
 LIMIT = LengthLimit(1.0, 4)

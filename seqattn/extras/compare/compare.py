@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from seqattn.analysis.plots import save
-from seqattn.bundle.nodes import build
 from seqattn.checking import CountOrNone
 from seqattn.errors import UserError
 from seqattn.extras.compare.comparison_figures import figures_of
@@ -35,6 +34,7 @@ from seqattn.extras.compare.system_statistics import MetricFigures, judge
 from seqattn.extras.compare.systems import Systems, check_alike, check_seeds, systems_of
 from seqattn.metrics.scripts import split_words
 from seqattn.screen import print_table
+from seqattn.settings.nodes import build
 from seqattn.storage import user_path, write_whole
 from seqattn.training.run_directory import room_for_files
 from seqattn.training.task_options import task_class

@@ -10,15 +10,15 @@ from typing import Annotated, Any
 from annotated_types import MinLen
 from pydantic import BaseModel, FiniteFloat, ValidationError
 
-from seqattn.bundle.choices import types_at
-from seqattn.bundle.data_paths import with_paths
-from seqattn.bundle.documents import WEIGHTS, Config
 from seqattn.bundle.files import part_of, read_config
-from seqattn.bundle.nodes import TARGET, Node, build, build_verb, remarked
 from seqattn.errors import UserError
 from seqattn.inputs import LARGEST, limited_lines, opened, read_bytes
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import doubts, lower_is_better
+from seqattn.settings.choices import types_at
+from seqattn.settings.data_paths import with_paths
+from seqattn.settings.documents import WEIGHTS, Config
+from seqattn.settings.nodes import TARGET, Node, build, build_verb, remarked
 from seqattn.storage import file_faults, is_file, user_path
 from seqattn.training.resume import RESULT, settings_before
 from seqattn.verbs.bundle_run import Split

@@ -9,9 +9,6 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.choices import SLOTS
-from seqattn.bundle.data_paths import without_paths
-from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import read_config, write_bundle
 from seqattn.checking import Count, CountOrNone
 from seqattn.data.base import Rows
@@ -21,6 +18,9 @@ from seqattn.extras.explain.head_importance import pruned_by_importance
 from seqattn.metrics.text import TextScore, named
 from seqattn.ops.int8 import multiplies_int8, round_weights
 from seqattn.screen import print_table
+from seqattn.settings.choices import SLOTS
+from seqattn.settings.data_paths import without_paths
+from seqattn.settings.documents import WEIGHTS
 from seqattn.storage import user_path
 from seqattn.tokens import BOS, EOS
 from seqattn.training.run_directory import room_for_files

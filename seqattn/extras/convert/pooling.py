@@ -6,14 +6,14 @@ from typing import Any
 
 from seqattn.attention.heads import MultiHeadAttention, pool_key_heads
 from seqattn.attention.kernels.softmax import SoftmaxKernel
-from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.choices import SLOTS
-from seqattn.bundle.nodes import import_path
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.explain.pruning import cross_node
 from seqattn.models.transformer import Transformer
+from seqattn.settings.assembly import Architecture, Vocabularies
+from seqattn.settings.choices import SLOTS
+from seqattn.settings.nodes import import_path
 
 
 def pooled(bundle: Bundle, name: str, num_kv_heads: int, slots: Sequence[str]) -> TextBundle:

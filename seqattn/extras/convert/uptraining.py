@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from lightning import seed_everything
 
-from seqattn.bundle.nodes import PARTIAL, build
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.module import Seq2SeqData
 from seqattn.ops.cross_entropy import LossTerms
+from seqattn.settings.nodes import PARTIAL, build
 from seqattn.training.schedules import constant
 from seqattn.training.task_options import task_class
 from seqattn.training.tasks.seq2seq import Seq2SeqTask

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import CARD, read_config
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange import ctranslate_export, hf_export, hf_folder, onnx_export
 from seqattn.screen import print_table
+from seqattn.settings.documents import WEIGHTS
 from seqattn.storage import new_directory, real_path, user_path
 from seqattn.training.run_directory import room_for_files
 from seqattn.verbs.bundle_run import BundleRun

@@ -8,11 +8,11 @@ from typing import Any, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import Node
 from seqattn.checking import shown
 from seqattn.errors import UserError
 from seqattn.positions import SinusoidalPosition, Stack
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import Node
 
 Side = Literal["source", "target"]
 ACTIVATIONS = {

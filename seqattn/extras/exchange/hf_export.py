@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from seqattn import __version__
 from seqattn.attention.kernels.softmax import SoftmaxKernel
-from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.files import CARD
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
@@ -27,6 +26,7 @@ from seqattn.extras.exchange.hf_tokenizers import ImportedTokenizer
 from seqattn.extras.exchange.parity import TOLERANCE, check_ids, compared, expected, our_difference
 from seqattn.models.transformer import Transformer
 from seqattn.positions import LearnedPosition, RotaryPosition, SinusoidalPosition, T5Position
+from seqattn.settings.assembly import Architecture, Vocabularies
 from seqattn.storage import write_json
 from seqattn.tokens import BOS, EOS, PAD, UNK
 

@@ -8,10 +8,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from seqattn.bundle.documents import HUB
 from seqattn.bundle.weights import is_finite
 from seqattn.errors import UserError
 from seqattn.inputs import read_json
+from seqattn.settings.documents import HUB
 from seqattn.storage import is_file, user_path
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import TARGET, Node, build, changed
 from seqattn.checking import shown
 from seqattn.errors import UserError
 from seqattn.extras.exchange.families import Settings
 from seqattn.extras.exchange.hf_folder import HFFolder
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import TARGET, Node, build, changed
 from seqattn.tokens import BOS, EOS, PAD
 
 _LONGEST = 10_000  # of `LengthLimit`

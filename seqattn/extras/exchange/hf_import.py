@@ -11,12 +11,7 @@ import torch
 from torch import nn
 
 from seqattn import __version__
-from seqattn.bundle.architecture import Architecture, Vocabularies
-from seqattn.bundle.choices import choices
-from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import write_bundle
-from seqattn.bundle.meta_device import on_meta_device
-from seqattn.bundle.nodes import Node
 from seqattn.errors import UserError
 from seqattn.extras.exchange.families import Family, family
 from seqattn.extras.exchange.hf_folder import HFFolder, local_folder
@@ -31,6 +26,11 @@ from seqattn.extras.exchange.parity import (
 )
 from seqattn.models.transformer import Transformer
 from seqattn.screen import print_table, say
+from seqattn.settings.assembly import Architecture, Vocabularies
+from seqattn.settings.choices import choices
+from seqattn.settings.documents import WEIGHTS
+from seqattn.settings.meta_device import on_meta_device
+from seqattn.settings.nodes import Node
 from seqattn.storage import default_cache, is_file, real_path
 from seqattn.training.run_directory import room_for_files
 from seqattn.verbs.provenance import Provenance, digests

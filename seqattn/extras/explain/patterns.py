@@ -17,11 +17,11 @@ from seqattn.analysis.capture import capture
 from seqattn.analysis.plots import save
 from seqattn.attention.base import Attention, Mixer
 from seqattn.attention.masks import Mask
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import build
 from seqattn.checking import Seed
 from seqattn.errors import UserError
 from seqattn.positions.base import Position, Stack
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import build
 from seqattn.storage import user_path
 
 _SHORT = {

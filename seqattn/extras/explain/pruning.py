@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from seqattn.attention.base import Attention
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.bundle.architecture import Architecture, Vocabularies, heads_of
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import TARGET, Node, import_path
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
+from seqattn.settings.assembly import Architecture, Vocabularies, heads_of
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import TARGET, Node, import_path
 
 _PLACES = {
     "encoder": ("encoder", "self"),

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.documents import WEIGHTS
-from seqattn.bundle.nodes import TARGET
 from seqattn.extras.report.document_types import BundleDocument, CurveDocument, ScoreDocument
 from seqattn.metrics.text import TextScore
 from seqattn.screen import duration
+from seqattn.settings.documents import WEIGHTS
+from seqattn.settings.nodes import TARGET
 from seqattn.training.measurements import read_figures, training_of
 from seqattn.verbs.run_tables import run_tables
 

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqattn.bundle.nodes import build
 from seqattn.checking import Count, Seed
 from seqattn.errors import UserError
 from seqattn.extras.search.search_budget import Budget
 from seqattn.extras.search.search_space import SearchSpace
 from seqattn.places import install
 from seqattn.processes import cores
+from seqattn.settings.nodes import build
 from seqattn.training.run_directory import claimed
 from seqattn.verbs.provenance import data_contents
 

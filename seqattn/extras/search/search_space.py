@@ -12,11 +12,11 @@ from typing import Annotated, Any, NamedTuple
 
 from annotated_types import MaxLen, MinLen
 
-from seqattn.bundle.architecture import PARTS, Architecture
-from seqattn.bundle.choices import SLOT_NODES, choices
-from seqattn.bundle.nodes import Node, build, nearest
 from seqattn.checking import BadValue, Count, Depth, Width
 from seqattn.errors import UserError
+from seqattn.settings.assembly import PARTS, Architecture
+from seqattn.settings.choices import SLOT_NODES, choices
+from seqattn.settings.nodes import Node, build, nearest
 
 Counts = Annotated[list[Count], MinLen(1)]
 _choices = cache(choices)  # cached: reading the files for each candidate is slow

@@ -11,7 +11,6 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.errors import UserError
 from seqattn.extras.compare.costs import sizes_of
 from seqattn.extras.search.search import ModelSearch
@@ -19,6 +18,7 @@ from seqattn.extras.search.search_journal import distributions, is_log, open_stu
 from seqattn.extras.search.search_runs import TrainingRun, command, stop, train_all
 from seqattn.extras.search.search_space import Candidate, applied, value_at
 from seqattn.screen import duration
+from seqattn.settings.assembly import Architecture, Vocabularies
 from seqattn.training.resume import RESULT
 
 _TRYING, _TRAINING = 0.5, 0.9

@@ -21,7 +21,6 @@ from starlette.responses import (
 )
 
 import seqattn
-from seqattn.bundle.nodes import nearest
 from seqattn.errors import UserError
 from seqattn.extras.report.single_file import page
 from seqattn.extras.serve.docs_page import docs_page
@@ -40,6 +39,7 @@ from seqattn.extras.serve.schemas import (
     SentenceRequest,
 )
 from seqattn.extras.serve.service import FAILED, Service
+from seqattn.settings.nodes import nearest
 
 _STATUSES: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": about}

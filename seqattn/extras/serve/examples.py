@@ -6,11 +6,11 @@ from itertools import islice
 from typing import TypedDict
 
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.data_paths import with_paths
-from seqattn.bundle.nodes import build
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
 from seqattn.places import shipped
+from seqattn.settings.data_paths import with_paths
+from seqattn.settings.nodes import build
 from seqattn.storage import is_file
 
 _COUNT = 3

@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import TARGET, import_path
 from seqattn.extras.serve.limits import (
     ITEMS,
     NAMES,
@@ -23,6 +21,8 @@ from seqattn.extras.serve.limits import (
     Text,
     settings_of,
 )
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import TARGET, import_path
 
 SENTENCE = "He buys these books."
 CROSS = "decoder.layers.0.cross_attention"

@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 
-from seqattn.bundle.data_paths import without_paths
-from seqattn.bundle.nodes import Node
 from seqattn.checking import Count, CountOrNone, Seed, parameters
 from seqattn.data.shard_files import (
     FORMAT,
@@ -50,6 +48,8 @@ from seqattn.extras.shards.shard_builder import (
 from seqattn.processes import cores
 from seqattn.roles import Role
 from seqattn.screen import progress
+from seqattn.settings.data_paths import without_paths
+from seqattn.settings.nodes import Node
 from seqattn.storage import file_faults, is_file, user_path, write_whole
 from seqattn.training.setting_roles import role_in
 from seqattn.verbs.provenance import RECORD, Provenance, data_contents, digests, say_finished

@@ -13,7 +13,6 @@ from filelock import FileLock
 
 from seqattn.bundle.files import write_bundle
 from seqattn.bundle.load import load_bundle
-from seqattn.bundle.nodes import build
 from seqattn.data.sources import ParallelText
 from seqattn.data.table import Table
 from seqattn.errors import UserError
@@ -22,9 +21,10 @@ from seqattn.extras.corpora.backtranslate import BackTranslation, noised
 from seqattn.extras.corpora.distil import Distillation
 from seqattn.generation import BeamSearch, GreedySearch, LengthLimit
 from seqattn.metrics.text import sentence_bleu
+from seqattn.settings.nodes import build
 from tests.builders import randomised
 from tests.cli.small import json_lines, pairs
-from tests.settings import with_settings
+from tests.nodes import with_settings
 
 BEAM = BeamSearch(LengthLimit(1.0, 2), beam_size=3)
 

@@ -17,7 +17,7 @@ from seqattn.extras.denoising.noise import (
     sentences_of,
     t5_spans,
 )
-from tests.settings import made
+from tests.nodes import made
 
 WORDS = [f"w{number}" for number in range(200)]  # all different, so that places can be told
 TEXT = " ".join(WORDS)

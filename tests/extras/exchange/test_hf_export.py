@@ -10,7 +10,6 @@ import torch
 from safetensors import SafetensorError
 
 import seqattn
-from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.files import write_bundle
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.tokenizer_side import Begin
@@ -20,6 +19,7 @@ from seqattn.extras.exchange.hf_import import read_model
 from seqattn.extras.exchange.hf_tokenizers import read_tokenizer
 from seqattn.extras.exchange.parity import TOLERANCE
 from seqattn.generation import GreedySearch, LengthLimit
+from seqattn.settings.assembly import Architecture, Vocabularies
 from seqattn.tokens import UNK
 from tests.cli.small import SIZES, composed, listing, pairs, refusal, sampled, succeed
 from tests.extras.exchange import foreign_models

@@ -13,8 +13,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import seqattn
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import build
 from seqattn.errors import UserError
 from seqattn.extras.exchange.families import family
 from seqattn.extras.exchange.hf_folder import HFFolder
@@ -22,6 +20,8 @@ from seqattn.extras.exchange.hf_generation import recommended_search
 from seqattn.extras.exchange.hf_import import imported_bundle, read_model
 from seqattn.extras.exchange.parity import TOLERANCE, load_hf
 from seqattn.generation import GreedySearch, LengthLimit
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import build
 from tests.cli.small import refusal, run, succeed
 from tests.extras.exchange.foreign_models import FAMILIES, save
 

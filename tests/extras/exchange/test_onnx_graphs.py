@@ -24,7 +24,7 @@ from tests.builders import (
     randomised,
     targets,
 )
-from tests.settings import made
+from tests.nodes import made
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")

@@ -7,8 +7,8 @@ import torch
 
 from seqattn.__main__ import main
 from seqattn.attention.kernels.softmax import SoftmaxKernel
-from seqattn.bundle.choices import choices
 from seqattn.extras.explain.patterns import Patterns
+from seqattn.settings.choices import choices
 from tests.builders import load_choice
 
 N = 12

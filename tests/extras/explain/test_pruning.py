@@ -6,11 +6,11 @@ import torch
 import seqattn
 from seqattn.analysis import capture, intervene
 from seqattn.attention.base import Attention
-from seqattn.bundle.choices import choices
 from seqattn.bundle.files import write_bundle
 from seqattn.bundle.load import load_bundle
 from seqattn.errors import UserError
 from seqattn.extras.explain.pruning import Units, pruned
+from seqattn.settings.choices import choices
 from tests.builders import padded, randomised
 from tests.bundle.conftest import configuration, untrained
 
@@ -234,4 +234,4 @@ def test_heads_that_are_not_alike_cannot_go(tmp_path, tokenizer, attention, reas
 def test_kept_heads_that_make_no_attention_are_refused(kept, groups, reason):
     made = choices("attention")["mha"] | {"num_heads": 4, "num_kv_heads": groups}
     with pytest.raises(UserError, match=f"kept_heads {reason}"):
-        seqattn.bundle.nodes.build({**made, "kept_heads": kept})(query_dim=24, memory_dim=24)
+        seqattn.settings.nodes.build({**made, "kept_heads": kept})(query_dim=24, memory_dim=24)

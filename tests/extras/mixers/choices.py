@@ -4,9 +4,9 @@ from functools import partial
 
 import torch
 
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import TARGET, build, import_path
 from seqattn.extras.mixers.base import RecurrentMixer
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import TARGET, build, import_path
 from tests.builders import DIM, randomised
 
 

@@ -5,11 +5,11 @@ import torch
 from transformers import Mamba2Config
 from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 
-from seqattn.bundle.architecture import Architecture
-from seqattn.bundle.choices import choices
 from seqattn.errors import UserError
 from seqattn.extras.mixers.mamba2 import states_by_chunk, states_by_token
 from seqattn.positions import Position, Stack
+from seqattn.settings.assembly import Architecture
+from seqattn.settings.choices import choices
 from tests.builders import causal_mask
 from tests.extras.mixers.choices import factory, mixer
 from tests.tolerance import close

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from seqattn.analysis import capture
-from seqattn.bundle.architecture import Architecture
-from seqattn.bundle.choices import choices
 from seqattn.errors import UserError
 from seqattn.extras.explain.pruning import cross_node
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit
 from seqattn.positions import Position, RotaryPosition, SinusoidalPosition
+from seqattn.settings.assembly import Architecture
+from seqattn.settings.choices import choices
 from seqattn.tokens import EOS
 from tests.builders import make_transformer, random_ids
 from tests.extras.mixers.choices import NAMES, factory

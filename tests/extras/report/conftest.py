@@ -2,8 +2,8 @@
 
 import pytest
 
-from seqattn.bundle.choices import choices
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+from seqattn.settings.choices import choices
 from tests.bundle.conftest import configuration, corpus, tokenizer, untrained  # noqa: F401
 from tests.extras.report.samples import documents, measured, report
 

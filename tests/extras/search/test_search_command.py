@@ -4,11 +4,11 @@ import shlex
 
 import pytest
 
-from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
 from seqattn.extras.search.search import ModelSearch
 from seqattn.extras.search.search_study import Halving
 from seqattn.places import install
+from seqattn.settings.nodes import build
 from tests.absent import printed_without
 from tests.cli.small import composed, refusal, sampled, succeed, train_arguments
 from tests.pages import commands

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from seqattn.analysis import capture, intervene
-from seqattn.bundle.choices import choices
 from seqattn.extras.explain.explanations import explain
 from seqattn.extras.report.sentences import looks_into
 from seqattn.extras.serve.examples import examples_for
+from seqattn.settings.choices import choices
 from seqattn.tokens import BOS
 from tests.extras.report.samples import unpacked
 from tests.extras.serve.conftest import SMALL, TEXT, ask, client_of, outputs, refusal

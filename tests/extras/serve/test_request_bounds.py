@@ -12,8 +12,6 @@ from pydantic import ValidationError
 from seqattn.analysis import intervene
 from seqattn.analysis.capture import makers
 from seqattn.analysis.intervene import permuted, uniform
-from seqattn.bundle.choices import choices
-from seqattn.bundle.nodes import import_path
 from seqattn.checking import in_words, parameters
 from seqattn.extras.serve.limits import SEARCH_BOUNDS, SERVER_SETTINGS, Limits
 from seqattn.extras.serve.schemas import (
@@ -24,6 +22,8 @@ from seqattn.extras.serve.schemas import (
 )
 from seqattn.extras.serve.searches import search_for
 from seqattn.generation.base import Search
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import import_path
 from tests.extras.serve.conftest import TEXT, ask, client_of, refusal
 
 CROSS = "decoder.layers.0.cross_attention"

@@ -26,7 +26,7 @@ from seqattn.errors import UserError
 from seqattn.extras.shards import cleaning, shard_builder
 from seqattn.extras.shards.cleaning import Cleaning, cleaned, first_of_each
 from tests.data.small_shards import CONFIG, PAIRS, again, preparation, prepare, write_text
-from tests.settings import node_of
+from tests.nodes import node_of
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from seqattn.errors import UserError
 from seqattn.ops import drop
 from seqattn.ops.cpu.short_attention import short_attention
 from seqattn.ops.layers import Dropout
-from tests.settings import made
+from tests.nodes import made
 
 COUNT = 400_000
 FINE = {"rtol": 1e-4, "atol": 0}  # a share is kept to 1/65536

@@ -17,8 +17,8 @@ from seqattn.training.schedules import constant
 from seqattn.training.task_options import TextGeneration
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
 from tests.builders import VOCABULARY, make_transformer
+from tests.nodes import made
 from tests.ranks import join, run_ranks
-from tests.settings import made
 
 SMOOTHING = 0.1
 SIZES = (3, 1, 4, 2, 1, 2)  # rows of each batch; five of them leave a short last window

@@ -19,8 +19,8 @@ from seqattn.training.task_options import ExtractiveAnswering, TextGeneration
 from seqattn.training.tasks.settings import Optimization, draw_seed
 from seqattn.training.tasks.span_task import SpanTask
 from tests.builders import make_transformer
+from tests.nodes import made
 from tests.ranks import join, run_ranks
-from tests.settings import made
 from tests.training.tasks.test_auxiliary import Logged
 from tests.training.tasks.test_effective_batch import (
     SMOOTHING,

@@ -28,8 +28,8 @@ from seqattn.training.tasks.settings import Optimization
 from seqattn.training.tasks.span_task import SpanTask, SpanValidation
 from tests.builders import heads
 from tests.data.small_spans import ROWS, FewQuestions
+from tests.nodes import made
 from tests.ranks import join, run_ranks
-from tests.settings import made
 from tests.training.tasks.test_effective_batch import no_steps, trainer_of
 
 SIZES = (3, 1, 4, 2)

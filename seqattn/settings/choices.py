@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from seqattn.bundle.nodes import PARTIAL, TARGET, Node, import_path, missing_extra, remarked
 from seqattn.errors import UserError
 from seqattn.inputs import LOADER
 from seqattn.places import shipped
+from seqattn.settings.nodes import PARTIAL, TARGET, Node, import_path, missing_extra, remarked
 
 SLOTS = ("encoder", "decoder", "cross")
 SLOT_NODES = tuple(f"{slot}_attention" for slot in SLOTS)

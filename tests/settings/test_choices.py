@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from seqattn.bundle.architecture import Architecture, Vocabularies, cross_default
-from seqattn.bundle.choices import choices, types, types_at, with_new_keys
-from seqattn.bundle.data_paths import MISSING, with_paths, without_paths
-from seqattn.bundle.nodes import build, import_path
 from seqattn.errors import UserError
+from seqattn.settings.assembly import Architecture, Vocabularies, cross_default
+from seqattn.settings.choices import choices, types, types_at, with_new_keys
+from seqattn.settings.data_paths import MISSING, with_paths, without_paths
+from seqattn.settings.nodes import build, import_path
 
 TRANSFORMER = {"dim": 24, "ffn_dim": 20, "encoder_layers": 1, "decoder_layers": 2}
 SPAN_TRANSFORMER = {"dim": 24, "encoder_layers": 1, "model_layers": 1}

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from seqattn.bundle.nodes import TARGET, Node
 from seqattn.errors import UserError
 from seqattn.inputs import read_yaml
+from seqattn.settings.nodes import TARGET, Node
 
 MISSING = "???"
 """Placeholder for a path that the user must give; Hydra reports it as missing."""

@@ -1,24 +1,33 @@
 """Choices that define a model: its shape, an attention for each slot, and a position scheme."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from seqattn.attention.alignment import Alignment
-from seqattn.attention.base import Attention, AttentionFactory, Mixer
+from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
-from seqattn.bundle import nodes
-from seqattn.bundle.choices import SLOT_NODES, SLOTS, choices
-from seqattn.bundle.meta_device import on_meta_device
 from seqattn.checking import keys_under
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
 from seqattn.models.stack import PositionFactory, PositionRefused, Slots
-from seqattn.positions.base import Position, Stack
+from seqattn.positions.base import Position
+from seqattn.settings import nodes
+from seqattn.settings.choices import SLOT_NODES, SLOTS
+from seqattn.settings.fit import (
+    choice_of,
+    fitting_attentions,
+    fitting_models,
+    fitting_positions,
+    fitting_slots,
+    is_of_kind,
+    target_of,
+)
+from seqattn.settings.meta_device import on_meta_device
 
 Attentions = AttentionFactory | Sequence[AttentionFactory]
 """One attention for all layers of a slot, or several used in turn, layer by layer."""
@@ -27,7 +36,6 @@ PARTS = ("model", "attention", "position", *SLOT_NODES)
 """Configuration nodes that define a model."""
 HEADS = ("num_heads", "num_kv_heads", "head_dim", "dropout", "bias", "qk_norm")
 """Arguments that cross-attention copies from the self-attention."""
-_PROBED = 48  # a width that most numbers of heads divide
 
 
 class Vocabularies(NamedTuple):
@@ -111,7 +119,7 @@ class Architecture:
         Raises:
             UserError: for choices that do not fit each other.
         """
-        if self.model.uses_positions or _target(self.position) is Position:
+        if self.model.uses_positions or target_of(self.position) is Position:
             return self._build(vocabulary)
         recurrent = f"model={self._name('model')} encodes positions by recurrence"
         try:
@@ -137,20 +145,14 @@ class Architecture:
     def _without_position(self, error: PositionRefused) -> str:
         """Return a message with the positions that this attention accepts."""
         several = isinstance(self.attention, Sequence)
-        attention, position = _said(error.mixer), type(error.position).__name__
+        attention, position = choice_of(error.mixer), type(error.position).__name__
         if "attention" in self.names and not (
             several or self.encoder_attention or self.decoder_attention
         ):
             attention = f"attention={self.names['attention']}"
         if "position" in self.names:
             position = f"position={self.names['position']}"
-        hooks = error.mixer.abilities.hooks | {"embed"}
-        with on_meta_device():
-            schemes = {
-                name: nodes.build(node)(Stack(_PROBED, 1))
-                for name, node in choices("position").items()
-            }
-        fitting = ", ".join(name for name, one in schemes.items() if one.hooks <= hooks)
+        fitting = ", ".join(fitting_positions(error.mixer))
         return f"{attention} does not support {position}; choose from {fitting}"
 
     def _layers(self, slot: str) -> list[AttentionFactory]:
@@ -170,9 +172,9 @@ class Architecture:
             raise UserError(f"model={name} has no {slot} attention; set attention=NAME, or {keys}")
         if not attentions:
             raise UserError(f"{key} must be one or more choices, got none")
-        foreign = [one for one in attentions if not self._is_of_kind(one)]
+        foreign = [one for one in attentions if not is_of_kind(one, self.model.attention_type)]
         if foreign:
-            raise self._cannot_use(key, _target(foreign[0]) if own is None else None)
+            raise self._cannot_use(key, target_of(foreign[0]) if own is None else None)
         if slot == "cross" and own is None and len(slots) > 1:
             attentions = [cross_default(attention) for attention in attentions]
         chosen = self._name(key) if len(attentions) == 1 else "NAME"
@@ -183,33 +185,16 @@ class Architecture:
                 spare(query_dim=self.model.dim, memory_dim=self.model.dim)
         return [factories[n % len(factories)] for n in range(count)]
 
-    def _is_of_kind(self, attention: AttentionFactory) -> bool:
-        """Return False if a class is known, before it is called, to be of the wrong kind."""
-        kind = _target(attention)
-        return not isinstance(kind, type) or issubclass(kind, self.model.attention_type)
-
     def _cannot_use(self, key: str, kind: Any = None) -> UserError:
         """Return an error; of a kind of attention it also names the models that take it."""
-        models = []
-        for name, node in choices("model").items() if kind else ():
-            model: Any = nodes.import_path(node[nodes.TARGET])
-            if model.output == self.model.output and issubclass(kind, model.attention_type):
-                models.append(f"model={name}")
+        models = [f"model={name}" for name in fitting_models(kind, self.model.output)]
         chosen = f"model={self._name('model')} does not support {key}={self._name(key)}"
         other = f"use {' or '.join(models)}, or " if models else ""
         return UserError(f"{chosen}; {other}choose from {', '.join(self.taken())}")
 
     def taken(self) -> dict[str, list[str]]:
         """Return the shipped attentions that the model accepts, with the slots that each fits."""
-        built = {name: nodes.build(node) for name, node in choices("attention").items()}
-        with on_meta_device():
-            modules = {
-                name: attention(query_dim=_PROBED, memory_dim=_PROBED)
-                for name, attention in built.items()
-                if self._is_of_kind(attention)
-            }
-        slots = {name: _fitting(one, self.model.attentions) for name, one in modules.items()}
-        return {name: fitting for name, fitting in slots.items() if fitting}
+        return fitting_attentions(self.model.attention_type, self.model.attentions)
 
     def _serving(
         self, factory: AttentionFactory, slot: str, name: str, query_dim: int, memory_dim: int
@@ -226,11 +211,13 @@ class Architecture:
         if not isinstance(attention, kind):
             name = type(attention).__name__
             raise UserError(f"{which} must be of type {kind.__name__}, got {name}")
-        if _fitting(attention, [slot]):
+        if fitting_slots(attention, [slot]):
             return attention
         if len(self.model.attentions) == 1:
             raise self._cannot_use("attention")
-        places = " or ".join(f"attention@{s}_attention={name}" for s in _fitting(attention, SLOTS))
+        places = " or ".join(
+            f"attention@{s}_attention={name}" for s in fitting_slots(attention, SLOTS)
+        )
         raise UserError(
             f"{which} cannot be used as {slot} attention; it fits these slots: {places or 'none'}"
         )
@@ -254,11 +241,11 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
             "attention@cross_attention=NAME"
         )
     heads_given = {
-        name: keywords[name] for name in heads_of(_target(attention)) if name in keywords
+        name: keywords[name] for name in heads_of(target_of(attention)) if name in keywords
     }
     heads = {"num_kv_heads": keywords["num_heads"], **heads_given}  # default: as many key heads
     kernel = keywords.get("kernel")
-    own = getattr(kernel, "keywords", {}) if _target(kernel) is SoftmaxKernel else {}
+    own = getattr(kernel, "keywords", {}) if target_of(kernel) is SoftmaxKernel else {}
     backend = {"backend": own["backend"]} if "backend" in own else {}
     return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel, **backend))
 
@@ -270,25 +257,3 @@ def heads_of(target: object) -> tuple[str, ...]:
     """
     attends = not isinstance(target, type) or issubclass(target, Attention)
     return HEADS if attends else HEADS[:1]
-
-
-def _target(factory: object) -> object:
-    """Return the class or function that a factory calls."""
-    return getattr(factory, "func", factory)
-
-
-def _said(mixer: Mixer) -> str:
-    """Return the shipped choice with a mixer's class and kernel, or the mixer's name."""
-    kinds = [type(mixer), type(getattr(mixer, "kernel", None))]
-    paths = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds]
-    for name, node in choices("attention").items():
-        kernel = node.get("kernel") or {nodes.TARGET: "builtins.NoneType"}
-        if [node[nodes.TARGET], kernel[nodes.TARGET]] == paths:
-            return f"attention={name}"
-    return mixer.name
-
-
-def _fitting(attention: Any, slots: Iterable[str]) -> list[str]:
-    """Return the slots that an attention fits; an alignment fits all."""
-    abilities = getattr(attention, "abilities", None)
-    return [slot for slot in slots if abilities is None or abilities.fits(slot)]

@@ -7,9 +7,9 @@ from typing import Annotated, Protocol
 import pytest
 from annotated_types import Ge
 
-from seqattn.bundle.nodes import build
 from seqattn.checking import Dropout, Width
 from seqattn.errors import UserError
+from seqattn.settings.nodes import build
 
 HERE = __name__
 

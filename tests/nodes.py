@@ -4,8 +4,8 @@ from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from inspect import signature
 
-from seqattn.bundle.nodes import build
 from seqattn.checking import check
+from seqattn.settings.nodes import build
 
 
 def node(value):

@@ -13,9 +13,12 @@ from typing import Any, cast
 
 import yaml
 
-from seqattn.bundle.choices import SLOT_NODES, choices, types_at
-from seqattn.bundle.data_paths import without_paths
-from seqattn.bundle.nodes import (
+from seqattn.checking import shown
+from seqattn.errors import UserError
+from seqattn.inputs import parse_yaml
+from seqattn.settings.choices import SLOT_NODES, choices, types_at
+from seqattn.settings.data_paths import without_paths
+from seqattn.settings.nodes import (
     PARTIAL,
     TARGET,
     TYPE,
@@ -25,9 +28,6 @@ from seqattn.bundle.nodes import (
     nearest,
     remarked,
 )
-from seqattn.checking import shown
-from seqattn.errors import UserError
-from seqattn.inputs import parse_yaml
 from seqattn.storage import is_file, user_path
 
 FORMAT = "seqattn bundle 2"

@@ -1,0 +1,1 @@
+"""Objects from plain settings: nodes, choices, and the model that they define."""
