@@ -210,7 +210,7 @@ class AttentionSuite(AttentionChoices):
 
 def _draw(costs: Mapping[str, Sequence[Cost]], title: str, directory: Path) -> None:
     from benchmarks.cost_plot import cost_curves  # matplotlib takes a second to import
-    from seqattn.analysis.plots import save
+    from seqattn.extras.pictures.plots import save
 
     views: tuple[tuple[str, str, Callable[[Cost], float]], ...] = (
         ("time", "time (ms)", lambda cost: cost.seconds * 1e3),

@@ -106,9 +106,9 @@ def run(cell: Cell, output: Path, device: str, words: Sequence[str]) -> Result |
 
 def write(results: Mapping[Cell, Result], output: Path) -> str:
     """Write the pictures and the table of all finished cells; return the table."""
-    from seqattn.analysis.plots import save
     from seqattn.extras.compare.comparison_plots import Point, band_panels
     from seqattn.extras.compare.seed_statistics import seed_interval
+    from seqattn.extras.pictures.plots import save
 
     title = f"{METRIC.capitalize()} by words of the source, 95 % intervals over seeds"
     lines, trained = [f"{title}.", ""], dict[str, int]()

@@ -41,7 +41,7 @@ HOMES_OF_OTHERS = {
     "hydra": {"cli", "config"},
     "omegaconf": {"cli", "config"},
     "optuna": {"extras"},
-    "matplotlib": {"analysis", "bundle", "extras", "training", "verbs"},
+    "matplotlib": {"extras"},
     "datasets": {"data"},
     "sentencepiece": {"data"},
     "sacrebleu": {"metrics"},

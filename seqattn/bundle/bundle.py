@@ -19,7 +19,6 @@ from seqattn.settings.nodes import TARGET, Node, build, changed, import_path, ne
 
 if TYPE_CHECKING:
     from seqattn.bundle.outputs import Outputs
-    from seqattn.bundle.pictures import Look
     from seqattn.bundle.text_bundle import TextBundle
 
 Choice = str | AnySearch | Mapping[str, Node] | None
@@ -161,15 +160,4 @@ class Bundle(ABC):
 
         Raises:
             UserError: if the bundle cannot give that many.
-        """
-
-    @abstractmethod
-    def look(self, text: str, context: str, target: str | None, heads: bool) -> "Look":
-        """Return plots of the attention in one text, or in one question with its context.
-
-        Args:
-            text: the text or question.
-            context: context of the question.
-            target: an output to use in place of the model's; None for the model's.
-            heads: True to draw each layer's heads, too.
         """

@@ -3,19 +3,15 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from seqattn.bundle.bundle import Asked, Bundle, Choice
 from seqattn.bundle.inputs import Texts, as_many
 from seqattn.bundle.outputs import Answers
 from seqattn.data.span_batch import Questions, SpanEncoder
-from seqattn.errors import UserError
 from seqattn.generation.base import Progress
 from seqattn.generation.span_search import Answered, Answerer
 from seqattn.models.span_base import SpanModel
-
-if TYPE_CHECKING:
-    from seqattn.bundle.pictures import Look
 
 
 @dataclass(repr=False)
@@ -77,10 +73,3 @@ class SpanBundle(Bundle):
         questions, contexts = ([pair[side] for pair in pairs] for side in (0, 1))
         answers = self.answerer(search).answer(questions, contexts, progress)
         return [one.plain() for one in answers]
-
-    def look(self, text: str, context: str, target: str | None, heads: bool) -> "Look":
-        from seqattn.bundle.pictures import look_at_question  # Matplotlib takes a second to import
-
-        if target is not None:
-            raise UserError("this bundle answers with spans and generates no text; remove target")
-        return look_at_question(self, text, context, heads)

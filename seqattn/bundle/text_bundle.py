@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import Any, ClassVar, overload
 
 from seqattn.analysis.forced_alignment import aligning_pairs
 from seqattn.analysis.word_alignment import AlignmentReading, WordAlignment, align
@@ -23,9 +23,6 @@ from seqattn.generation.windows import InWindow, generate_from_windows, search_w
 from seqattn.models.base import Seq2SeqModel
 from seqattn.settings.nodes import TARGET, build
 from seqattn.tokens import EOS, UNK
-
-if TYPE_CHECKING:
-    from seqattn.bundle.pictures import Look
 
 
 @dataclass(repr=False)
@@ -243,10 +240,3 @@ class TextBundle(Bundle):
             raise UserError("this bundle generates one answer per question; remove n_best")
         rows = base.Texts([question_source(*pair) for pair in pairs], [], [], None)
         return [{"answer": text} for text in self.outputs(rows, search, progress).texts]
-
-    def look(self, text: str, context: str, target: str | None, heads: bool) -> "Look":
-        from seqattn.bundle.pictures import look_at_text  # Matplotlib takes a second to import
-
-        return look_at_text(
-            self, question_source(text, context) if context else text, target, heads
-        )

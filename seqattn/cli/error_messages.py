@@ -35,8 +35,9 @@ _MEANT = {
     "gpus": "trainer.devices",
     "fp16": "trainer.precision",
     "bf16": "trainer.precision",
+    "attention_health": "watch.health",
 }
-"""Names of keys in other toolkits, and their equivalents here."""
+"""Names of keys in other toolkits or earlier versions, and their equivalents here."""
 _SLOTS = [f"attention@{node}" for node in SLOT_NODES]
 
 _SCORER = "scorer has no choices; set a key of the bundle's, such as scorer.tokenize=none"

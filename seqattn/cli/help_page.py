@@ -8,7 +8,7 @@ from textwrap import fill
 
 from seqattn.places import CONF, commands
 
-_CORE = ("train", "generate", "evaluate", "analyze")
+_CORE = ("train", "generate", "evaluate")
 
 
 def verbs() -> dict[str, str]:

@@ -19,7 +19,7 @@ from seqattn.errors import UserError
 from seqattn.settings.choices import check_fit
 from seqattn.settings.choices import choices as shipped
 from seqattn.settings.documents import bundle_dir
-from seqattn.settings.nodes import TARGET, import_path, nearest
+from seqattn.settings.nodes import TARGET, import_path, missing_extra, nearest
 from seqattn.storage import file_faults, user_path
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.run_directory import KEPT, existing
@@ -136,6 +136,7 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
             ]
             settings[slot].append(plain(compose(verb, [*others, *words, f"{key}={name}"]))[slot])
     _check_keys(verb, settings)
+    _drop_watch(settings, overrides)
     for node in (settings, settings.get("rerank") or {}):
         node |= {key: _bundle(node[key]) for key in _BUNDLES if node.get(key)}
     for group in _NAMED:  # keys of an experiment for a choice that the command has replaced
@@ -155,6 +156,15 @@ def _drop_filled(tokenizer: Any, overrides: Sequence[str]) -> None:
     for name in tokenizer.keys() - takes.keys() - {TARGET}:
         if not any(word.lstrip("+").startswith(f"tokenizer.{name}=") for word in overrides):
             del tokenizer[name]
+
+
+def _drop_watch(settings: Settings, overrides: Sequence[str]) -> None:
+    """Remove a `watch` whose extra is not installed, unless the user chose it."""
+    node, chosen = settings.get("watch"), any(word.startswith("watch=") for word in overrides)
+    if isinstance(node, dict) and (
+        TARGET not in node or (missing_extra(str(node[TARGET])) and not chosen)
+    ):
+        del settings["watch"]
 
 
 def _check_choices(config: DictConfig) -> None:
@@ -217,9 +227,10 @@ def _keys_of(verb: str) -> tuple[list[str], list[str]]:
         needed, optional = [*needed, *theirs[0]], [*optional, *theirs[1]]
     for entry in document(verb)["defaults"]:
         for group, choice in entry.items() if isinstance(entry, dict) else ():
-            if not group.startswith(("override ", "optional ")) and group not in _FILLING:
-                keys = needed if isinstance(choice, str) else optional
-                keys.append(group.rpartition("@")[2])
+            if not group.startswith("override ") and group not in _FILLING:
+                required = isinstance(choice, str) and not group.startswith("optional ")
+                keys = needed if required else optional
+                keys.append(group.removeprefix("optional ").rpartition("@")[2])
     return needed, optional
 
 

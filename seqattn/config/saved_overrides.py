@@ -20,6 +20,8 @@ _OTHER_KEYS = ("callbacks", "generation", "logger", "processor", "schedule")
 """Groups whose choices differ in their keys, and may change when a run is resumed."""
 _NOT_READ = ("resume", "run_dir", "trust", "find_lr")
 """Keys allowed only on the command line."""
+_MOVED = ("task.validation.attention_health", "watch.health")
+"""A key of earlier versions, and its present name."""
 _TYPE = "; add it to the command if you trust the run's author"
 _NAME = re.compile(r"\w[\w.-]*")
 _KEY = re.compile(r"[a-zA-Z]\w*(\.(\w*[a-zA-Z0-9]|_target_|_partial_))*")
@@ -42,6 +44,7 @@ def overrides_of(run: str, typed: Sequence[str], trust: Collection[str]) -> list
     before = _read(file, run)
     if not isinstance(before, list) or not all(isinstance(one, str) for one in before):
         raise UserError(f"cannot read {file}; start a new run")
+    before = [one.replace(*_MOVED) for one in before]
     replaced = {_bare(override) for override in typed}
     saved = [one for one in before if _bare(one) not in replaced and not _outdated(one, typed)]
     for one in saved:

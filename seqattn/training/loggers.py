@@ -14,7 +14,6 @@ import yaml
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from seqattn.errors import UserError
@@ -100,7 +99,7 @@ class TensorBoardRun(RunLogger, TensorBoardLogger):
     def show_table(self, name: str, rows: Sequence[Sequence[str]], step: int) -> None:
         self.experiment.add_text(name, _markdown(rows), step)
 
-    def show_figure(self, name: str, figure: Figure, step: int) -> None:
+    def show_figure(self, name: str, figure: Any, step: int) -> None:
         self.experiment.add_figure(name, figure, step)
 
     def show_histogram(self, name: str, values: Tensor, step: int) -> None:
@@ -182,7 +181,7 @@ class WandbRun(RunLogger, WandbLogger):
         header, *others = map(list, rows)
         self.log_table(name, header, others, step=step)
 
-    def show_figure(self, name: str, figure: Figure, step: int) -> None:
+    def show_figure(self, name: str, figure: Any, step: int) -> None:
         self.log_image(name, [figure], step=step)
 
     def show_histogram(self, name: str, values: Tensor, step: int) -> None:
@@ -242,7 +241,7 @@ class MLflowRun(RunLogger, MLFlowLogger):
         if not self._resumed:  # MLflow refuses changes
             self.log_hyperparams(dict(settings))
 
-    def show_figure(self, name: str, figure: Figure, step: int) -> None:
+    def show_figure(self, name: str, figure: Any, step: int) -> None:
         self.experiment.log_figure(self.run_id, figure, f"{name}/{step}.png")
 
 

@@ -59,6 +59,7 @@ class TrainingOptions:
         cross_attention: from the decoder to the source.
         logger: functions that build Lightning loggers, by any names.
         callbacks: functions that build Lightning callbacks, by any names.
+        watch: function from the `Setup` to callbacks that draw and log what the model does, if any.
         name: name of the run.
         resume: "auto" resumes the run in `run_dir`, if there is one; False raises an error
             instead; the path of a run resumes it, possibly with other settings.
@@ -98,6 +99,7 @@ class TrainingOptions:
     cross_attention: Annotated[Any, Role.SHAPE] = None
     logger: Annotated[Mapping[str, Callable[..., Any]], Role.NOTE] = field(default_factory=dict)
     callbacks: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    watch: Annotated[Callable[..., Any] | None, Role.NOTE] = None
     name: Annotated[str, Role.NOTE] = "run"
     resume: Annotated[str | bool | None, Role.NOTE] = "auto"
     init_from: str | None = None

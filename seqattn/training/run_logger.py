@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
 from torch import Tensor
 
 
@@ -32,8 +31,8 @@ class RunLogger:
     def show_table(self, name: str, rows: Sequence[Sequence[str]], step: int) -> None:
         """Show a table of texts, its header first."""
 
-    def show_figure(self, name: str, figure: Figure, step: int) -> None:
-        """Show a figure."""
+    def show_figure(self, name: str, figure: Any, step: int) -> None:
+        """Show a matplotlib figure."""
 
     def show_histogram(self, name: str, values: Tensor, step: int) -> None:
         """Show a histogram of numbers (N,) on the CPU."""

@@ -1,4 +1,4 @@
-"""Outputs and attention heatmaps of the same sentences at each validation."""
+"""Outputs of the same sentences at each validation."""
 
 import csv
 import io
@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lightning import Callback, LightningModule, Trainer
-from matplotlib.figure import Figure
 
-from seqattn.analysis.plots import save
 from seqattn.inputs import read_bytes
 from seqattn.storage import write_whole
 from seqattn.training.run_logger import run_loggers
@@ -63,28 +61,3 @@ class SampleTable(Callback):
             return [row for row in rows[len(above) :] if int(row[0]) < step]
         except (ValueError, IndexError, csv.Error):  # damaged: treated as if of other sentences
             return []
-
-
-class HeatmapCallback(Callback):
-    """Draw the attention in the same sentence after every validation.
-
-    Args:
-        draw: draws the figure with the current model; returns None for no figure.
-        directory: for the figures; loggers that show figures get them, too.
-    """
-
-    def __init__(self, draw: Callable[[], Figure | None], directory: Path) -> None:
-        self.draw = draw
-        self.directory = directory
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.sanity_checking or trainer.fast_dev_run or not trainer.is_global_zero:  # type: ignore[attr-defined]
-            return
-        figure = self.draw() if trainer.state.fn == "fit" else None
-        if figure is None:
-            return
-        step = trainer.global_step  # loggers count steps from 0
-        figure.suptitle(f"{figure.get_suptitle()}, step {step:,}")
-        save(figure, self.directory / f"cross_attention_step_{step:06d}.png")
-        for logger in run_loggers(trainer.loggers):
-            logger.show_figure("attention/cross", figure, step - 1)

@@ -4,24 +4,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from lightning import Callback, seed_everything
-from matplotlib.figure import Figure
 from torch import Tensor
 
-from seqattn.analysis.health_callback import AttentionHealth, Reading
 from seqattn.generation.base import Progress
 from seqattn.screen import progress
 from seqattn.settings.assembly import Vocabularies
 from seqattn.settings.nodes import import_path
 from seqattn.training.callbacks import Throughput
 from seqattn.training.environment import environment
-from seqattn.training.samples import HeatmapCallback, SampleTable
+from seqattn.training.samples import SampleTable
 from seqattn.training.start import Start
 from seqattn.training.task_options import FinalOptions
 from seqattn.training.tasks.settings import Optimization, Validation
@@ -79,10 +75,8 @@ class Setup(ABC):
         self.callbacks: list[Callback] = [
             self.throughput,
             SampleTable(self.samples, run_dir / "samples" / "samples.csv"),
-            HeatmapCallback(self.draw, run_dir / "heatmaps"),
+            *(run.watch(self) if run.watch else ()),
         ]
-        if task.validation.attention_health:
-            self.callbacks.append(AttentionHealth(partial(self.reading, self.data.first("val"))))
 
     def task_settings(self) -> dict[str, Any]:
         """Further arguments of this kind of task."""
@@ -118,14 +112,6 @@ class Setup(ABC):
     @abstractmethod
     def samples(self) -> list[tuple[str, str, str]]:
         """Return source, output and reference of some rows of the last validation."""
-
-    @abstractmethod
-    def reading(self, batch: Any, device: torch.device) -> Reading:
-        """Return the model's reading of a batch on a device, for capturing attention."""
-
-    @abstractmethod
-    def draw(self) -> Figure | None:
-        """Draw the attention in the first short row of the validation split."""
 
 
 def setup_of(start: Start) -> Setup:

@@ -33,13 +33,10 @@ class ValidationOptions:
     Args:
         every: epochs between scorings; 0 for never.
         sentences: number of first rows of the validation split that are scored; 0 for all.
-        attention_health: True to log entropy, mass on `</s>`, dead and uniform heads of every
-            attention, for the first sentences of the split.
     """
 
     every: CountOrNone = 1
     sentences: CountOrNone = 200
-    attention_health: bool = True
 
 
 @dataclass(frozen=True)

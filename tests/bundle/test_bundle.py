@@ -21,13 +21,13 @@ import seqattn
 from seqattn.analysis.word_alignment import AlignmentReading
 from seqattn.bundle import files
 from seqattn.bundle.files import read_config, store, write_bundle
-from seqattn.bundle.pictures import draw_text
 from seqattn.data.base import Texts
 from seqattn.data.foreign_models import ForeignModel
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.tokenizer_side import Begin
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
+from seqattn.extras.pictures.texts import draw_text
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling
 from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.forced_decoding import forced_log_probabilities

@@ -268,6 +268,8 @@ KINDS = (
     ("train", "model._target_=os.getcwd", "unknown key model.dim; model has no keys"),
 )
 NAMES = (
+    ("train", "task.validation.attention_health=false",
+     "unknown key task.validation.attention_health; did you mean watch.health?"),
     ("train", "atention=gqa", "unknown key atention; did you mean attention?"),
     ("train", "attention=gqaa", "unknown choice attention=gqaa; did you mean gqa?; choose from "),
     ("train", "model.dimm=16", "unknown key model.dimm; did you mean model.dim?"),
@@ -315,7 +317,7 @@ NAMES = (
     ("compare", "+foo=1", "unknown key foo; did you mean pool"),
     ("train", "logger=nope", "unknown choice logger=nope; choose from csv, m"),
     ("train", "trainer.lightning.foo=1", "unknown key trainer.lightning.foo; did you m"),
-    ("train", "attention=[]", "unknown choice attention=; choose from bahdana"),
+    ("train", "attention=[]", "unknown choice attention=; choose from additive"),
     ("train", "optimizer._target_=os.getcwd", "unknown key optimizer.lr; optimizer has no keys"),
     ("train", "schedule._target_=seqattn.nope", "cannot import schedule._target_=seqattn.nope: se"),
     ("train", "logger.csv.foo=5", "unknown key logger.csv.foo; choose from log"),
@@ -332,7 +334,7 @@ NAMES = (
     ("train", "hydra.foo=1", "unknown key hydra.foo; did you mean hydra?"),
     ("train", "data@foo=multi30k", "unknown key data@foo"),
     ("train", "attention@model=mha", "unknown key attention@model; did you mean at"),
-    ("train", "processor=nope", "unknown choice processor=nope; choose from no_"),
+    ("train", "processor=nope", "unknown choice processor=nope; choose from bad_"),
     ("train", "task.foo=1", "unknown key task.foo; choose from task.label_smoothing, "),
     ("train", "+data.foo=1", "unknown key data.foo"),
     ("train", "+generation.foo=1", "unknown key generation.foo"),

@@ -12,8 +12,8 @@ from filelock import FileLock
 from lightning import Trainer
 
 import seqattn
-from seqattn.bundle.pictures import draw_text
 from seqattn.errors import UserError
+from seqattn.extras.pictures.texts import draw_text
 from seqattn.training.fit import _is_theirs
 from seqattn.training.run_directory import claimed
 from tests.cli.small import (

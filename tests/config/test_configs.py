@@ -252,6 +252,11 @@ def test_a_choice_that_a_run_goes_on_with_brings_none_of_the_other_one_s_keys(
     assert found[:-3] == [one for one in BEFORE if one not in gone]
 
 
+def test_a_run_of_before_goes_on_with_a_key_that_has_moved(tmp_path):
+    (tmp_path / "overrides.yaml").write_text("[task.validation.attention_health=false]")
+    assert complete("train", [f"resume={tmp_path}"])[0] == "watch.health=false"
+
+
 def test_runs_that_begin_in_one_second_get_directories_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

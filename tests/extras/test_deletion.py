@@ -37,10 +37,10 @@ def test_the_core_trains_generates_and_evaluates_without_any(corpus, tmp_path):
         ("train", train_arguments(corpus, f"run_dir={tmp_path}/run")),
         ("generate", [bundle, f"input={corpus}/test.en", f"output={tmp_path}/outputs"]),
         ("evaluate", [bundle, f"output={tmp_path}/scores"]),
-        ("analyze", [bundle, "text=a dog sees a ball .", f"output={tmp_path}/pictures"]),
     ]
     assert codes([*EXTRAS, "mixers"], commands) == [0] * len(commands)
     assert len((tmp_path / "outputs").read_text().splitlines()) == 5
+    assert not (tmp_path / "run" / "heatmaps").exists()  # `watch` is left out
 
 
 @pytest.mark.parametrize("extra", EXTRAS)

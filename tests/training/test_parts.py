@@ -17,7 +17,6 @@ from seqattn.training.parts import Parts, regrouped
 from seqattn.training.schedules import constant
 from seqattn.training.sharding import FullySharded
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
-from seqattn.training.tasks.span_setup import SpanSetup
 from tests.builders import make_transformer
 from tests.cli.small import (
     checkpoint,
@@ -318,9 +317,8 @@ def test_another_freezing_is_another_run_but_may_resume_it(capfd, corpus, tmp_pa
         (("callbacks=[ema]", "optimizer.weight_decay=0.5"), "decoder"),
     ],
 )
-def test_frozen_parts_of_any_model_stay_as_they_are(corpus, tmp_path, monkeypatch, words, pattern):
+def test_frozen_parts_of_any_model_stay_as_they_are(corpus, tmp_path, words, pattern):
     if "task=qa" in words:
-        monkeypatch.setattr(SpanSetup, "draw", lambda setup: None)
         words += ("data=squad", f"data.root={write_questions(tmp_path / 'data')}", "model.dim=12")
         words += ("loader.window=64", "loader.stride=32", "loader.max_tokens=200", "trainer=cpu")
         words += (f"cache_dir={tmp_path / 'cache'}", "trainer.max_epochs=-1", "task.final=null")

@@ -4,11 +4,10 @@ import csv
 from types import SimpleNamespace
 
 import pytest
-from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seqattn.training.loggers import TensorBoardRun
-from seqattn.training.samples import HeatmapCallback, SampleTable
+from seqattn.training.samples import SampleTable
 from tests.training.test_callbacks import Module, trainer
 
 SOURCES, REFERENCES = ("a dog,\nnow", "a | b"), ("ein Hund", "c")
@@ -83,31 +82,3 @@ def test_only_the_first_rank_of_a_real_training_writes_and_only_where_there_are_
     made = SampleTable(lambda: rows, tmp_path / "samples" / "samples.csv")
     made.on_validation_end(trainer(**state), Module())
     assert not (tmp_path / "samples").exists()
-
-
-def drawn(tmp_path, draw, **state):
-    HeatmapCallback(draw, tmp_path).on_validation_end(trainer(global_step=30, **state), Module())
-    return sorted(path.name for path in tmp_path.glob("*.png"))
-
-
-def test_each_validation_writes_a_picture_and_shows_it(tmp_path):
-    logger, figure = TensorBoardRun(str(tmp_path), "tensorboard", version=0), Figure()
-    figure.suptitle("nothing")
-    names = drawn(tmp_path, lambda: figure, loggers=[logger])
-    assert names == ["cross_attention_step_000030.png"]
-    assert figure.get_suptitle() == "nothing, step 30"
-    logger.finalize("success")
-    [event] = EventAccumulator(logger.log_dir).Reload().Images("attention/cross")
-    assert event.step == 29
-
-
-@pytest.mark.parametrize("state", OUTSIDE, ids=str)
-def test_pictures_are_drawn_in_training_and_on_the_first_rank_alone(state, tmp_path):
-    def never():
-        raise AssertionError("drawn")
-
-    assert drawn(tmp_path, never, **state) == []
-
-
-def test_a_model_without_cross_weights_gives_no_picture(tmp_path):
-    assert drawn(tmp_path, lambda: None) == []

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from seqattn.analysis.plots import save
 from seqattn.checking import CountOrNone
 from seqattn.errors import UserError
 from seqattn.extras.compare.comparison_figures import figures_of
@@ -32,6 +31,7 @@ from seqattn.extras.compare.costs import Cost, measure_costs
 from seqattn.extras.compare.run_results import ComparedRun, Reading, config_of, find_runs
 from seqattn.extras.compare.system_statistics import MetricFigures, judge
 from seqattn.extras.compare.systems import Systems, check_alike, check_seeds, systems_of
+from seqattn.extras.pictures.plots import save
 from seqattn.metrics.scripts import split_words
 from seqattn.screen import print_table
 from seqattn.settings.nodes import build

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from seqattn.analysis.plots import MARKERS
+from seqattn.extras.pictures.plots import MARKERS
 
 _DASHES = ("-", "--", ":", "-.")
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from seqattn.analysis.plots import save
 from seqattn.checking import CountOrNone, Seed
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
@@ -21,6 +20,7 @@ from seqattn.extras.explain.method_tables import (
 )
 from seqattn.extras.explain.removal_plot import removal_curves
 from seqattn.extras.explain.sentence_explanations import explain_text
+from seqattn.extras.pictures.plots import save
 from seqattn.models.base import Seq2SeqModel
 from seqattn.storage import user_path, write_json
 from seqattn.training.run_directory import distinct_names, room_for_files

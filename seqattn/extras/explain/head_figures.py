@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.analysis.capture import makers, place_of
-from seqattn.analysis.head_sums import Sums, watching
 from seqattn.analysis.pairs import Pair
 from seqattn.attention.experts import MixtureOfAttention
+from seqattn.extras.pictures.head_sums import Sums, watching
 from seqattn.generation.base import inference
 from seqattn.generation.forced_decoding import padded, target_log_probabilities
 from seqattn.models.base import Seq2SeqModel

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from seqattn.analysis.capture import makers
 from seqattn.analysis.intervene import intervene
-from seqattn.analysis.plots import save
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count, CountOrNone
 from seqattn.data.base import Texts
@@ -27,6 +26,7 @@ from seqattn.extras.explain.importance import (
     least_first,
     random_order,
 )
+from seqattn.extras.pictures.plots import save
 from seqattn.metrics.text import TextScore
 from seqattn.screen import progress
 from seqattn.storage import user_path, write_json

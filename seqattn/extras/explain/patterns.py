@@ -14,11 +14,11 @@ from matplotlib.figure import Figure, SubFigure
 from torch import Tensor
 
 from seqattn.analysis.capture import capture
-from seqattn.analysis.plots import save
 from seqattn.attention.base import Attention, Mixer
 from seqattn.attention.masks import Mask
 from seqattn.checking import Seed
 from seqattn.errors import UserError
+from seqattn.extras.pictures.plots import save
 from seqattn.positions.base import Position, Stack
 from seqattn.settings.choices import choices
 from seqattn.settings.nodes import build

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from seqattn.analysis.plots import MARKERS
+from seqattn.extras.pictures.plots import MARKERS
 
 
 def removal_curves(

@@ -19,9 +19,9 @@ _SHARED = (
     "trainer.max_epochs=-1", "trainer.threads=1", "trainer.devices=1",
     "trainer.log_every_n_steps=10", "checkpoint.monitor=val/loss", "checkpoint.average=best",
     "checkpoint.count=1", "checkpoint.patience=null", "task.validation.every=0",
-    "task.validation.attention_health=false", "task.final=null", "logger=[csv]", "resume=auto",
+    "watch=null", "task.final=null", "logger=[csv]", "resume=auto",
 )  # fmt: skip
-"""Overrides of all runs: one thread, and no scores except the losses."""
+"""Overrides of all runs: one thread, no pictures, and no scores except the losses."""
 _ENDING = 30.0
 """Seconds that a process gets to save."""
 

@@ -3,14 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-import torch
-from matplotlib.figure import Figure
-
-from seqattn.analysis.health_callback import Reading, reading_of_questions
-from seqattn.bundle.pictures import draw_question
 from seqattn.bundle.span_bundle import SpanBundle
 from seqattn.data.module import SpanData
-from seqattn.data.span_batch import SpanBatch
 from seqattn.generation.base import Progress
 from seqattn.metrics.text import named
 from seqattn.screen import progress
@@ -56,10 +50,3 @@ class SpanSetup(Setup):
             (questions[s.row], s.hypothesis or none, " | ".join(s.references) or none)
             for s in self.task.samples
         ]
-
-    def reading(self, batch: SpanBatch, device: torch.device) -> Reading:
-        return reading_of_questions(self.model, batch.to(device))
-
-    def draw(self) -> Figure | None:
-        pair = (self.rows.questions[0], self.rows.contexts[0])
-        return draw_question(self.bundle, *pair).get("question")

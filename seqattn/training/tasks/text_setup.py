@@ -3,25 +3,17 @@
 from itertools import chain
 from typing import Any
 
-import torch
-from matplotlib.figure import Figure
-
-from seqattn.analysis.health_callback import Reading, reading_of_texts
-from seqattn.bundle.pictures import draw_text
 from seqattn.bundle.text_bundle import TextBundle
-from seqattn.data.batch import Batch
 from seqattn.data.module import Seq2SeqData
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
-from seqattn.generation.base import Progress, inference
+from seqattn.generation.base import Progress
 from seqattn.metrics.text import named
 from seqattn.training.setup import Setup
 from seqattn.training.start import Start
 from seqattn.training.tasks.seq2seq import Seq2SeqTask, TextValidation
 
 _VALIDATED = 256  # sentences per batch of greedy validation
-_SHORT = 300  # characters of a text that gives a readable figure
-_DRAWN = 60  # tokens per side in the figure
 
 
 class TextSetup(Setup):
@@ -63,16 +55,3 @@ class TextSetup(Setup):
     def samples(self) -> list[tuple[str, str, str]]:
         sources = self.rows.sources
         return [(sources[s.row], s.hypothesis, s.references[0]) for s in self.task.samples]
-
-    def reading(self, batch: Batch, device: torch.device) -> Reading:
-        batch = batch.to(device)
-        return reading_of_texts(self.model, batch.source, batch.target_input)
-
-    def draw(self) -> Figure | None:
-        # only validated rows: the model may lack positions for others
-        pairs = [(self.rows.sources[n], self.rows.targets[n]) for n in self.data.row_numbers("val")]
-        pair = min(pairs, key=lambda pair: max(_SHORT, *map(len, pair)))
-        with inference(self.model):
-            return draw_text(
-                self.bundle, *pair, ["cross"], most=_DRAWN, said="reference"
-            ).figures.get("cross")

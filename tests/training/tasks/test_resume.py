@@ -7,9 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from seqattn.cli.main import run_verb
+from seqattn.extras.pictures.watch import HeatmapCallback
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
-from seqattn.training.tasks.span_setup import SpanSetup
-from seqattn.training.tasks.text_setup import TextSetup
 from tests.cli.small import (
     checkpoint,
     logged,
@@ -37,7 +36,7 @@ def corpus(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _without_pictures(monkeypatch):
     """Drawing is most of so small a run's time; `uninterrupted` draws, and is no other for it."""
-    monkeypatch.setattr(TextSetup, "draw", lambda setup: None)
+    monkeypatch.setattr(HeatmapCallback, "on_validation_end", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +121,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(corpus, uninterrupted, stop):
     ],
     ids=["spans", "copies"],
 )
-def test_runs_of_other_tasks_resume_to_the_bit(tmp_path, monkeypatch, words):
-    monkeypatch.setattr(SpanSetup, "draw", lambda setup: None)
+def test_runs_of_other_tasks_resume_to_the_bit(tmp_path, words):
     write = {"data=squad": write_questions, "data=aeslc": write_documents}[words[2]]
     common = [
         *words, f"data.root={write(tmp_path / 'data')}", f"cache_dir={tmp_path / 'cache'}",

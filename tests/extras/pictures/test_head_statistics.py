@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from seqattn.analysis.head_statistics import (
+from seqattn.extras.pictures.head_statistics import (
     Call,
     HeadStatistics,
     distributions,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from seqattn.analysis.plots import heatmap, save
-from tests.analysis.figures import ticks, visible
+from seqattn.extras.pictures.plots import heatmap, save
+from tests.extras.pictures.figures import ticks, visible
 
 QUERIES = ["▁Ein", "▁Hund", "</s>"]
 KEYS = ["▁A", "▁d", "og", "▁", "</s>"]

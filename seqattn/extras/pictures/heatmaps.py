@@ -1,18 +1,16 @@
-"""Attention heatmaps and word alignment of one sentence or question."""
+"""Attention heatmaps and word alignment of one sentence."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from seqattn.analysis.capture import capture, place_of
+from seqattn.analysis.capture import place_of
 from seqattn.analysis.pairs import Pair, observed
-from seqattn.analysis.plots import heatmap
 from seqattn.analysis.word_alignment import PLAIN, AlignmentReading, WordAlignment, align, aligning
-from seqattn.generation.base import inference
+from seqattn.extras.pictures.plots import heatmap
 from seqattn.models.base import Seq2SeqModel
-from seqattn.models.span_base import SpanInput, SpanModel
 
 VIEWS = ("cross", "encoder", "decoder")
 
@@ -76,60 +74,18 @@ def attention_heatmaps(
         if layers and view in only:
             rows, columns = ((name, pieces[:most]) for name, pieces in (queries, keys))
             shown = {name: weights[:, :most, :most] for name, weights in layers.items()}
-            heatmaps.figures.update(_drawn(view, f"{view} attention", shown, rows, columns, heads))
+            drawn = draw_layers(view, f"{view} attention", shown, rows, columns, heads)
+            heatmaps.figures.update(drawn)
         if layers and view == "cross" and len(source.ids) > 1:  # the source is not empty
             weights = aligning([*layers.values()], reading)
             alignment = align(weights, source.pieces, target.pieces)
     return heatmaps._replace(alignment=alignment)
 
 
-def question_heatmaps(
-    model: SpanModel,
-    question: Sentence,
-    windows: Sequence[Sentence],
-    batches: Iterable[SpanInput],
-    heads: bool = False,
-    most: int = 40,
-) -> dict[str, Figure]:
-    """Draw heatmaps of the attention from a context (rows) to a question (columns).
-
-    Args:
-        model: in training or eval mode, restored afterwards.
-        question: ids and pieces, end included.
-        windows: ids and pieces of the context's windows; the window with the most probable start
-            of an answer is drawn.
-        batches: model inputs of the windows, one row each, on the model's device.
-        heads: also draw the heads side by side.
-        most: maximum tokens of the context shown, around the most probable start of the answer.
-
-    Returns:
-        "question", averaged over heads, and "question_heads"; empty if the attention has no
-        weights.
-    """
-    likely: list[Tensor] = []
-    weights: list[Tensor] = []
-    with inference(model):
-        for batch in batches:
-            with capture(model) as maps:
-                start = model(batch).start
-            likely += start[:, :-1] - start[:, -1:]  # relative to no answer in that window
-            weights += [one for call in maps.get("question_attention", []) for one in call]
-    if not weights:
-        return {}
-    row = max(range(len(likely)), key=lambda number: float(likely[number].max()))
-    peak, context = int(likely[row].argmax()), windows[row]
-    first = max(0, min(peak - most // 2, len(context.ids) - most))
-    rows = slice(first, first + most)
-    seen = weights[row][:, rows, : len(question.ids)]
-    title = "attention from the context to the question"
-    sides = ("context", context.pieces[rows]), ("question", question.pieces)
-    return _drawn("question", title, {"": seen}, *sides, heads)
-
-
 Side = tuple[str, Sequence[str]]
 
 
-def _drawn(
+def draw_layers(
     view: str, title: str, layers: dict[str, Tensor], queries: Side, keys: Side, heads: bool
 ) -> dict[str, Figure]:
     """Draw layers (H, T, S): a figure of their means over heads, and one per layer of its heads."""

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from seqattn.analysis import capture
-from seqattn.analysis.heatmaps import Sentence, attention_heatmaps, question_heatmaps
 from seqattn.analysis.word_alignment import WordAlignment, align, aligning
-from tests.analysis.figures import ticks, visible
+from seqattn.extras.pictures.heatmaps import Sentence, attention_heatmaps
+from seqattn.extras.pictures.questions import question_heatmaps
 from tests.builders import make_transformer
+from tests.extras.pictures.figures import ticks, visible
 from tests.models.spans import inputs, make_recurrent, make_transformer_reader
 
 QUERIES = ["▁Ein", "▁Hund", "</s>"]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -10,11 +9,10 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
-from seqattn.analysis.head_statistics import Call, HeadStatistics
-from seqattn.analysis.head_sums import Calls, watching
+from seqattn.extras.pictures.head_statistics import Call, HeadStatistics
+from seqattn.extras.pictures.head_sums import Calls, watching
 from seqattn.generation.base import inference
 from seqattn.models.base import Seq2SeqModel
-from seqattn.models.span_base import SpanInput, SpanModel
 from seqattn.tokens import EOS, PAD
 
 
@@ -52,17 +50,6 @@ def reading_of_texts(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Rea
         "decoder.*": [Sides(target, target)],
     }
     return Reading(call, sides)
-
-
-def reading_of_questions(model: SpanModel, batch: SpanInput) -> Reading:
-    """Return a forward pass of a span model, with the tokens on both sides of each attention."""
-    question, context = batch.question, batch.context
-    sides = {
-        "encoder.*": [Sides(question, question), Sides(context, context)],
-        "reader.*": [Sides(context, context)],
-        "question_attention": [Sides(context, question)],
-    }
-    return Reading(partial(model, batch), sides)
 
 
 def statistics_of(model: nn.Module, reading: Reading) -> dict[str, HeadStatistics]:

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from seqattn.analysis.plots import save
 from seqattn.errors import UserError
+from seqattn.extras.pictures.of_bundle import pictures_of
+from seqattn.extras.pictures.plots import save
 from seqattn.storage import user_path
 from seqattn.verbs.bundle_run import BundleRun
 
@@ -51,7 +52,7 @@ class Analysis(BundleRun):
             )
         if not bundle.asks and (question or context):
             raise UserError("this bundle does not answer questions; use text=... instead")
-        look = bundle.look(question or text, context, self.target, self.heads)
+        look = pictures_of(bundle).look(question or text, context, self.target, self.heads)
         print(*look.lines, sep="\n")
         folder = user_path(self.output)
         pictures = [

@@ -5,16 +5,16 @@ import torch
 from torch import nn
 
 from seqattn.analysis.capture import capture
-from seqattn.analysis.head_statistics import relative_entropy
-from seqattn.analysis.health_callback import (
+from seqattn.analysis.pairs import Pair
+from seqattn.extras.explain.head_figures import head_figures
+from seqattn.extras.pictures.head_statistics import relative_entropy
+from seqattn.extras.pictures.health import (
     AttentionHealth,
     figures_of,
-    reading_of_questions,
     reading_of_texts,
     statistics_of,
 )
-from seqattn.analysis.pairs import Pair
-from seqattn.extras.explain.head_figures import head_figures
+from seqattn.extras.pictures.questions import reading_of_questions
 from seqattn.tokens import EOS, PAD
 from tests.builders import load_choice, load_variant, make_transformer, padded
 from tests.models.recurrents import make_recurrent

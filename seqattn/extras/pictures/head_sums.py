@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.analysis.capture import has_weights, makers
-from seqattn.analysis.head_statistics import entropy, mass_on, relative_entropy
 from seqattn.analysis.intervene import intervene
 from seqattn.attention.base import Attention
 from seqattn.attention.experts import MixtureOfAttention
+from seqattn.extras.pictures.head_statistics import entropy, mass_on, relative_entropy
 from seqattn.tokens import BOS, EOS
 
 PLACES = range(-3, 4)

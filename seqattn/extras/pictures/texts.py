@@ -1,0 +1,94 @@
+"""Plots of a bundle's attention in a text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from matplotlib.figure import Figure
+
+from seqattn.bundle.text_bundle import TextBundle
+from seqattn.data.base import Texts
+from seqattn.data.batch import Batch
+from seqattn.data.source_ids import question_source
+from seqattn.errors import UserError
+from seqattn.extras.pictures.base import Look, Pictures
+from seqattn.extras.pictures.health import Reading, reading_of_texts
+from seqattn.extras.pictures.heatmaps import VIEWS, Heatmaps, Sentence, attention_heatmaps
+from seqattn.generation.base import inference
+
+_LONGEST = 400  # tokens per side; labels of thousands take minutes to draw
+_SHORT = 300  # characters of a text that gives a readable figure
+_DRAWN = 60  # tokens per side in the figure of a training run
+
+
+@dataclass(frozen=True)
+class TextPictures(Pictures):
+    """Pictures of a bundle that generates text."""
+
+    bundle: TextBundle
+
+    def look(self, text: str, context: str, target: str | None, heads: bool) -> Look:
+        text = question_source(text, context) if context else text
+        output, said, window = target, "target", 0
+        if output is None:
+            best, window = self.bundle.best(text)
+            [output], said = self.bundle.tokenizer.decode_target([best.ids]), "output"
+        heatmaps = draw_text(self.bundle, text, output, heads=heads, said=said, window=window)
+        lines = [f"source:    {text}", f"{said}:    {output}"]
+        windows = len(self.bundle.encode([text])[0])
+        if windows > 1:
+            lines.append(f"windows:   {windows} (plotting number {window + 1})")
+        words = heatmaps.alignment
+        if words is not None and words.links:
+            pairs = zip(words.target, words.links, strict=True)
+            links = ", ".join(f"{target} ← {words.source[place]}" for target, place in pairs)
+            lines += [f"attention: {links}", f"alignment: {words.pharaoh()}"]
+        if heatmaps.without:
+            views = " and ".join(heatmaps.without)
+            lines.append(f"no weights: some layers of {views} compute none")
+        return Look(lines, heatmaps.figures)
+
+    def sample(self, rows: Texts, numbers: Sequence[int]) -> Figure | None:
+        pairs = [(rows.sources[n], rows.targets[n]) for n in numbers]
+        pair = min(pairs, key=lambda pair: max(_SHORT, *map(len, pair)))
+        with inference(self.bundle.model):
+            return draw_text(
+                self.bundle, *pair, ["cross"], most=_DRAWN, said="reference"
+            ).figures.get("cross")
+
+    def reading(self, batch: Batch, device: torch.device) -> Reading:
+        batch = batch.to(device)
+        return reading_of_texts(self.bundle.model, batch.source, batch.target_input)
+
+
+def draw_text(
+    bundle: TextBundle,
+    text: str,
+    output: str,
+    only: Sequence[str] = VIEWS,
+    heads: bool = False,
+    most: int | None = None,
+    said: str = "output",
+    window: int = 0,
+) -> Heatmaps:
+    """Draw heatmaps of a text, as the model reads it, and an output; see `attention_heatmaps`.
+
+    For a text in several windows, `window` selects one by its number from 0.
+
+    Raises:
+        UserError: if the text is empty, or all tokens are requested and a figure cannot hold them.
+    """
+    if not text.strip():
+        raise UserError('text is empty; set it, for example text="A dog runs."')
+    tokenizer = bundle.tokenizer
+    source, target = bundle.encode([text])[0][window], tokenizer.encode_target([output])[0]
+    for name, ids in (("text", source), ("target", target)):
+        if most is None and len(ids) > _LONGEST:
+            raise UserError(
+                f"{name} has {len(ids):,} tokens, but a plot shows at most {_LONGEST}; shorten it"
+            )
+    sides = (
+        Sentence(source, tokenizer.source_pieces(source, None if window else text)),
+        Sentence(target, tokenizer.target_pieces(target, output)),
+    )
+    return attention_heatmaps(bundle.model, *sides, only, heads, most, said, bundle.reading)
