@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from seqattn.bundle.bundle import Asked, Bundle, Choice
-from seqattn.bundle.inputs import Texts, as_many
 from seqattn.bundle.outputs import Answers
+from seqattn.bundle.text_arguments import Texts, as_many
 from seqattn.data.span_batch import Questions, SpanEncoder
 from seqattn.generation.base import Progress
 from seqattn.generation.span_search import Answered, Answerer

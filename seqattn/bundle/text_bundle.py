@@ -9,8 +9,8 @@ from typing import Any, ClassVar, overload
 from seqattn.analysis.forced_alignment import aligning_pairs
 from seqattn.analysis.word_alignment import AlignmentReading, WordAlignment, align
 from seqattn.bundle.bundle import Asked, Bundle, Choice
-from seqattn.bundle.inputs import Texts, as_many, several
 from seqattn.bundle.outputs import Rank, TextOutputs
+from seqattn.bundle.text_arguments import Texts, as_many, several
 from seqattn.data import base
 from seqattn.data.source_ids import question_source, read_sources
 from seqattn.data.text_lines import TextLines, as_single_lines

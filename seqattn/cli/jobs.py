@@ -19,7 +19,7 @@ from seqattn.inputs import read_json, read_yaml
 from seqattn.processes import HANGUP, leave_closed_terminal
 from seqattn.settings.documents import SCORES
 from seqattn.storage import write_whole
-from seqattn.training.run_directory import rank
+from seqattn.training.ranks import rank
 
 NAME, SWEEP = "jobs.tsv", "multirun.yaml"
 

@@ -37,8 +37,9 @@ from seqattn.processes import (
     write_utf8,
 )
 from seqattn.storage import is_file
+from seqattn.training.ranks import rank, world_size
 from seqattn.training.rendezvous import rendezvous
-from seqattn.training.run_directory import rank, remove_empty, world_size
+from seqattn.training.run_directory import remove_empty
 
 _PLACES = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
 """Keys that set a run's directory; with one, repeating the command resumes the run."""

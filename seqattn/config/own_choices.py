@@ -12,7 +12,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from seqattn.config.saved_overrides import value_of
 from seqattn.places import CONF
-from seqattn.training.run_directory import rank
+from seqattn.training.ranks import rank
 
 _SHOWN = 4  # maximum number of choices in a message
 

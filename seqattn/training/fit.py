@@ -16,7 +16,7 @@ from seqattn.training.callbacks import Diverged
 from seqattn.training.checkpoint_files import newest_whole, step_of
 from seqattn.training.checkpoints import Checkpoints
 from seqattn.training.options import TrainingOptions
-from seqattn.training.run_directory import rank
+from seqattn.training.ranks import rank
 from seqattn.training.setup import Setup
 from seqattn.training.sharding import FullySharded
 

@@ -27,7 +27,7 @@ from seqattn.training.checkpoint_options import CheckpointOptions
 from seqattn.training.monitors import GradientHistograms
 from seqattn.training.optim import adamw
 from seqattn.training.parts import Parts
-from seqattn.training.run_directory import world_size
+from seqattn.training.ranks import world_size
 from seqattn.training.schedules import inverse_sqrt
 from seqattn.training.task_options import LOSSES, TaskOptions
 from seqattn.training.trainer_options import TrainerOptions

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from seqattn.errors import UserError
-from seqattn.training.run_directory import rank, world_size
+from seqattn.training.ranks import rank, world_size
 
 if TYPE_CHECKING:  # torch takes seconds to import, and a single process does not need it
     from torch.distributed import Store

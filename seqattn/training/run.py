@@ -37,9 +37,9 @@ from seqattn.training.loggers import made_loggers
 from seqattn.training.monitors import ClipShare, DeviceFigures
 from seqattn.training.options import TrainingOptions
 from seqattn.training.progress import EpochLines, TrainingBar
+from seqattn.training.ranks import rank, world_size
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.resume import FORMAT, RESULT
-from seqattn.training.run_directory import rank, world_size
 from seqattn.training.run_logger import run_loggers
 from seqattn.training.setup import Setup, setup_of
 from seqattn.training.start import Start, start_of

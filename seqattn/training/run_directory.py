@@ -17,18 +17,6 @@ KEPT: set[Path] = set()
 """Directories in which a command writes and which were there before it: they stay if empty."""
 
 
-def rank() -> int:
-    """Return the rank of this process, from torchrun or SLURM."""
-    return int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0)
-
-
-def world_size() -> int:
-    """Return the number of ranks, from torchrun or SLURM; 1 without them."""
-    if "SLURM_PROCID" in os.environ and "WORLD_SIZE" not in os.environ:
-        return int(os.environ.get("SLURM_NTASKS") or 1)  # in an interactive shell there is no rank
-    return int(os.environ.get("WORLD_SIZE") or 1)
-
-
 def has_checkpoint(path: Path) -> bool:
     """Return True if a run's directory holds a checkpoint. Args: path: the directory."""
     return any((path / "checkpoints").glob("step-*.ckpt"))

@@ -19,8 +19,8 @@ from seqattn.settings.nodes import TARGET
 from seqattn.storage import user_path
 from seqattn.training.checkpoint_files import newest_whole, step_batches
 from seqattn.training.options import TrainingOptions
+from seqattn.training.ranks import rank
 from seqattn.training.resume import settings_before
-from seqattn.training.run_directory import rank
 from seqattn.training.setting_roles import differences, leaves
 
 

@@ -13,13 +13,14 @@ from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.screen import log_to, note, print_table, progress, say
 from seqattn.training.finish import TrainingResult
+from seqattn.training.launch import as_started, launch
 from seqattn.training.options import TrainingOptions
 from seqattn.training.range_test import RangeTest
-from seqattn.training.ranks import as_started, launch
+from seqattn.training.ranks import rank, world_size
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.resume import phase_of, settings_before
 from seqattn.training.run import LOG, run_training
-from seqattn.training.run_directory import claimed, rank, world_size
+from seqattn.training.run_directory import claimed
 from seqattn.training.setup import setup_of
 from seqattn.training.start import start_of
 

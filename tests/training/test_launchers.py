@@ -105,7 +105,7 @@ def test_a_process_that_is_killed_costs_nothing_but_time(corpus, tmp_path, victi
     process = start(tmp_path, *arguments[1])
     wait_for(lambda: list((runs[1] / "checkpoints").glob("*.ckpt")))
     found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    ranks = [int(one) for one in found if b"seqattn.training.rank" in command_of(one)]
+    ranks = [int(one) for one in found if b"seqattn.training.launched" in command_of(one)]
     assert len(ranks) == 2
     os.kill(ranks[1] if victim == "rank" else process.pid, signal.SIGKILL)
     [code], [told] = ended(process)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from seqattn.cli.main import run_verb
 from seqattn.errors import Stopped, UserError
-from seqattn.training.ranks import as_started, run_rank
+from seqattn.training.launch import as_started, run_rank
 from seqattn.training.rendezvous import Rendezvous
 from seqattn.training.train import Training
 from seqattn.training.trainer_options import TrainerOptions
@@ -252,7 +252,7 @@ launcher = os.getpid()
 if os.fork() == 0:
     while os.getppid() == launcher:
         pass
-    rank = ["-m", "seqattn.training.rank", str(launcher), {str(tmp_path)!r}]
+    rank = ["-m", "seqattn.training.launched", str(launcher), {str(tmp_path)!r}]
     os.execv(sys.executable, [sys.executable, *rank])
 """
     ends_by_itself(program)
