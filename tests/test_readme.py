@@ -236,7 +236,7 @@ def test_a_training_command_runs(command, folder, run, tmp_path, capfd):
 OF_VERBS = ("python scripts/", "seqattn ")
 NOT_ON_A_BUNDLE = (
     "benchmark.py|demo.py|seqattn se|seqattn tr|dataset=|jsonl.gz|input=DIR"
-    "|=R/|RUN1|=.DIR.|=ROOT|TEXT|test.pos|question=.Who runs"  # in examples
+    "|=R/|RUN1|=.DIR.|=ROOT|TEXT|test.pos|question=.Who runs|choose=true"  # in examples
 )
 IN_README = commands(OF_VERBS, "README.md")
 
@@ -269,6 +269,8 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
         "=QA": f"={folder}/QA",
         "=REVERSE": f"={run}",
         "input=FILE": f"input={folder}/FILE",
+        "source=FILE": f"source={folder}/FILE",
+        "target=FILE2": f"target={folder}/FILE",
         "[RUN,RUN2]": f"[{run},{tmp_path}/RUN2]",
         "[RUN2": f"[{run}",
         "output=DIR2": f"output={tmp_path}/converted",

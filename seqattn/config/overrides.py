@@ -110,7 +110,7 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
 def _needs_no_data(verb: str, overrides: Sequence[str]) -> bool:
     if verb == "convert":  # it reports that it scores nothing
         return not (value_of(overrides, "prune") or value_of(overrides, "uptrain_steps"))
-    return value_of(overrides, "text") is not None
+    return any(value_of(overrides, key) is not None for key in ("text", "source"))
 
 
 def _path(overrides: Sequence[str], key: str) -> str | None:

@@ -1,0 +1,4 @@
+"""Word alignment of given pairs: the verb align."""
+
+NEEDS: tuple[str, ...] = ()
+"""Extras that it imports."""

@@ -1,0 +1,290 @@
+"""Word alignment of the pairs of two files, or of a split."""
+
+import hashlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from seqattn.analysis.forced_alignment import cross_attentions
+from seqattn.bundle.files import store
+from seqattn.bundle.load import load_bundle
+from seqattn.bundle.text_bundle import TextBundle
+from seqattn.checking import Count
+from seqattn.data.lines import write_lines
+from seqattn.data.text_files import aligned_lines, read_lines, scan_text
+from seqattn.data.word_links import WordLinks, read_links
+from seqattn.errors import UserError
+from seqattn.extras.align.choose import by_agreement, by_gold, candidates, default_of, node_of
+from seqattn.extras.align.gold import alignment_scores, with_interval
+from seqattn.extras.align.symmetrize import Links, Symmetrization, symmetrized
+from seqattn.metrics.scripts import unsplit
+from seqattn.screen import print_table, progress
+from seqattn.storage import file_faults, user_path
+from seqattn.training.task_options import task_class
+from seqattn.verbs.bundle_run import BundleRun, Split
+from seqattn.verbs.provenance import bundle_contents
+
+_PART = 1_024
+"""Pairs aligned together; an interruption loses at most these."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reverse:
+    """The model of the other direction. Args: bundle: its path; None for one direction."""
+
+    bundle: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aligning(BundleRun):
+    """Align the words of given pairs in Pharaoh format, or choose how a bundle reads alignments.
+
+    Args:
+        bundle, device, trust: as `BundleRun`.
+        data: source of the pairs of `split`.
+        split: the split to align, in place of two files.
+        source, target: files with as many lines.
+        links: file of gold links of the pairs, see `read_links`; None for those of `data`.
+        reverse: the model of the other direction.
+        symmetrize: how to join both directions.
+        output: a file, written as a whole at the end; repeat the command to resume. None for
+            standard output.
+        choose: True to choose the reading on the validation split and store it in the bundle, and
+            with a reverse model in both.
+        sentences: number of validation pairs for `choose`.
+        cache_dir: cache of the data; None for the default.
+
+    Raises:
+        UserError: for no input or several.
+    """
+
+    data: Any
+    split: Split | None = None
+    source: str | None = None
+    target: str | None = None
+    links: str | None = None
+    reverse: Reverse = field(default_factory=Reverse)
+    symmetrize: Symmetrization = "grow_diag_final_and"
+    output: str | None = None
+    choose: bool = False
+    sentences: Count = 500
+    cache_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.source is None) != (self.target is None):
+            raise UserError("source and target name two files with as many lines; set both")
+        if (self.split, self.source, self.choose or None).count(None) != 2:
+            raise UserError("set one of source=FILE target=FILE, split=SPLIT and choose=true")
+        if self.links is not None and self.choose:
+            raise UserError("choose uses the links of the validation split; set data.alignments")
+        inputs = [user_path(name) for name in (self.source, self.target, self.links) if name]
+        if self.output and user_path(self.output) in inputs:
+            raise UserError(f"output={self.output} is also an input; choose another file")
+
+    def run(self) -> None:
+        """Align and write, or choose and store.
+
+        Raises:
+            UserError: if the bundle or the pairs cannot be used.
+        """
+        bundle = self.load().texts("align")
+        other = None
+        if self.reverse.bundle is not None:
+            other = load_bundle(self.reverse.bundle, self.device, self.trust).texts("align")
+        for one in filter(None, (bundle, other)):
+            cross_attentions(one.model)
+        if self.choose:
+            self._choose(bundle, other)
+            return
+        total, pairs, gold, content = self._pairs(bundle)
+        aligner = Aligner(bundle, other, self.symmetrize)
+        lines = self._lines(aligner, pairs, total, content)
+        aligned: list[Links] = []
+        write_lines(_scored(lines, aligned) if gold else lines, self.output)
+        if self.output is not None:
+            self._partial.unlink(missing_ok=True)
+        aligner.say()
+        if gold:
+            scores = {one.name: with_interval(one) for one in alignment_scores(aligned, gold)}
+            notes = [f"reading: {bundle.reading}"]
+            self._print(f"{len(gold):,} pairs against gold links", scores, notes)
+
+    def _print(self, title: str, rows: dict[str, str], notes: Sequence[str]) -> None:
+        if self.output is not None or self.choose:
+            print_table(title, rows, notes=notes)
+            return
+        shown = " · ".join(f"{name} {value}" for name, value in rows.items())
+        print(f"{title}: {shown} · {' · '.join(notes)}", file=sys.stderr)  # links are on stdout
+
+    def _table(self, bundle: TextBundle, split: str) -> Any:
+        source = task_class(bundle.config).source(self.data)
+        table = source.load(split, Path(self.cache_dir) if self.cache_dir else None)
+        if "target" not in table.column_names:
+            raise UserError(f"split {split} has no targets to align")
+        return table
+
+    def _pairs(
+        self, bundle: TextBundle
+    ) -> tuple[int, Iterator[tuple[str, str]], Sequence[WordLinks], list[str]]:
+        """Return the number of pairs, the pairs, their gold links, and what identifies them."""
+        file = user_path(self.links) if self.links else None
+        if self.source is None or self.target is None:
+            table = self._table(bundle, str(self.split))
+            file = file or self.data.alignments_of(self.split)
+            parts = table.iter(batch_size=_PART)
+            pairs = chain.from_iterable(zip(one["source"], one["target"]) for one in parts)
+            gold = read_links(file, [*table["source"]], [*table["target"]]) if file else []
+            return len(table), pairs, gold, [str(self.split), str(table)]
+        sides = user_path(self.source), user_path(self.target)
+        (total, digest), (_, other) = map(scan_text, sides)
+        gold = []
+        if file:
+            gold = read_links(file, [*read_lines(sides[0])], [*read_lines(sides[1])])
+        return total, aligned_lines(*sides), gold, [digest, other]
+
+    @property
+    def _partial(self) -> Path:
+        """File of the complete lines of a command that was stopped."""
+        return user_path(f"{self.output}.partial")
+
+    def _lines(
+        self, aligner: "Aligner", pairs: Iterator[tuple[str, str]], total: int, content: list[str]
+    ) -> Iterator[str]:
+        """Yield the line of each pair, in order; for a file, from its partial file."""
+        if self.output is None:
+            yield from aligner.lines(pairs, 0, total)
+            return
+        contents = bundle_contents(self.bundle, *filter(None, [self.reverse.bundle]))
+        key = hashlib.sha256(json.dumps([content, contents, self.symmetrize]).encode()).hexdigest()
+        if user_path(self.output).parent.is_dir():  # else `write_lines` refuses it
+            with file_faults("write", self._partial):
+                first = _complete_lines(self._partial, key)
+                lines = aligner.lines(islice(pairs, first, None), first, total)
+                with self._partial.open("a", encoding="utf-8", newline="\n") as file:
+                    while part := [*islice(lines, _PART)]:
+                        file.writelines(f"{line}\n" for line in part)
+                        file.flush()
+                with self._partial.open(encoding="utf-8", newline="\n") as file:
+                    yield from (line.removesuffix("\n") for line in islice(file, 1, None))
+
+    def _choose(self, bundle: TextBundle, other: TextBundle | None) -> None:
+        table = self._table(bundle, "val")
+        file = self.data.alignments_of("val")
+        if file is None and other is None:
+            raise UserError(
+                "the validation split has no gold links; set data.alignments=FILE, or "
+                "reverse.bundle=R/model to choose by the agreement of two directions"
+            )
+        texts = [[*table["source"]], [*table["target"]]]
+        gold = read_links(file, *texts)[: self.sentences] if file else []
+        texts = [side[: self.sentences] for side in texts]
+        models = {self.bundle: (bundle, texts)}
+        if other is not None:
+            models[str(self.reverse.bundle)] = other, texts[::-1]
+        found = {name: candidates(one, a, b, name) for name, (one, (a, b)) in models.items()}
+        defaults = [default_of(models[name][0], some) for name, some in found.items()]
+        if gold:
+            turned = [WordLinks(*(frozenset(j_i[::-1] for j_i in one) for one in g)) for g in gold]
+            values = [by_gold(*both) for both in zip(found.values(), (gold, turned))]
+            best, name = [int(one.argmin()) for one in values], "AER"
+            scores = [(one[at], one[of]) for one, at, of in zip(values, best, defaults)]
+        else:
+            agreement = by_agreement(*found.values())
+            flat, name = int(agreement.argmax()), "agreement"
+            best = [*divmod(flat, agreement.shape[1])]
+            scores = [(agreement[*best], agreement[*defaults])] * 2
+        for (path, (one, _)), at, (score, before) in zip(models.items(), best, scores):
+            reading = found[path][at].reading
+            chosen = f"{name} {score:.1f} on {len(texts[0])} pairs of val, by default {before:.1f}"
+            store(one.path, one.config, alignment=node_of(reading, chosen))
+            self._print(path, {"reading": str(reading), "chosen by": chosen}, ["stored"])
+
+
+@dataclass(frozen=True)
+class Aligner:
+    """Alignment of pairs by one model, or by two.
+
+    Args:
+        bundle: the model.
+        other: the model of the other direction.
+        symmetrize: how to join both.
+    """
+
+    bundle: TextBundle
+    other: TextBundle | None
+    symmetrize: Symmetrization
+    notes: Counter[str] = field(default_factory=Counter)
+
+    def lines(self, pairs: Iterator[tuple[str, str]], first: int, total: int) -> Iterator[str]:
+        """Yield the links of each pair. Args: first: number of the first pair, of `total`."""
+        with progress("aligning", "pairs") as tell:
+            while part := [*islice(pairs, _PART)]:
+                for links in self.links(*map(list, zip(*part))):
+                    yield " ".join(
+                        f"{i}-{j}" for i, j in sorted(links, key=lambda link: link[::-1])
+                    )
+                first += len(part)
+                tell(first, total)
+
+    def links(self, sources: list[str], targets: list[str]) -> list[Links]:
+        """Return the links of each pair, between words that are separated by spaces."""
+        found = self._directed(self.bundle, sources, targets)
+        if self.other is not None:
+            back = self._directed(self.other, targets, sources)
+            turned = [frozenset((j, i) for i, j in links) for links in back]
+            found = [symmetrized(*both, self.symmetrize) for both in zip(found, turned)]
+        texts = [text for text in (*sources, *targets) if unsplit([text])]
+        self.notes["texts without spaces between words, each one word"] += len(texts)
+        return found
+
+    def _directed(self, bundle: TextBundle, sources: list[str], targets: list[str]) -> list[Links]:
+        found: list[Links] = []
+        for source, target, words in zip(sources, targets, bundle.align(sources, targets)):
+            counts = len(source.split()), len(target.split())
+            same = counts == (len(words.source), len(words.target))
+            found.append(frozenset((i, j) for j, i in enumerate(words.links if same else ())))
+            if all(counts) and not found[-1]:
+                why = "too long for the model" if same else "whose words its tokenizer joins"
+                self.notes[f"pairs without links, {why}"] += 1
+        return found
+
+    def say(self) -> None:
+        """Print how many pairs have no links, and why, to standard error."""
+        for note, count in self.notes.items():
+            if count:
+                print(f"{count:,} {note}", file=sys.stderr)
+
+
+def _scored(lines: Iterable[str], aligned: list[Links]) -> Iterator[str]:
+    """Yield lines, and append the links of each to a list."""
+    for line in lines:
+        pairs = (link.split("-") for link in line.split())
+        aligned.append(frozenset((int(i), int(j)) for i, j in pairs))
+        yield line
+
+
+def _complete_lines(file: Path, key: str) -> int:
+    """Truncate a partial file to its complete lines, and return their number.
+
+    A file of another command is emptied. Its first line is the key.
+    """
+    head = f"{key}\n".encode()
+    count = size = 0
+    if file.exists():
+        with file.open("rb") as lines:
+            if next(lines, b"") == head:
+                size = len(head)
+                for line in lines:
+                    if line.endswith(b"\n"):
+                        count, size = count + 1, size + len(line)
+    if not size:
+        file.write_bytes(head)
+        return 0
+    with file.open("r+b") as lines:
+        lines.truncate(size)
+    return count
