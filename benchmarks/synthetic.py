@@ -33,6 +33,7 @@ ROWS = {
     "mamba2": ["attention=mamba2", "position=none"],
     "gated_deltanet": ["attention=gated_deltanet", "position=none"],
     "retnet": ["attention=retnet", "position=none"],
+    "rwkv7": ["attention=rwkv7", "position=none"],
     "rnn without attention": ["model=rnn", "attention=none", "position=none"],
     "rnn with bahdanau": ["model=rnn", "attention=bahdanau", "position=none"],
 }

@@ -68,15 +68,15 @@ class RecurrentMixer(Mixer):
         order = real_first(real)
         if order is None:
             return self.read(x, real, not mask.causal, states)
-        x, real = _rows(x, order), real.gather(1, order)
+        x, real = rows_of(x, order), real.gather(1, order)
         out = self.read(x, real, not mask.causal, states)
-        return _rows(out, order.argsort(dim=1))
+        return rows_of(out, order.argsort(dim=1))
 
     def make_cache(self, beams: int) -> Cache:
         return StateCache(beams)
 
 
-def _rows(x: Tensor, places: Tensor) -> Tensor:
+def rows_of(x: Tensor, places: Tensor) -> Tensor:
     """Return x (B, T, D) at places (B, N). Compiled, `take_along_dim` would serve one T only."""
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
@@ -129,4 +129,4 @@ class ShortConvolution(nn.Module):
         if real is None:
             return out, inputs[:, x.shape[1] :]
         last = real.sum(dim=1)[:, None] + torch.arange(width - 1, device=x.device)  # (B, width - 1)
-        return out, _rows(inputs, last)
+        return out, rows_of(inputs, last)

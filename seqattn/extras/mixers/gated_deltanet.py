@@ -15,7 +15,7 @@ from seqattn.extras.mixers.base import (
     half_reversed,
     without_padding,
 )
-from seqattn.extras.mixers.linear_scan import products
+from seqattn.extras.mixers.linear_scan import in_chunks, products
 from seqattn.ops.layers import Linear
 from seqattn.ops.precision import wide
 
@@ -65,7 +65,7 @@ def chunked(steps: Steps, state: Tensor | None = None, chunk: int = 64) -> tuple
     triangular system (WY representation). Only the state passes from chunk to chunk.
     """
     length = steps.queries.shape[2]
-    q, k, v, log_decay, write = (_in_chunks(part, chunk) for part in steps)  # (B, H, N, C, ...)
+    q, k, v, log_decay, write = (in_chunks(part, chunk) for part in steps)  # (B, H, N, C, ...)
     between, since, until = products(log_decay)
     k_written, v_written = (write[..., None] * part for part in (k, v))
     system = k_written @ k.mT * between  # (B, H, N, C, C), its diagonal counts as 1
@@ -87,13 +87,6 @@ def chunked(steps: Steps, state: Tensor | None = None, chunk: int = 64) -> tuple
         outputs.append(queries @ state + inner @ error)
         state = state * share + keys.mT @ error
     return torch.stack(outputs, dim=2).flatten(2, 3)[:, :, :length], state
-
-
-def _in_chunks(x: Tensor, size: int) -> Tensor:
-    """Split into chunks, (B, H, T, ...) -> (B, H, N, C, ...), padding the last of several."""
-    if x.shape[2] <= size:  # compiled once for any length
-        return x.unsqueeze(2)
-    return F.pad(x, (0, 0) * (x.ndim - 3) + (0, -x.shape[2] % size)).unflatten(2, (-1, size))
 
 
 def _zeros(steps: Steps) -> Tensor:

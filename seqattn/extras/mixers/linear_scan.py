@@ -4,6 +4,7 @@ import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -32,6 +33,13 @@ def products(log_decay: Tensor) -> Decays:
     between = (since[..., None] - since[..., None, :]).add_(rest[..., None] - rest[..., None, :])
     until = (exact[..., -1:] - exact).to(log_decay.dtype)
     return Decays(between.masked_fill_(later, -torch.inf).exp_(), since.exp(), until.exp())
+
+
+def in_chunks(x: Tensor, size: int) -> Tensor:
+    """Split into chunks, (B, H, T, ...) -> (B, H, N, C, ...), padding the last of several."""
+    if x.shape[2] <= size:  # compiled once for any length
+        return x.unsqueeze(2)
+    return F.pad(x, (0, 0) * (x.ndim - 3) + (0, -x.shape[2] % size)).unflatten(2, (-1, size))
 
 
 def scan_by_token(decay: Tensor, new: Tensor, before: Tensor | None = None) -> Tensor:
