@@ -14,7 +14,6 @@ from seqattn.attention.alignment import (
 from seqattn.attention.local_alignment import LuongLocal, LuongLocalPredictive
 from seqattn.errors import UserError
 from tests.builders import CONF, load_choice, randomised
-from tests.nodes import made_of_settings
 
 B, T, S, Q, M, K = 3, 4, 7, 6, 5, 2
 REAL = torch.tensor(
@@ -175,26 +174,6 @@ def test_dot_products_refuse_unequal_widths(name):
         f"attention.score={score} needs model.decoder_dim equal to model.encoder_dim, got 6 and "
         "5; make them equal, or set attention.score=general"
     )
-
-
-@pytest.mark.parametrize(
-    ("factory", "text"),
-    [
-        (
-            partial(Luong, score="sum"),
-            "score must be one of dot, general, concat, scaled, got 'sum'",
-        ),
-        (
-            partial(LuongLocal, score="dot", window=0),
-            "window must be a whole number from 1 to 1,000,000,000, got 0",
-        ),
-        (partial(Bahdanau, dim=0), "dim must be a whole number from 1 to 65,536 or null, got 0"),
-    ],
-)
-def test_a_value_that_cannot_be_is_refused_in_words(factory, text):
-    with pytest.raises(UserError) as caught:
-        made_of_settings(factory)(query_dim=6, memory_dim=6)
-    assert str(caught.value) == text
 
 
 def test_long_targets_are_scored_in_blocks_with_the_same_result(monkeypatch):

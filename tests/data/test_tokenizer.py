@@ -10,7 +10,6 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.tokens import BOS, EOS, PAD, UNK
-from tests.nodes import made
 
 SOURCE = ["the cat sees the dog", "a dog  sees a cat .", "the cats see &apos; two dogs"] * 4
 TARGET = ["die katze sieht den hund", "ein hund sieht  eine katze .", "süße katzen sehen"] * 4
@@ -211,20 +210,9 @@ def test_no_text_is_refused(tmp_path):
             train_tokenizer([line] * 2, [line] * 2, some, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kind": "word"}, "kind must be one of unigram, bpe, got 'word'"),
-        ({"vocab_size": 4}, "vocab_size must be a whole number from 5 to 1,000,000 or null, got 4"),
-        ({"vocab_size": 10**11}, "or null, got 100000000000"),
-        ({"character_coverage": 0.9}, "character_coverage must be a number from 0.98 to 1, got"),
-        ({"line_breaks": True}, "tokenizer.normalization=identity already keeps line breaks"),
-        ({"normalization": "nfc"}, "normalization must be one of identity, nmt_nfkc,"),
-    ],
-)
-def test_a_config_out_of_range_is_refused(changes, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        made(TokenizerConfig, **changes)
+def test_line_breaks_that_are_kept_anyway_are_refused():
+    with pytest.raises(UserError, match="normalization=identity already keeps line breaks"):
+        TokenizerConfig(line_breaks=True)
 
 
 def test_absent_truncated_and_foreign_tokenizers_are_refused(tmp_path):

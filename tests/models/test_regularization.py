@@ -5,17 +5,11 @@ import torch
 
 from seqattn.attention.base import Attention
 from seqattn.attention.masks import Mask
-from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, make_table
-from seqattn.models.recurrent import RecurrentConfig
-from seqattn.models.span_recurrent import SpanRecurrentConfig
-from seqattn.models.span_transformer import SpanTransformerConfig
-from seqattn.models.transformer import TransformerConfig
 from seqattn.positions.base import Position, Stack
 from seqattn.tokens import PAD
 from tests.builders import DIM, load_variant, make_attention, make_transformer, padded
 from tests.models.recurrents import make_recurrent
-from tests.nodes import made
 from tests.training.tasks.test_effective_batch import assert_same
 
 SOURCES = padded([[4, 9, 7, 3], [5, 6, 8, 10, 3]])
@@ -146,13 +140,3 @@ def test_layers_are_left_out_as_often_as_asked_for_each_sentence():
     kept = stack.drop_layer(x, output)
     assert torch.equal(kept[:, 0], kept[:, 1])
     assert 0.67 < kept.mean() < 0.73
-
-
-@pytest.mark.parametrize(
-    "config", [TransformerConfig, SpanTransformerConfig, RecurrentConfig, SpanRecurrentConfig]
-)
-def test_shares_are_checked(config):
-    names = NAMES if issubclass(config, TransformerConfig | SpanTransformerConfig) else NAMES[:1]
-    for name in names:
-        with pytest.raises(UserError, match=f"{name} must be a number of at least 0 and below 1"):
-            made(config, **{name: 1.0})

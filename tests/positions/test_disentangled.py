@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from seqattn.errors import UserError
 from seqattn.positions import DeBERTaPosition, DisentangledPosition, Stack
 from tests.builders import (
     DIM,
@@ -19,7 +18,6 @@ from tests.builders import (
     randomised,
     targets,
 )
-from tests.nodes import made
 from tests.tolerance import close
 
 B, T, S, DH, K = 2, 5, 7, 6, 3
@@ -189,13 +187,3 @@ def test_a_copy_of_the_scheme_reads_its_own_vectors():
     q, k = queries_and_keys()
     kept = twin.at_layer(0).score_term(q, k, Q_PLACES, K_PLACES)
     assert not torch.allclose(kept, scheme.at_layer(0).score_term(q, k, Q_PLACES, K_PLACES))
-
-
-def test_sizes_that_cannot_be_are_refused_in_words():
-    text = r"^max_relative_positions must be a whole number from 1 to 65,536, got 0$"
-    with pytest.raises(UserError, match=text):
-        made(DeBERTaPosition, stack=Stack(DIM, HEADS), max_relative_positions=0)
-    with pytest.raises(
-        UserError, match=r"^max_distance must be a whole number from 0 to 65,536, got -2$"
-    ):
-        made(DisentangledPosition, stack=Stack(DIM, HEADS), max_distance=-2)

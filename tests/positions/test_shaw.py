@@ -6,10 +6,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from seqattn.attention.masks import Mask
-from seqattn.errors import UserError
 from seqattn.positions import ShawPosition, Stack
 from tests.builders import DIM, HEADS, causal_mask, full_mask, heads, make_attention, randomised
-from tests.nodes import made
 
 B, T, S, DH, K = 2, 5, 7, 6, 3
 
@@ -136,9 +134,3 @@ def test_no_tensor_of_queries_by_keys_by_width_is_made():
     with Sizes():
         position.score_term(q, q, torch.arange(n), torch.arange(n)).sum().backward()
     assert max(made) == HEADS * n * n
-
-
-def test_a_negative_distance_is_refused_in_words():
-    text = r"^max_distance must be a whole number from 0 to 65,536, got -1$"
-    with pytest.raises(UserError, match=text):
-        made(ShawPosition, stack=Stack(DIM, HEADS), max_distance=-1)

@@ -5,12 +5,10 @@ import copy
 import pytest
 import torch
 
-from seqattn.checking import BadValue
 from seqattn.errors import UserError
 from seqattn.training import muon as module
 from seqattn.training.muon import muon
 from tests.builders import POSITIONS, make_transformer, random_ids, targets
-from tests.nodes import made
 
 
 def parts(model):
@@ -77,11 +75,6 @@ def test_what_is_loaded_goes_on_as_what_was_saved():
         optimizer.step()
     for got, want in zip(model.parameters(), whole.parameters(), strict=True):
         assert torch.equal(got, want)
-
-
-def test_values_out_of_range_are_refused():
-    with pytest.raises(BadValue, match="momentum"):
-        made(muon, model=make_transformer(), lr=0.1, momentum=1.5)
 
 
 def test_a_pytorch_that_has_none_is_told(monkeypatch):
