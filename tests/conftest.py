@@ -8,6 +8,7 @@ import torch
 from seqattn import ops
 from seqattn.ops.cpu import onednn
 from tests import builders
+from tests.small_runs import answering, corpus, places, scored, trained  # noqa: F401
 
 torch.set_num_threads(1)
 

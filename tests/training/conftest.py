@@ -1,7 +1,6 @@
 import pytest
 
 from seqattn.extras.pictures.watch import HeatmapCallback
-from tests.cli.small import write_corpus
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -10,8 +9,3 @@ def _without_pictures():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(HeatmapCallback, "on_validation_end", lambda *_: None)
         yield
-
-
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("runs") / "corpus")

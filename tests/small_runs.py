@@ -1,24 +1,25 @@
-"""One small bundle, trained once for each file of tests."""
+"""Small runs, each trained once a session for all tests that leave it as it is."""
 
 from pathlib import Path
 from typing import NamedTuple
 
-import datasets  # noqa: F401  what is imported here is there in every forked command
-import matplotlib.pyplot  # noqa: F401
 import pytest
 
-from seqattn.cli.main import run_verb
-from tests.cli.small import data_of, train, train_arguments, write_corpus, write_questions
+# Imports are those of a test that asks for a run: others begin without them.
 
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
+    from tests.cli.small import write_corpus
+
     return write_corpus(tmp_path_factory.mktemp("cli") / "corpus")
 
 
 @pytest.fixture(scope="session")
 def trained(corpus):
     """A run of four steps; its bundle is RUN/model. Tests leave it as it is."""
+    from tests.cli.small import train, train_arguments
+
     run_dir = corpus.parent / "run"
     train(train_arguments(corpus, f"run_dir={run_dir}"))
     return run_dir
@@ -27,6 +28,8 @@ def trained(corpus):
 @pytest.fixture(scope="session")
 def answering(tmp_path_factory):
     """A run of two steps on questions; its bundle is RUN/model."""
+    from tests.cli.small import train, write_questions
+
     home = tmp_path_factory.mktemp("questions")
     write_questions(home / "squad")
     data = ("task=qa", "data=squad", f"data.root={home}/squad", f"cache_dir={home}/cache")
@@ -38,6 +41,8 @@ def answering(tmp_path_factory):
 @pytest.fixture(scope="session")
 def scored(trained, corpus):
     """A directory of scores."""
+    from seqattn.cli.main import run_verb
+
     assert run_verb("evaluate", [f"bundle={trained}/model", f"output={corpus.parent}/scores"]) == 0
     return corpus.parent / "scores"
 
@@ -53,6 +58,8 @@ class Places(NamedTuple):
 
     def usual(self, verb):
         """A verb that works, with its arguments; `answer` is `generate` for questions."""
+        from tests.cli.small import data_of, train_arguments
+
         bundle = f"bundle={self.run}/model"
         if verb == "answer":
             questions = self.answering.parent / "squad" / "train.json"
@@ -87,6 +94,9 @@ class Places(NamedTuple):
 
 @pytest.fixture
 def places(tmp_path, corpus, trained, answering, scored):
+    import datasets  # noqa: F401  so that they are there in every forked command
+    import matplotlib.pyplot  # noqa: F401
+
     folder = tmp_path / "here"
     folder.mkdir()
     return Places(folder, corpus, trained, answering, scored)
