@@ -241,7 +241,7 @@ NAMES = (
     ("train", "hydra/launcher=nope", "unknown choice hydra/launcher=nope; choose from basic"),
     ("train", "hydra/launcher=submitit_x", "hydra/launcher=submitit_x is not installed; run pip "),
     ("train", "attention@model=mha", "unknown key attention@model; did you mean at"),
-    ("train", "processor=nope", "unknown choice processor=nope; choose from no_"),
+    ("train", "processor=nope", "unknown choice processor=nope; choose from bad_w"),
 )
 COMBINATIONS = (
     ("generate", "generation=spans", "this bundle outputs text; use generation="),
