@@ -193,6 +193,8 @@ KINDS = (
     ("train", "model._target_=os.getcwd", "unknown key model.dim; model has no keys"),
 )
 NAMES = (
+    ("train", "task.validation.attention_health=false",
+     "unknown key task.validation.attention_health; did you mean watch.health?"),
     ("train", "atention=gqa", "unknown key atention; did you mean attention?"),
     ("train", "attention=gqaa", "unknown choice attention=gqaa; did you mean gqa?; choose from "),
     ("train", "attention=[mamba2,mha] attention.foo=1",
@@ -210,7 +212,7 @@ NAMES = (
     ("search", "space.depth=[[1,2,3]]", "space.depth must be a list of values or null, got [[1,"),
     ("search", "budget.steps=250", "budget.steps must be a multiple of budget.first_steps, and"),
     ("search", "space.ranges={optimizer.lr:[2,1]}", "space.ranges.optimizer.lr must be [MIN,MAX]"),
-    ("search", "search=optimizer", "unknown key search; did you mean space?"),
+    ("search", "search=optimizer", "unknown key search; did you mean "),
     ("search", "budget.minutes=0", "budget.minutes must be a number above 0"),
     ("search", "jobs=0", "jobs must be a whole number from 1 to 1,000,000,000 or null, got 0"),
     ("search", "resume=false", "search does not support resume; remove it"),

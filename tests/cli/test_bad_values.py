@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 import yaml
 
-from seqattn.settings.choices import choices
-from seqattn.settings.nodes import TARGET, build
 from seqattn.cli.error_messages import in_words
 from seqattn.errors import UserError
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import TARGET, build
 from tests.cli import bad_values
 from tests.cli.fork import run_forked
 from tests.cli.small import (

@@ -14,7 +14,6 @@ from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
 from tests.builders import VOCABULARY, make_transformer
-from tests.nodes import made
 from tests.ranks import join, run_ranks
 
 SMOOTHING = 0.1
