@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.suite import Figures, Row, Spread, Suite
 from seqattn.data.base import Source, Texts
-from seqattn.data.span_batch import Questions
+from seqattn.extras.answers.scorers import QaScorer
+from seqattn.extras.answers.span_batch import Questions
 from seqattn.extras.corpora.retrieval import TfidfIndex
-from seqattn.metrics.qa import QaScorer
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.text import TextScore
 

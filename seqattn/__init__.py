@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqattn.bundle.span_bundle import SpanBundle
     from seqattn.bundle.text_bundle import TextBundle
     from seqattn.training.finish import TrainingResult
 
@@ -18,7 +17,7 @@ def load(
     device: str = "cpu",
     trust: Collection[str] = (),
     ensemble: Sequence[str | Path] = (),
-) -> "TextBundle | SpanBundle":
+) -> "TextBundle":
     """Load a bundle written by training.
 
         model = seqattn.load("RUN/model")
@@ -34,7 +33,7 @@ def load(
             used at every step, with the tokenization and search of the first.
 
     Returns:
-        A `TextBundle` with `generate`, `hypotheses` and `answer`, or for task=qa a `SpanBundle`
+        A `TextBundle` with `generate` and `hypotheses`; of a task of question answering, a bundle
         with `answer`.
 
     Raises:

@@ -42,7 +42,7 @@ HOMES_OF_OTHERS = {
     "omegaconf": {"cli", "config"},
     "optuna": {"extras"},
     "matplotlib": {"extras"},
-    "datasets": {"data"},
+    "datasets": {"data", "extras"},
     "sentencepiece": {"data"},
     "sacrebleu": {"metrics"},
     "rouge_score": {"metrics"},

@@ -25,7 +25,7 @@ PUBLIC = {"_replace", "_asdict", "_make", "_fields", "_exit", "_target_"}
 """Of named tuples and `os`; a key of Hydra's settings."""
 WITHOUT_PUBLIC = {
     "metrics/text.py": {"_extract_corpus_statistics", "_compute_score_from_stats"},  # sacrebleu
-    "data/squad.py": {"_fingerprint"},  # datasets
+    "extras/answers/squad.py": {"_fingerprint"},  # datasets
     "data/table.py": {"_fingerprint"},
     "checking.py": {"_is_protocol"},  # typing, before Python 3.13
     "generation/workers.py": {"_processes"},  # concurrent.futures, before Python 3.14

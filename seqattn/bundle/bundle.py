@@ -1,7 +1,7 @@
 """A trained model for inference, with its tokenizer and search."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,12 +10,13 @@ from torch import nn
 
 from seqattn.bundle.files import part_of
 from seqattn.data.base import Rows
+from seqattn.data.lines import read_texts
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch, Progress
 from seqattn.settings.choices import choices
 from seqattn.settings.documents import Config
-from seqattn.settings.nodes import TARGET, Node, build, changed, import_path, nearest
+from seqattn.settings.nodes import Node, build, changed, nearest
 
 if TYPE_CHECKING:
     from seqattn.bundle.outputs import Outputs
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 Choice = str | AnySearch | Mapping[str, Node] | None
 """A search: a name such as "greedy" (the files of `conf/generation`), an object, or a node in the
 form of such a file; None for the bundle's own."""
-
-Asked = Sequence[tuple[str, str]]
-"""Questions, each with its context."""
-
 
 _MEANT = {
     "num_beams": "beam_size", "num_return_sequences": "n_best", "do_sample": '"sampling"',
@@ -61,6 +58,10 @@ class Bundle(ABC):
     """Description of its inputs."""
     searches: ClassVar[Sequence[str]]
     """Choices of generation that it accepts."""
+    reads: ClassVar[Sequence[str]] = ("text",)
+    """Keys of an input of `generate`."""
+    form: ClassVar[str] = "a text"
+    """Form of a typed line."""
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters())
@@ -111,13 +112,6 @@ class Bundle(ABC):
         loader = build(part_of(self.config, "loader", self.path), "loader")
         return self._of_kind(loader, "loader", "batches")
 
-    @property
-    def asks(self) -> bool:
-        """True if its task reads questions with their contexts."""
-        node = self.config.get("task")
-        task = import_path(node[TARGET], "task") if isinstance(node, dict) else None
-        return getattr(task, "reads", "pairs") == "questions"
-
     def texts(self, use: str) -> "TextBundle":
         """Return this bundle if it generates text.
 
@@ -132,6 +126,14 @@ class Bundle(ABC):
     def check(self) -> None:
         """Check that the search and the loader named by its files can be used."""
 
+    def as_input(self, *values: str) -> Any:
+        """Return an input of `generate`, from the values of its keys."""
+        return values[0]
+
+    def read_inputs(self, path: Path | None) -> Iterator[list[tuple[int, Any]]]:
+        """Yield the inputs of a file with their line numbers, in parts; see `read_texts`."""
+        return read_texts(path, self.config.get("data"))
+
     @abstractmethod
     def rows(self, table: Any, split: str) -> Rows:
         """Return the rows of a split, for scoring.
@@ -145,19 +147,3 @@ class Bundle(ABC):
         self, rows: Any, search: Choice = None, progress: Progress | None = None
     ) -> "Outputs":
         """Return the best output for each row, and the seconds taken."""
-
-    @abstractmethod
-    def answer_lines(
-        self, pairs: Asked, search: Choice, count: int, progress: Progress | None
-    ) -> list[dict[str, Any]]:
-        """Return answers to questions as plain values by name.
-
-        Args:
-            pairs: questions, each with its context.
-            search: the search, already set to give `count` answers if it can.
-            count: requested number of answers to each question.
-            progress: called after each batch.
-
-        Raises:
-            UserError: if the bundle cannot give that many.
-        """

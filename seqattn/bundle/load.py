@@ -3,23 +3,20 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of, read_config, read_scores
-from seqattn.bundle.span_bundle import SpanBundle
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.bundle.weights import load_model
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.ops.int8 import round_weights
 from seqattn.settings.assembly import Architecture, Vocabularies
-from seqattn.settings.documents import WEIGHTS, bundle_dir
-
-BUNDLES = {kind.output: kind for kind in (TextBundle, SpanBundle)}
-"""Class of bundle for each kind of output."""
+from seqattn.settings.documents import WEIGHTS, Config, bundle_dir
+from seqattn.settings.nodes import TARGET, import_path
 
 
 def load_bundle(
@@ -51,10 +48,20 @@ def load_bundle(
         model.to(torch.device(device)).eval()
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device={device} is not available; use device=cpu") from error
-    kind = BUNDLES[architecture.model.output]
-    bundle: Bundle = kind(model, tokenizer, config, read_scores(path), path)
+    kind = bundle_type(config)
+    if architecture.model.output != kind.output:
+        raise UserError(f"{path}: its task does not support its model; retrain")
+    bundle = kind(model, tokenizer, config, read_scores(path), path)
     bundle.check()
     return bundle
+
+
+def bundle_type(config: Config) -> type[Bundle]:
+    """Return the class of a bundle, which its task names."""
+    node: Any = config.get("task")
+    task = import_path(node[TARGET], "task") if isinstance(node, dict) else None
+    kind: Any = import_path(getattr(task, "bundle", f"{TextBundle.__module__}.TextBundle"))
+    return cast(type[Bundle], kind)
 
 
 def _joined(bundles: Sequence[Bundle]) -> TextBundle:

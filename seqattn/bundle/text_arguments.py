@@ -1,4 +1,4 @@
-"""Input texts, questions and contexts of a bundle."""
+"""Input texts of a bundle."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,10 +23,10 @@ def several(texts: Texts) -> Sequence[str]:
 
 
 def as_many(
-    questions: Texts, contexts: Texts, names: tuple[str, str] = ("question", "context")
+    texts: Texts, others: Texts, names: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Return questions and their contexts, or other `names`, as two lists of equal length."""
-    pairs, (name, other) = (several(questions), several(contexts)), names
+    """Return two kinds of texts as lists of equal length. Args: names: of both, for messages."""
+    pairs, (name, other) = (several(texts), several(others)), names
     if len(pairs[0]) != len(pairs[1]):
         counts = f"{len(pairs[0])} {name}s and {len(pairs[1])} {other}s"
         raise UserError(f"each {name} needs a {other}, got {counts}")

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, overload
 
 from seqattn.analysis.forced_alignment import aligning_pairs
 from seqattn.analysis.word_alignment import AlignmentReading, WordAlignment, align
-from seqattn.bundle.bundle import Asked, Bundle, Choice
+from seqattn.bundle.bundle import Bundle, Choice
 from seqattn.bundle.outputs import Rank, TextOutputs
 from seqattn.bundle.text_arguments import Texts, as_many, several
 from seqattn.data import base
-from seqattn.data.source_ids import question_source, read_sources
+from seqattn.data.source_ids import read_sources
 from seqattn.data.text_lines import TextLines, as_single_lines
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Progress, Search, listed
@@ -29,9 +29,9 @@ from seqattn.tokens import EOS, UNK
 class TextBundle(Bundle):
     """A bundle that generates text; `seqattn.load` returns it for most tasks.
 
-    `generate` returns the best output for each text, `hypotheses` several with their scores, and
-    `answer` the answers to questions (task=qa_generative). Each takes a search by name or as an
-    object, and settings of it: `generate(texts, "beam", beam_size=2)`.
+    `generate` returns the best output for each text, `hypotheses` several with their scores. Each
+    takes a search by name or as an object, and settings of it: `generate(texts, "beam",
+    beam_size=2)`.
 
     Attributes:
         model: the network, a `torch.nn.Module` in eval mode.
@@ -79,19 +79,6 @@ class TextBundle(Bundle):
         hypotheses = generate_from_windows(generator, windows, read.texts)
         outputs = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
         return outputs[0] if isinstance(texts, str) else outputs
-
-    def answer(
-        self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
-    ) -> list[str]:
-        """Generate the best answer to each question on its context (task=qa_generative).
-
-        Args:
-            questions: N, or one.
-            contexts: the context of each.
-            generation, **settings: as `generate`.
-        """
-        pairs = zip(*as_many(questions, contexts), strict=True)
-        return self.generate([question_source(*pair) for pair in pairs], generation, **settings)
 
     def hypotheses(
         self, texts: Texts, generation: Choice = None, **settings: Any
@@ -232,11 +219,3 @@ class TextBundle(Bundle):
         texts = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
         tokens = sum(len(best[0].ids) + 1 for best in hypotheses)
         return TextOutputs(rows, texts, seconds, tokens)
-
-    def answer_lines(
-        self, pairs: Asked, search: Choice, count: int, progress: Progress | None
-    ) -> list[dict[str, Any]]:
-        if count > 1:
-            raise UserError("this bundle generates one answer per question; remove n_best")
-        rows = base.Texts([question_source(*pair) for pair in pairs], [], [], None)
-        return [{"answer": text} for text in self.outputs(rows, search, progress).texts]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqattn.errors import UserError
 from seqattn.ops.int8 import Rounded, matrices
-from seqattn.settings.assembly import Architecture, Model, Vocabularies
+from seqattn.settings.assembly import Architecture, Vocabularies
 from seqattn.settings.meta_device import on_meta_device
 
 _SCALE = ".int8_scale"
@@ -47,7 +47,7 @@ def save_weights(model: nn.Module, file: Path, form: str, rounded: bool) -> None
     save_file(tensors, str(file), metadata={"format": form})
 
 
-def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies) -> Model:
+def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies) -> nn.Module:
     """Build the model of an architecture and load the weights of a file.
 
     Names, shapes and memory are compared before any tensor is allocated.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from seqattn.data.source_ids import joined_source
-from seqattn.data.squad_format import Asked, read_asked
 from seqattn.data.text_files import decoded, plain_lines, read_lines
 from seqattn.errors import UserError
 from seqattn.inputs import read_json, too_long
@@ -18,7 +17,6 @@ from seqattn.storage import file_faults, kind_of, user_path, write_whole
 LONGEST = 500_000
 """Largest line in bytes; generation from a longer one would take minutes."""
 _AT_ONCE = 1 << 16  # bytes, the capacity of a pipe
-_QUESTION = 'expected {"question": "...", "context": "..."}'
 
 
 def read_texts(
@@ -49,7 +47,7 @@ def read_texts(
     known = list(dict.fromkeys(source for source, _ in KNOWN_PAIRS))
     columns = [[name] for name in _listed(column)] or [known]
     expected = f'expected {{"{(_listed(column) or ["document"])[0]}": "..."}}'
-    for rows in _rows(path, expected):
+    for rows in json_rows(path, expected):
         part: list[tuple[int, str]] = []
         for number, row, where in rows:
             texts = []
@@ -61,32 +59,6 @@ def read_texts(
             begin = [str(_nested(row, name) or "") for name in _listed(tags)]
             part.append((number, joined_source(begin, texts, mark or "")))
         yield part
-
-
-def read_questions(path: Path | None) -> Iterator[list[tuple[int, Asked]]]:
-    """Yield questions with their line numbers, in parts as `read_texts`.
-
-    Args:
-        path: a file of JSON lines, or in SQuAD's format if it ends in ".json"; None for JSON lines
-            on standard input.
-
-    Raises:
-        UserError: if a line has no question; the message names it.
-    """
-    if path is not None and kind_of(path) == ".json":
-        yield [*enumerate(read_asked(path), 1)]
-        return
-    for rows in _rows(path, _QUESTION):
-        yield [(number, _question(row, where)) for number, row, where in rows]
-
-
-def _question(row: dict[str, Any], where: str) -> Asked:
-    question, context = row.get("question"), row.get("context")
-    if not isinstance(question, str) or not isinstance(context, str):
-        raise UserError(f"{where} needs a question and a context; {_QUESTION}")
-    if not question.strip():
-        raise UserError(f"{where} has an empty question; {_QUESTION}")
-    return Asked(question, context, row.get("id"))
 
 
 def in_one_line(text: str) -> str:
@@ -161,8 +133,14 @@ def _typed() -> Iterator[list[bytes]]:
             return
 
 
-def _rows(path: Path | None, expected: str) -> Iterator[list[tuple[int, dict[str, Any], str]]]:
-    """Yield numbered objects and their places, in parts; skip blank lines."""
+def json_rows(path: Path | None, expected: str) -> Iterator[list[tuple[int, dict[str, Any], str]]]:
+    """Yield the objects of a file with their numbers and places, in parts; skip blank lines.
+
+    Args:
+        path: a file of JSON lines, or a list of objects if it ends in ".json"; None for JSON lines
+            on standard input.
+        expected: the expected form, for messages.
+    """
     name = str(path or "standard input")
     if path is not None and kind_of(path) == ".json":
         objects = read_json(path, "a list of objects", rows=True)

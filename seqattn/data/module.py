@@ -14,11 +14,8 @@ from lightning.pytorch import LightningDataModule
 from seqattn.checking import parameters
 from seqattn.data.base import MissingSplit, Source, Texts, several
 from seqattn.data.loader import BatchLoader, TokenRows
-from seqattn.data.options import BatchLimits, LoaderOptions, SpanOptions
+from seqattn.data.options import BatchLimits, LoaderOptions
 from seqattn.data.shards import ShardRows, Shards
-from seqattn.data.span_batch import Questions, SpanEncoder
-from seqattn.data.span_dataset import SpanDataset, tokenize_questions
-from seqattn.data.span_text import cut_words
 from seqattn.data.token_dataset import PairSampling, TokenDataset, tokenize
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
@@ -235,36 +232,3 @@ class Seq2SeqData(TextData):
         texts = rows if self.source.redraws else rows.select_columns(["source", "target"])
         sampling = PairSampling(texts, self.tokenizer, alpha, self.seed, self.source)
         return TokenDataset(ids, self.options, sampling)
-
-
-class SpanData(TextData):
-    """Questions on contexts, with a shared vocabulary; see `TextData`."""
-
-    options: SpanOptions
-    default_options = SpanOptions
-    unit = "questions"
-
-    def __init__(
-        self, source: Source, tokenizer_config: TokenizerConfig, *rest: Any, **more: Any
-    ) -> None:
-        if not tokenizer_config.joint:
-            raise UserError("questions and contexts share a vocabulary; set tokenizer.joint=true")
-        super().__init__(source, tokenizer_config, *rest, **more)
-
-    def rows(self, split: str) -> Questions:
-        """Return the raw questions of a split, with nothing left out."""
-        return Questions.of(self._rows(split))
-
-    def encoder(self) -> SpanEncoder:
-        """Encoder of any questions into batches like those of this data."""
-        return SpanEncoder(self.tokenizer, self.options)
-
-    def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
-        # each distinct text once, in the form that is tokenized
-        columns = (dict.fromkeys(rows[name]) for name in ("question", "context"))
-        questions, contexts = ([cut_words(text).text for text in texts] for texts in columns)
-        return questions, contexts
-
-    def _dataset(self, split: str) -> SpanDataset:
-        tables = tokenize_questions(self._rows(split), self.tokenizer, self.cache_dir / "tokens")
-        return SpanDataset(*tables, self.options, drops=split == "train")

@@ -46,6 +46,15 @@ class BatchLimits:
     def longest_row(self) -> tuple[str, int]:
         """Key that bounds the length of a row, and the bound in tokens."""
 
+    @abstractmethod
+    def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
+        """Return where each piece of a text starts: its first token after the head.
+
+        Args:
+            tokens: length of the text.
+            head: number of its first tokens that begin each piece.
+        """
+
     def rows(self, length: int) -> int:
         """Return the number of rows of `length` tokens that fit, 0 if one does not."""
         most = self.max_tokens // length
@@ -129,12 +138,6 @@ class LoaderOptions(BatchLimits):
         return min(tokens, self.source_length // 2, self.source_length - 2)
 
     def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
-        """Return where each piece of a source starts: its first token after the head.
-
-        Args:
-            tokens: length of the source, the end mark included.
-            head: number of its first tokens that begin each piece.
-        """
         beyond = tokens - self.source_length
         if beyond > 0 and self.long_sources == "drop":
             return []
@@ -143,44 +146,3 @@ class LoaderOptions(BatchLimits):
         free = self.source_length - head - 1
         stride = min(self.window_stride or max(1, free // 2), free)
         return [*range(head, head + beyond, stride), head + beyond]
-
-
-@dataclass(frozen=True)
-class SpanOptions(BatchLimits):
-    """Settings of batches of questions, each with a window of its context.
-
-    Args:
-        max_tokens, max_rows, max_square, step_batches, num_workers, pin_memory: as `BatchLimits`;
-            a row is a window and its question.
-        window: tokens of a context read together; a longer context is read in windows.
-        stride: tokens from the start of one window to the next; windows overlap by the rest.
-        max_question: tokens of a question, the end mark included; longer ones are left out of
-            training, and truncated elsewhere.
-
-    Raises:
-        UserError: for a stride longer than the window, or a window or question that fits no batch.
-    """
-
-    batches: ClassVar[str] = "spans"
-
-    max_tokens: Count = 8192
-    window: Count = 384
-    stride: Count = 192
-    max_question: Length = 64
-
-    def __post_init__(self) -> None:
-        if self.stride > self.window:
-            raise UserError(
-                f"loader.stride must be at most loader.window ({self.window}) so that windows "
-                f"cover every token, got {self.stride}"
-            )
-        longest = self.longest_row[1]
-        self.check_holds(longest, f"a window or question of {longest} tokens")
-
-    @property
-    def longest_row(self) -> tuple[str, int]:
-        return "window", max(self.window, self.max_question)
-
-    def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
-        """Return the first token of each window of a context; an empty one has one window."""
-        return range(0, max(0, tokens - self.window) + self.stride, self.stride)

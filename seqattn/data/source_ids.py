@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from seqattn.data.options import LoaderOptions, SpanOptions
+from seqattn.data.options import BatchLimits, LoaderOptions
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.tokens import EOS
@@ -53,9 +53,7 @@ def piece(ids: Any, options: LoaderOptions, start: int = 0, head: int = 0) -> An
     return np.concatenate([ids[:head], part, [EOS]])
 
 
-def pieces(
-    lengths: Ints, options: LoaderOptions | SpanOptions, heads: Ints | None = None
-) -> tuple[Ints, Ints]:
+def pieces(lengths: Ints, options: BatchLimits, heads: Ints | None = None) -> tuple[Ints, Ints]:
     """List the pieces in which N texts are read.
 
     Args:
@@ -110,12 +108,6 @@ def tokens_before(texts: Sequence[str], places: Sequence[int], tokenizer: Tokeni
     begun = [str(text[:start]) for text, start in zip(texts, starts, strict=True) if start]
     lengths = iter([len(ids) - 1 for ids in tokenizer.encode_source(begun)])
     return [next(lengths) if start else len(tokenizer.source_begin) for start in starts]
-
-
-def question_source(question: str, context: str) -> Headed:
-    """Return the source of a generative answer; all its windows begin with the question."""
-    head = f"question: {question} context: "
-    return Headed(head + context, len(head))
 
 
 def joined_source(tags: Sequence[str], texts: Sequence[str], mark: str) -> Headed:

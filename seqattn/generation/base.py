@@ -105,7 +105,7 @@ class AnySearch:
     """Settings of a search for any kind of output; `Search` is for texts."""
 
     output: ClassVar[str]
-    """Kind of output, as in models and tasks: text or spans."""
+    """Kind of output, as in models and tasks."""
 
     def giving(self, count: int) -> Any:
         """Return the same search for the best `count` distinct outputs of each input.

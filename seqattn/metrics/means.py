@@ -77,20 +77,6 @@ class TokenScores(Means):
         return {**means, "perplexity": means["nll"].exp()}
 
 
-class SpanPlaces(Means):
-    """Loss and accuracy of answer positions, per window."""
-
-    def __init__(self) -> None:
-        super().__init__(("loss", "accuracy"))
-
-    def update(  # type: ignore[override]
-        self, loss: Tensor, right: Tensor, windows: int
-    ) -> None:
-        """Add a batch's sums: losses of start and end in nats, and correct windows."""
-        if windows:
-            self.add({"loss": loss, "accuracy": right}, windows)
-
-
 class CorpusScores(Metric):
     """sacrebleu's BLEU and chrF of a corpus, accumulated over batches and ranks."""
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from torch import nn
+
 from seqattn.attention.alignment import Alignment
 from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.heads import MultiHeadAttention
@@ -12,8 +14,6 @@ from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.checking import keys_under
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.models.base import Seq2SeqModel
-from seqattn.models.span_base import SpanModel
 from seqattn.models.stack import PositionFactory, PositionRefused, Slots
 from seqattn.positions.base import Position
 from seqattn.settings import nodes
@@ -31,7 +31,6 @@ from seqattn.settings.meta_device import on_meta_device
 
 Attentions = AttentionFactory | Sequence[AttentionFactory]
 """One attention for all layers of a slot, or several used in turn, layer by layer."""
-Model = Seq2SeqModel | SpanModel
 PARTS = ("model", "attention", "position", *SLOT_NODES)
 """Configuration nodes that define a model."""
 HEADS = ("num_heads", "num_kv_heads", "head_dim", "dropout", "bias", "qk_norm")
@@ -55,9 +54,9 @@ class ModelConfig(Protocol):
     """Shape of a model, and the slots that it has."""
 
     dim: int
-    build: Callable[..., Model]
+    build: Callable[..., nn.Module]
     output: ClassVar[str]
-    """Kind of output: text or spans."""
+    """Kind of output, which a task requires."""
     attention_type: ClassVar[type]
     """Base class of its attentions: `Mixer`, `Attention` or `Alignment`."""
     uses_positions: ClassVar[bool]
@@ -98,7 +97,7 @@ class Architecture:
         chosen = {name: config[name] for name in PARTS if config.get(name) is not None}
         return cls(**nodes.each(nodes.build, chosen, ""), names=config.get("choices") or {})
 
-    def check(self, joint: bool = True) -> Model:
+    def check(self, joint: bool = True) -> nn.Module:
         """Check that the choices fit each other, without allocating memory.
 
         Args:
@@ -113,7 +112,7 @@ class Architecture:
         with on_meta_device():
             return self.build(Vocabularies(8, 8, joint))
 
-    def build(self, vocabulary: Vocabularies) -> Model:
+    def build(self, vocabulary: Vocabularies) -> nn.Module:
         """Build the model for vocabularies of these sizes.
 
         Raises:
@@ -131,7 +130,7 @@ class Architecture:
             "set position=none"
         )
 
-    def _build(self, vocabulary: Vocabularies) -> Model:
+    def _build(self, vocabulary: Vocabularies) -> nn.Module:
         factories = {slot: self._layers(slot) for slot in SLOTS}
         slots = Slots(**factories, position=self.position)
         if self.model.attention_type is Alignment:

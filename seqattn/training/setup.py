@@ -32,7 +32,6 @@ class Setup(ABC):
 
     data_type: ClassVar[Any]
     task_type: ClassVar[Any]
-    bundle_type: ClassVar[Any]
     tokens: ClassVar[tuple[str, str]]
     """Tokens counted to measure speed: their name, and the batch's attribute."""
     sides: ClassVar[Sequence[tuple[str, str]]]
@@ -58,7 +57,8 @@ class Setup(ABC):
         self.scored = {split: self.data.rows(split) for split in splits}
         run_dir = Path(run.run_dir)
         config = deepcopy(dict(run.settings))  # a threshold may be added
-        self.bundle = self.bundle_type(self.model, tokenizer, config, {}, run_dir / "model")
+        bundle_type: Any = import_path(run.task.bundle)
+        self.bundle = bundle_type(self.model, tokenizer, config, {}, run_dir / "model")
         task = run.task
         optimization = Optimization(
             run.optimizer, run.schedule(), task.teacher_forcing, run.seed, run.parts, **task.terms()

@@ -66,15 +66,17 @@ class TaskOptions(LossTerms):
     """
 
     reads: ClassVar[str]
-    """Required kind of data, as `yields` of its source: pairs or questions."""
+    """Required kind of data, as `yields` of its source."""
     redraws: ClassVar[bool] = False
     """True if its source of data must draw pairs anew in each epoch, as `Source.redraws`."""
     output: ClassVar[str]
-    """Kind of output, as `output` of model and search: text or spans."""
+    """Kind of output, as `output` of model and search."""
     batches: ClassVar[str]
-    """Kind of batches of the loader: pairs or spans."""
+    """Kind of batches of the loader."""
     setup: ClassVar[str]
     """Path of its `Setup`, which imports Lightning and is only needed for training."""
+    bundle: ClassVar[str]
+    """Path of the class of its bundles."""
     losses: ClassVar[Mapping[str, str]] = LOSSES
     """Loss metrics, each with its direction: min or max."""
 
@@ -112,44 +114,7 @@ class TextGeneration(TaskOptions):
     output = "text"
     batches = "pairs"
     setup = "seqattn.training.tasks.text_setup.TextSetup"
-
-
-class GenerativeAnswering(TextGeneration):
-    """Generation of an answer from a question with its context."""
-
-    reads = "questions"
-
-    @classmethod
-    def source(cls, data: Any) -> Any:
-        from seqattn.data.squad import AnswerPairs  # `datasets` takes seconds to import
-
-        return AnswerPairs(data)
-
-
-@dataclass(frozen=True)
-class ExtractiveAnswering(TaskOptions):
-    """Extraction of an answer span from the context of a question.
-
-    Args:
-        every_answer: True to maximize the total probability of all right answers in place of the
-            first one's; the rest as `TaskOptions`.
-    """
-
-    reads = "questions"
-    output = "spans"
-    batches = "spans"
-    setup = "seqattn.training.tasks.span_setup.SpanSetup"
-    losses: ClassVar[Mapping[str, str]] = {"val/loss": "min"}
-
-    every_answer: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_only("r_drop")
-        threshold = getattr(self.scorer, "threshold", 1.0)
-        if threshold != 1.0:
-            tuned = "training tunes generation.threshold on the validation split"
-            raise BadValue("scorer.threshold", f"must not be set, as {tuned}; got {threshold:g}")
+    bundle = "seqattn.bundle.text_bundle.TextBundle"
 
 
 def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:

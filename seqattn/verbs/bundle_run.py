@@ -64,7 +64,7 @@ class ScoredRun(BundleRun):
 
     Args:
         bundle, device, trust: as `BundleRun`.
-        data: source of texts or questions.
+        data: source of the rows.
         generation: the search.
         scorer: compares outputs with their references.
         split: train, val or test.
@@ -102,3 +102,11 @@ class ScoredRun(BundleRun):
         except MissingSplit as error:
             hint = "; use split=val, or give the data a test split" * (self.split == "test")
             raise UserError(f"{error}{hint}") from error
+
+
+def check_read(bundle: Bundle, **inputs: str | None) -> None:
+    """Raise UserError for inputs, by their keys, that a bundle does not read."""
+    given = [key for key, value in inputs.items() if value is not None]
+    if given and {*given} != {*bundle.reads}:
+        names, words = " and ".join(bundle.reads), " ".join(f"{key}=..." for key in bundle.reads)
+        raise UserError(f"this bundle reads {names}, got {' and '.join(given)}; use {words}")

@@ -1,4 +1,4 @@
-"""Generation of outputs for texts, or of answers to questions."""
+"""Generation of outputs for texts."""
 
 import json
 import sys
@@ -17,15 +17,14 @@ from seqattn.analysis.word_alignment import pharaoh
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count
-from seqattn.data.lines import in_one_line, read_questions, read_texts, write_lines
-from seqattn.data.squad_format import Asked
+from seqattn.data.lines import in_one_line, write_lines
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.base import AnySearch, Progress
 from seqattn.generation.windows import generate_from_windows
 from seqattn.storage import user_path
-from seqattn.verbs.bundle_run import BundleRun
+from seqattn.verbs.bundle_run import BundleRun, check_read
 from seqattn.verbs.reranking import Reranker, Reranking
 
 _SHOWN = 3  # unknown pieces
@@ -39,15 +38,15 @@ class Generation(BundleRun):
         bundle, device, trust: as `BundleRun`.
         generation: the search.
         text: a single text, in place of a file.
-        question, context: a single question, for a bundle that answers questions.
-        input: a file of lines, or of JSON lines with texts or questions; None for standard input.
+        question, context: a single input, for a bundle that reads these in place of a text.
+        input: a file of lines, or of JSON lines; None for standard input.
         output: a file; None for standard output.
         n_best: maximum number of distinct outputs for each text; None for one.
         alignments: True to write word alignments in Pharaoh format, too: the last column of tsv, or
             the key "alignment" of jsonl.
         format: output format: text, the output only; tsv, number of the input line, rank, score
-            and output; jsonl, the same by name. None for tsv if n_best is above 1 or alignments are
-            written, for jsonl with questions, and else for text.
+            and output; jsonl, the same by name. None for jsonl if the inputs are not texts, for tsv
+            if n_best is above 1 or alignments are written, and else for text.
         rerank: settings of reranking by another model.
 
     Raises:
@@ -66,10 +65,6 @@ class Generation(BundleRun):
     rerank: Reranking = field(default_factory=Reranking)
 
     def __post_init__(self) -> None:
-        if (self.question is None) != (self.context is None):
-            raise UserError(
-                'a question needs its context: question="Who runs?" context="A dog runs."'
-            )
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
             raise UserError("text, question and input are mutually exclusive")
         if self.alignments and self.format == "text":
@@ -88,18 +83,15 @@ class Generation(BundleRun):
         if source is not None and source.is_file() and realpath(source) == realpath(into):
             raise UserError(f"output={into} is also the input; choose another file")
         bundle: Any = self.load(self.generation)
-        asks = bundle.asks
-        if self.alignments and not asks:
-            cross_attentions(bundle.model)
-        self._check_asked(asks)
-        parts: Any = self._questions(source) if asks else self._texts(bundle, source)
+        generates = self._check_inputs(bundle)
+        parts = self._parts(bundle, source)
         bar: Any = nullcontext(None)
         if source is not None:
             from seqattn.screen import progress  # importing Rich would delay a single sentence
 
             bar = progress("generating", "texts")
         search: Any = nullcontext()
-        if not asks:
+        if generates:
             search = bundle.generator(self.rerank.search(self.generation)).open()
         reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
         unknown = Counter[str]()
@@ -112,40 +104,33 @@ class Generation(BundleRun):
                     with bar as tell:
                         results = [*work(bundle, part, tell)]
                     yield from results
-                    read = [one[:2] if asks else (one,) for _, one in part]
+                    read = [(one,) if generates else one[: len(bundle.reads)] for _, one in part]
                     unknown.update(bundle.tokenizer.unknown([*map(in_one_line, chain(*read))]))
             _say_unknown(unknown)
 
         write_lines(lines(), self.output)
 
-    def _check_asked(self, asks: bool) -> None:
-        """Raise UserError for inputs that the bundle does not use."""
-        if asks and self.text is not None:
-            raise UserError(
-                "this bundle answers questions; use question=... context=... instead of text"
-            )
-        if not asks and self.question is not None:
-            raise UserError("this bundle does not answer questions; use text=... instead")
-        if asks and self.rerank.bundle:
-            raise UserError(
-                "rerank does not support a bundle that answers questions; remove rerank"
-            )
-        if asks and self.alignments:
+    def _check_inputs(self, bundle: Any) -> bool:
+        """Return True if the bundle reads texts; raise UserError for inputs of other bundles."""
+        keys = {"text": self.text, "question": self.question, "context": self.context}
+        check_read(bundle, **keys)
+        generates = "text" in bundle.reads
+        if generates and self.alignments:
+            cross_attentions(bundle.model)
+        if not generates and self.rerank.bundle:
+            raise UserError("rerank needs a bundle that reads texts; remove rerank")
+        if not generates and self.alignments:
             raise UserError("answers have no alignments; remove alignments")
-        if asks and self.format not in (None, "jsonl"):
+        if not generates and self.format not in (None, "jsonl"):
             raise UserError(f"answers are written as JSON lines; remove format={self.format}")
+        return generates
 
-    def _texts(self, bundle: Any, source: Path | None) -> Iterator[list[tuple[int, str]]]:
-        if self.text is not None:
-            return iter([[(1, self.text)]])
-        _say_how("a text", source)
-        return read_texts(source, bundle.config.get("data"))
-
-    def _questions(self, source: Path | None) -> Iterator[list[tuple[int, Asked]]]:
-        if self.question is not None:
-            return iter([[(1, Asked(self.question, self.context or "", None))]])
-        _say_how('{"question": "...", "context": "..."}', source)
-        return read_questions(source)
+    def _parts(self, bundle: Bundle, source: Path | None) -> Iterator[list[tuple[int, Any]]]:
+        values = [getattr(self, key) for key in bundle.reads]
+        if None not in values:
+            return iter([[(1, bundle.as_input(*values))]])
+        _say_how(bundle.form, source)
+        return bundle.read_inputs(source)
 
     def _outputs(
         self,
@@ -207,14 +192,11 @@ class Generation(BundleRun):
         return f"{number}\t{rank}\t{score:.4f}\t{output.replace(chr(9), ' ')}{last}"
 
     def _answers(
-        self, bundle: Bundle, part: Sequence[tuple[int, Asked]], progress: Progress | None
+        self, bundle: Any, part: Sequence[tuple[int, Any]], progress: Progress | None
     ) -> Iterator[str]:
-        questions = [question for _, question in part]
-        pairs = [(one.question, one.context) for one in questions]
-        rows = bundle.answer_lines(pairs, self.generation, self.n_best or 1, progress)
-        for one, row in zip(questions, rows, strict=True):
-            name = {} if one.id is None else {"id": one.id}
-            yield json.dumps({**name, "question": one.question, **row}, ensure_ascii=False)
+        inputs = [one for _, one in part]
+        for row in bundle.answer_rows(inputs, self.generation, self.n_best or 1, progress):
+            yield json.dumps(row, ensure_ascii=False)
 
 
 def _different(

@@ -215,21 +215,6 @@ def test_a_reading_that_cannot_be_is_refused(loaded, tmp_path, node, line):
         other.align("a dog", "two birds")
 
 
-@pytest.mark.parametrize("model", ["rnn", "span_rnn"])
-def test_other_models_load_and_answer(tmp_path, tokenizer, model):
-    found = seqattn.load(untrained(tmp_path / "model", tokenizer, configuration(model)))
-    if model == "rnn":
-        assert len(found.generate(TEXTS)) == len(found.answer(["a dog"], ["the cat"])) + 2
-        assert found.answer("a dog", "the cat") == found.answer(["a dog"], ["the cat"])
-    else:
-        (answered,) = found.answer("a dog", "the cat sees a dog")
-        assert 0 <= answered.no_answer <= 1
-    with pytest.raises(
-        UserError, match="each question needs a context, got 2 questions and 1 contexts"
-    ):
-        found.answer(["a dog"] * 2, "the cat")
-
-
 def test_a_search_of_a_node_is_used_in_place_of_the_bundles_own(loaded):
     node = {**loaded.config["generation"], "n_best": 3, "batch_size": 1}
     assert loaded.generator(node).batch_size == 1

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from seqattn.bundle.outputs import Answers, TextOutputs
+from seqattn.bundle.outputs import TextOutputs
 from seqattn.data.base import Texts
-from seqattn.data.span_batch import Questions
-from seqattn.generation.span_search import Answer, Answered
+from seqattn.extras.answers.outputs import Answers
+from seqattn.extras.answers.span_batch import Questions
+from seqattn.extras.answers.span_search import Answer, Answered
 
 ROWS = Questions(["a", "b", "c"], ["?"] * 3, ["ein Ö"] * 3, [["ein"], [], []])
 FOUND = [

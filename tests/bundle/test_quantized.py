@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save_file
 import seqattn
 from seqattn.attention.base import Attention
 from seqattn.bundle.files import write_bundle
-from seqattn.bundle.span_bundle import SpanBundle
 from seqattn.errors import UserError
+from seqattn.extras.answers.bundles import SpanBundle
 from seqattn.generation import BeamSearch, GreedySearch, LengthLimit
 from seqattn.ops import int8
 from seqattn.ops.int8 import Int8Linear, matrices, round_weights

@@ -3,9 +3,10 @@
 import pytest
 
 import seqattn
-from seqattn.data.source_ids import joined_source, question_source
+from seqattn.data.source_ids import joined_source
 from seqattn.data.text_lines import TextLines, as_single_lines
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+from seqattn.extras.answers.asked import question_source
 from tests.bundle.conftest import configuration, corpus, untrained
 
 ONE, TWO = "a dog sees the cat", "two birds"

@@ -10,8 +10,8 @@ import pytest
 import seqattn
 from seqattn.data.lines import read_texts
 from seqattn.errors import UserError
+from seqattn.extras.answers.scorers import QaScorer
 from seqattn.generation import GreedySearch
-from seqattn.metrics.qa import QaScorer
 from seqattn.training.tasks import text_setup
 from tests.cli.small import (
     json_lines,
@@ -253,7 +253,9 @@ def test_answers_in_own_words_come_from_the_same_questions(folder, capfd, monkey
     assert re.fullmatch(r"windows:   \d+ \(plotting number \d+\)", read)
     assert (tmp_path / "pictures" / "cross.png").is_file()
     refused = refusal(capfd, "analyze", bundle, "text=Who?", output)
-    assert refused.startswith("a question needs its context: ")
+    assert (
+        refused == "this bundle reads question and context, got text; use question=... context=..."
+    )
 
 
 def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
@@ -264,12 +266,12 @@ def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
     told = refusal(capfd, "analyze", bundle, *words, "target=Ann")
     assert told == "this bundle answers with spans and generates no text; remove target"
     told = refusal(capfd, "analyze", bundle, *words, "text=Ann met Dan.")
-    assert told == "this bundle answers questions; use question=... context=... instead of text"
+    assert told.startswith("this bundle reads question and context, got text and question and ")
     words[1] = f"context={' '.join('Eve met Ben in town.' for _ in range(9))} Ann ☃ met Dan."
     succeed(capfd, "analyze", bundle, *words, "format=svg", "heads=true")  # of several windows
     assert {path.name for path in tmp_path.glob("*.svg")} >= {"question.svg"}
     text = refusal(capfd, "analyze", bundle, f"output={tmp_path}", "text=Who?")
-    assert text.startswith("a question needs its context: ")
+    assert text == "this bundle reads question and context, got text; use question=... context=..."
 
 
 @pytest.mark.parametrize(
@@ -338,7 +340,7 @@ def test_one_question_is_answered_by_a_line_of_json(capfd, answering):
         assert context[one["start"] : one["end"]] == one["answer"]
     assert len(row["others"]) == 2
     assert refusal(capfd, "generate", bundle, "text=a") == (
-        "this bundle answers questions; use question=... context=... instead of text"
+        "this bundle reads question and context, got text; use question=... context=..."
     )
     told = refusal(capfd, "generate", bundle, *asked, "format=tsv")
     assert told == "answers are written as JSON lines; remove format=tsv"

@@ -9,11 +9,12 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 
 from seqattn.data.foreign_models import ForeignModel
 from seqattn.data.options import LoaderOptions
-from seqattn.data.source_ids import question_source, read_sources
+from seqattn.data.source_ids import read_sources
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.tokenizer_side import Begin
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
+from seqattn.extras.answers.asked import question_source
 from seqattn.tokens import EOS, UNK
 
 TEXTS = ["the cat sees the dog", "a dog  sees a cat .", "two dogs see a cat"] * 4

@@ -7,16 +7,18 @@ import numpy as np
 import pytest
 
 from seqattn.data.lines import write_lines
-from seqattn.data.module import Seq2SeqData, SpanData
-from seqattn.data.options import LoaderOptions, SpanOptions
+from seqattn.data.module import Seq2SeqData
+from seqattn.data.options import LoaderOptions
 from seqattn.data.source_ids import LONGEST_WHOLE, read_sources
 from seqattn.data.sources import ParallelText
-from seqattn.data.squad import Squad
 from seqattn.data.table import Table
 from seqattn.data.text_files import LONGEST_LINE
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import LONGEST_LEARNT, TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
+from seqattn.extras.answers.span_data import SpanData
+from seqattn.extras.answers.span_options import SpanOptions
+from seqattn.extras.answers.squad import Squad
 from seqattn.inputs import MAX_DEPTH, check_json, read_json
 from seqattn.storage import write_whole
 from tests.absent import printed_without
@@ -183,7 +185,7 @@ def test_a_disk_that_is_full_is_said_in_a_line(tmp_path, least):
 def test_the_package_of_a_bundle_imports_without_its_training():
     program = """
 import seqattn.data.base, seqattn.data.batch, seqattn.data.bucketing, seqattn.data.options
-import seqattn.data.source_ids, seqattn.data.span_batch, seqattn.data.span_text
+import seqattn.data.source_ids, seqattn.extras.answers.span_batch, seqattn.extras.answers.span_text
 import seqattn.data.text_files, seqattn.data.tokenizer, seqattn.data.vocabulary
 print("without")
 """
@@ -218,8 +220,8 @@ def test_questions_are_read_and_tokenized_once(tmp_path, monkeypatch):
     def never(*_, **__):
         raise AssertionError("read again")
 
-    monkeypatch.setattr("seqattn.data.squad_format.read_json", never)
-    monkeypatch.setattr("seqattn.data.span_dataset.TextReader.context", never)
+    monkeypatch.setattr("seqattn.extras.answers.squad_format.read_json", never)
+    monkeypatch.setattr("seqattn.extras.answers.span_dataset.TextReader.context", never)
     again = module()
     again.prepare_data()
     again.setup("fit")

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from seqattn.data.lines import read_questions, read_texts
-from seqattn.data.squad_format import Asked
+from seqattn.data.lines import read_texts
 from seqattn.errors import UserError
+from seqattn.extras.answers.asked import Asked, read_questions
 
 BOM = b"\xef\xbb\xbf"
 

@@ -9,9 +9,9 @@ import pytest
 from seqattn.data.base import Texts
 from seqattn.data.lines import read_texts
 from seqattn.data.sources import ParallelText
-from seqattn.data.squad import Squad
 from seqattn.data.table import Table
 from seqattn.errors import UserError
+from seqattn.extras.answers.squad import Squad
 from tests.data.source_helpers import columns, refusal
 from tests.data.test_doors import QUESTIONS
 

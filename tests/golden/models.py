@@ -23,7 +23,7 @@ from tests.builders import (
     padded,
     position_choices,
 )
-from tests.models import spans
+from tests.extras.answers import span_models as spans
 from tests.models.families import COPYING, SHAPED
 from tests.models.families import make as make_family
 from tests.models.recurrents import MODELS, label

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from seqattn.metrics.means import SpanPlaces, TokenScores
+from seqattn.extras.answers.span_task import SpanPlaces
+from seqattn.metrics.means import TokenScores
 from tests.metrics.ranks import joined
 
 

@@ -5,7 +5,7 @@
 import pytest
 from rouge_score.rouge_scorer import RougeScorer as Plain
 
-from seqattn.metrics.qa import AnswerScorer, QaScorer
+from seqattn.extras.answers.scorers import AnswerScorer, QaScorer
 from seqattn.metrics.rouge import KINDS, RougeScorer, novel_share
 from seqattn.metrics.scripts import other_script, script_words, split_words, unsplit
 from seqattn.metrics.text import TextScorer, doubts

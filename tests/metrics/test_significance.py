@@ -8,7 +8,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
-from seqattn.metrics.qa import AnswerScorer
+from seqattn.extras.answers.scorers import AnswerScorer
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.significance import SentenceCounts, sentence_tests
 from seqattn.metrics.text import TextScorer

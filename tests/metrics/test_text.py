@@ -7,8 +7,8 @@ import sacrebleu
 from sacrebleu.metrics import CHRF
 
 from seqattn.errors import UserError
+from seqattn.extras.answers.scorers import AnswerScorer
 from seqattn.metrics.means import CorpusScores
-from seqattn.metrics.qa import AnswerScorer
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.text import TextScore, TextScorer, named
 from tests.metrics.ranks import joined

@@ -27,7 +27,7 @@ from tests.cli.small import (
     train_arguments,
     write_questions,
 )
-from tests.models import spans
+from tests.extras.answers import span_models as spans
 from tests.models.recurrents import make_recurrent
 from tests.ranks import join, run_ranks
 from tests.training.tasks.test_effective_batch import batch_of, fit, rows

@@ -28,7 +28,7 @@ from tests.builders import (
     one_scheme,
     position_choices,
 )
-from tests.models import spans
+from tests.extras.answers import span_models as spans
 from tests.models.recurrents import MODELS, make_recurrent
 from tests.operations import operations
 from tests.ranks import join, run_ranks

@@ -8,7 +8,7 @@ from seqattn.errors import UserError
 from seqattn.extras.pictures.of_bundle import pictures_of
 from seqattn.extras.pictures.plots import save
 from seqattn.storage import user_path
-from seqattn.verbs.bundle_run import BundleRun
+from seqattn.verbs.bundle_run import BundleRun, check_read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +41,12 @@ class Analysis(BundleRun):
             UserError: if the bundle cannot be used, or there is no input.
         """
         bundle = self.load()
-        question, context, text = self.question or "", self.context or "", self.text or ""
-        if bundle.asks and not (question.strip() and context.strip()):
-            raise UserError(
-                'a question needs its context: question="Who runs?" context="A dog runs."'
-            )
-        if bundle.asks and text:
-            raise UserError(
-                "this bundle answers questions; use question=... context=... instead of text"
-            )
-        if not bundle.asks and (question or context):
-            raise UserError("this bundle does not answer questions; use text=... instead")
-        look = pictures_of(bundle).look(question or text, context, self.target, self.heads)
+        check_read(bundle, text=self.text, question=self.question, context=self.context)
+        for key in bundle.reads:
+            if key != "text" and not (getattr(self, key) or "").strip():
+                raise UserError(f"{key} is empty; set {key}=...")
+        text = self.question or self.text or ""
+        look = pictures_of(bundle).look(text, self.context or "", self.target, self.heads)
         print(*look.lines, sep="\n")
         folder = user_path(self.output)
         pictures = [

@@ -3,9 +3,7 @@
 from typing import cast
 
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.span_bundle import SpanBundle
 from seqattn.extras.pictures.base import Pictures
-from seqattn.extras.pictures.questions import QuestionPictures
 from seqattn.extras.pictures.texts import TextPictures
 
 
@@ -17,6 +15,4 @@ def pictures_of(bundle: Bundle) -> Pictures:
     """
     if hasattr(bundle, "pictures"):
         return cast(Pictures, bundle.pictures())
-    if isinstance(bundle, SpanBundle):
-        return QuestionPictures(bundle)
     return TextPictures(bundle.texts("pictures"))

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.base import Texts
 from seqattn.data.batch import Batch
-from seqattn.data.source_ids import question_source
 from seqattn.errors import UserError
 from seqattn.extras.pictures.base import Look, Pictures
 from seqattn.extras.pictures.health import Reading, reading_of_texts
@@ -28,7 +27,6 @@ class TextPictures(Pictures):
     bundle: TextBundle
 
     def look(self, text: str, context: str, target: str | None, heads: bool) -> Look:
-        text = question_source(text, context) if context else text
         output, said, window = target, "target", 0
         if output is None:
             best, window = self.bundle.best(text)

@@ -26,7 +26,7 @@ class ExampleDocument(TypedDict):
 
 def examples_for(bundle: Bundle) -> list[ExampleDocument]:
     """Return up to three inputs: sentences of the bundle's run or data, or bundled questions."""
-    if bundle.asks:
+    if "question" in bundle.reads:
         stories = read_json(shipped("data") / "demo_qa" / "val.json", "the demo's questions")
         each = stories["data"][0]["paragraphs"][:_COUNT]
         return [{"text": one["qas"][0]["question"], "context": one["context"]} for one in each]

@@ -58,11 +58,9 @@ class Looks:
 
     Args:
         reader: reads and decodes requests.
-        asks: True if inputs are questions with contexts.
     """
 
     reader: Texts | Spans
-    asks: bool
 
     def page(self) -> PageDocument:
         """Return the overview that the page requests first."""
@@ -83,7 +81,7 @@ class Looks:
         }
         return {
             "run": run,
-            "asks": self.asks,
+            "asks": "question" in bundle.reads,
             "search": usual[0] if usual else "own",
             "searches": searches,
             "heads": gate_sizes(bundle.model),
@@ -100,7 +98,7 @@ class Looks:
             TooMuch: for too many tokens.
             UserError: if the request is otherwise invalid.
         """
-        job = self.reader.look(request, source_of(request, self.asks), tell)
+        job = self.reader.look(request, source_of(request, self.reader.bundle), tell)
 
         def document(looks: list[Any]) -> SentenceDocument:
             return {
@@ -122,7 +120,7 @@ class Looks:
                 bundle's output is empty.
         """
         texts = self.reader.writer()
-        source = texts.one_line(source_of(request, self.asks))
+        source = texts.one_line(source_of(request, self.reader.bundle))
         windows = texts.encode([source])[0]
         texts.limits.check_shown(max(map(len, windows)))
         if not windows[0]:

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from seqattn.bundle.span_bundle import SpanBundle
-from seqattn.data.source_ids import question_source
 from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into
 from seqattn.extras.serve.interventions import intervened
@@ -21,7 +19,6 @@ from seqattn.extras.serve.schemas import (
     SentenceRequest,
 )
 from seqattn.extras.serve.searches import Gone, Left, Tell, search_for
-from seqattn.generation.span_search import Answered, SpanWindows
 
 if TYPE_CHECKING:
     from seqattn.extras.serve.texts import Texts
@@ -29,17 +26,17 @@ if TYPE_CHECKING:
 WRITES_NOTHING = "this bundle answers with spans and generates no text; use /v1/answer"
 
 
-def source_of(request: ExplainRequest | SentenceRequest, asks: bool) -> str:
+def source_of(request: ExplainRequest | SentenceRequest, bundle: Any) -> str:
     """Return the text of a request, or its question and context.
 
     Raises:
         UserError: if a context is missing or unexpected.
     """
+    asks = "context" in bundle.reads
     if asks != (request.context is not None):
         raise UserError("missing required key: context" if asks else "this bundle takes no context")
-    return (
-        request.text if request.context is None else question_source(request.text, request.context)
-    )
+    source: str = bundle.source_of(request.text, request.context) if asks else request.text
+    return source
 
 
 def pairs_of(request: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
@@ -63,7 +60,7 @@ def pairs_of(request: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
 class Spans:
     """Answers by spans. Args: bundle: the model; limits: of a request; metrics: counts tokens."""
 
-    bundle: SpanBundle
+    bundle: Any
     limits: Limits
     metrics: Metrics
 
@@ -80,7 +77,7 @@ class Spans:
         sizes = list(map(len, self.bundle.tokenizer.encode_source(texts)))
         self.limits.check("tokens", sum(sizes))
 
-        def response(outcomes: list[Answered]) -> AnswerResponse:
+        def response(outcomes: list[Any]) -> AnswerResponse:
             self.metrics.tokens(sum(sizes), 0)
             return AnswerResponse(results=list(map(_answers, outcomes)))
 
@@ -122,12 +119,12 @@ class Spans:
 
         return Alone(look)
 
-    def search(self, search: Any, pairs: Sequence[tuple[str, str]], left: Left) -> list[Answered]:
+    def search(self, search: Any, pairs: Sequence[tuple[str, str]], left: Left) -> list[Any]:
         """Answer several questions with one search."""
         questions, contexts = zip(*pairs, strict=True)
         answerer = self.bundle.answerer(search)
 
-        def encode(questions: Sequence[str], contexts: Sequence[str]) -> Iterator[SpanWindows]:
+        def encode(questions: Sequence[str], contexts: Sequence[str]) -> Iterator[Any]:
             for windows in answerer.encode(questions, contexts):
                 if left():
                     raise Gone
@@ -136,7 +133,7 @@ class Spans:
         return replace(answerer, encode=encode).answer(questions, contexts)
 
 
-def _answers(answered: Answered) -> Answers:
+def _answers(answered: Any) -> Answers:
     answers = [
         Answer(text=a.text, start=a.start, end=a.end, probability=round(a.probability, 6))
         for a in answered.answers

@@ -41,9 +41,9 @@ class Service:
     def __init__(self, bundle: Bundle, limits: Limits) -> None:
         self.bundle, self.limits = bundle, limits
         self.metrics = Metrics(lambda: len(self.thread))
-        self.asks = bundle.asks
+        self.asks = "question" in bundle.reads
         self.reader: Texts | Spans = READERS[bundle.output](bundle, limits, self.metrics)
-        self.looks = Looks(self.reader, self.asks)
+        self.looks = Looks(self.reader)
         self.thread = ModelThread(self.reader.search, limits, self.metrics.batches.observe)
 
     def writer(self, asks: bool) -> Texts:

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from seqattn.bundle.text_bundle import TextBundle
-from seqattn.data.source_ids import question_source
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into
@@ -86,10 +85,10 @@ class Texts:
 
     def answer(self, request: AnswerRequest) -> Task:
         """Return the work for an `AnswerResponse`. Raises: as `read`."""
-        pairs = pairs_of(request, self.limits)
+        pairs, bundle = pairs_of(request, self.limits), cast(Any, self.bundle)
         jobs, response = self.generate(
             GenerateRequest.model_construct(  # its checks would turn them into plain texts
-                inputs=[question_source(*pair) for pair in pairs],
+                inputs=[bundle.source_of(*pair) for pair in pairs],
                 generation=request.generation,
                 n_best=request.n_best,
             )

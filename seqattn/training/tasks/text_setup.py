@@ -3,7 +3,6 @@
 from itertools import chain
 from typing import Any
 
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.module import Seq2SeqData
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
@@ -19,7 +18,7 @@ _VALIDATED = 256  # sentences per batch of greedy validation
 class TextSetup(Setup):
     """Setup of training an encoder-decoder on pairs of texts."""
 
-    data_type, task_type, bundle_type = Seq2SeqData, Seq2SeqTask, TextBundle
+    data_type, task_type = Seq2SeqData, Seq2SeqTask
     tokens = ("target tokens", "target_tokens")
     sides = (("source", "loader.max_length"), ("target", "loader.max_length"))
 

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from seqattn.data.base import Texts
-from seqattn.data.squad import DemoQA
 from seqattn.data.table import Table
 from seqattn.errors import UserError
+from seqattn.extras.answers.squad import DemoQA
 from seqattn.extras.corpora.retrieve import Retrieval
 from seqattn.settings.nodes import build
 from tests.cli.small import json_lines, listing

@@ -14,11 +14,9 @@ from seqattn.extras.pictures.health import (
     reading_of_texts,
     statistics_of,
 )
-from seqattn.extras.pictures.questions import reading_of_questions
 from seqattn.tokens import EOS, PAD
 from tests.builders import load_choice, load_variant, make_transformer, padded
 from tests.models.recurrents import make_recurrent
-from tests.models.spans import inputs, make_transformer_reader
 from tests.training.test_callbacks import Module, trainer
 
 SOURCE = padded([[5, 6, 7, 8, EOS], [9, 4, EOS]])
@@ -99,20 +97,6 @@ def test_a_recurrent_decoder_has_figures_of_its_one_attention(options):
     weights = torch.cat(list(calls), dim=2)
     entropy = relative_entropy(weights, (SOURCE != PAD)[:, None, None])[(TARGET != PAD)[:, None]]
     assert found[f"attention/{name}/entropy"] == pytest.approx(float(entropy.mean()), rel=1e-4)
-
-
-def test_a_span_model_has_figures_of_question_and_context_together():
-    model, batch = make_transformer_reader(), inputs()
-    found = statistics_of(model, reading_of_questions(model, batch))
-    with torch.no_grad(), capture(model) as maps:
-        model(batch)
-    name, parts = "encoder.layers.0.self_attention", []
-    for weights, ids in zip(maps[name], (batch.question, batch.context)):
-        rows = relative_entropy(weights, (ids != PAD)[:, None, None])
-        parts.append(rows.transpose(0, 1)[:, ids != PAD])
-    mean = torch.cat(parts, dim=1).mean(dim=1)
-    torch.testing.assert_close(found[name].entropy, mean)
-    assert len(found) == 1 + 2 + 1
 
 
 def test_the_callback_logs_with_the_scores_of_a_validation_in_training_alone():

@@ -9,10 +9,8 @@ import torch
 from seqattn.analysis import capture
 from seqattn.analysis.word_alignment import WordAlignment, align, aligning
 from seqattn.extras.pictures.heatmaps import Sentence, attention_heatmaps
-from seqattn.extras.pictures.questions import question_heatmaps
 from tests.builders import make_transformer
 from tests.extras.pictures.figures import ticks, visible
-from tests.models.spans import inputs, make_recurrent, make_transformer_reader
 
 QUERIES = ["▁Ein", "▁Hund", "</s>"]
 KEYS = ["▁A", "▁d", "og", "▁", "</s>"]
@@ -99,45 +97,6 @@ def test_a_view_without_weights_is_named_and_layers_keep_their_numbers():
     assert list(found.figures) == ["cross", "decoder"]
     assert found.without == ["encoder", "decoder"]
     assert [axis.get_title() for axis in visible(found.figures["decoder"])] == ["layer 2"]
-
-
-@pytest.mark.parametrize("most", [3, 40])
-@pytest.mark.parametrize("make", [make_recurrent, make_transformer_reader])
-def test_each_square_of_a_questions_heatmap_stands_under_its_own_two_tokens(make, most):
-    model, contexts = make(), [[4, 5, 6, 7, 8, 9, 10, 4], [10, 9, 4, 5, 6]]
-    batch = inputs([[9, 8, 3]] * 2, contexts)
-    windows = [
-        Sentence(ids, [f"{row}.{place}" for place in range(len(ids))])
-        for row, ids in enumerate(contexts)
-    ]
-    batches = [inputs([[9, 8, 3]], [ids]) for ids in contexts]
-    figures = question_heatmaps(model, Sentence([9, 8, 3], QUERIES), windows, batches, True, most)
-    with torch.no_grad(), capture(model) as maps:
-        start = model(batch).start
-    likely = start[:, :-1] - start[:, -1:]
-    best = int(likely.amax(dim=1).argmax())
-    heads = maps["question_attention"][0][best]
-    assert list(figures) == ["question", "question_heads"]
-    panels = [*visible(figures["question"]), *visible(figures["question_heads"])]
-    for panel, weights in zip(panels, [heads.mean(0), *heads], strict=True):
-        across, down = ticks(panel)
-        assert across == ["Ein", "Hund", "</s>"]
-        assert {int(label.split(".")[0]) for label in down} == {best}
-        rows = [int(label.split(".")[1]) for label in down]
-        assert len(rows) == min(most, len(contexts[best]))
-        assert int(likely[best].argmax()) in rows
-        np.testing.assert_allclose(panel.images[0].get_array(), weights[rows], atol=1e-5)
-
-
-def test_a_questions_heatmap_leaves_the_mode_and_needs_weights():
-    question, context = Sentence([9, 3], KEYS[3:]), Sentence([4, 5, 6], KEYS[:3])
-    batch = inputs([[9, 3]], [[4, 5, 6]])
-    model = make_recurrent().train()
-    assert list(question_heatmaps(model, question, [context], [batch])) == ["question"]
-    assert model.training
-    kernel = model.question_attention.kernel
-    kernel.abilities = replace(kernel.abilities, weights=False)
-    assert question_heatmaps(model, question, [context], [batch]) == {}
 
 
 def test_pieces_of_a_word_are_weighed_together_and_the_end_is_no_word():

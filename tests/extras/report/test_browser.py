@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from seqattn.extras.answers.scorers import QaScorer
+from seqattn.extras.answers.span_search import SpanSearch
 from seqattn.extras.explain.explanations import METHODS
 from seqattn.extras.report import single_file
 from seqattn.extras.report.arrays import packed
-from seqattn.generation.span_search import SpanSearch
-from seqattn.metrics.qa import QaScorer
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.text import TextScorer
 from tests.browser import browser  # noqa: F401

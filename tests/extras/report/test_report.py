@@ -7,11 +7,11 @@ import torch
 import seqattn
 from seqattn.analysis import capture
 from seqattn.errors import UserError
+from seqattn.extras.answers.scorers import QaScorer
+from seqattn.extras.answers.span_search import SpanSearch
 from seqattn.extras.explain.explanations import Explanation, explain
 from seqattn.extras.report.contributions import source_measure, source_use
 from seqattn.generation import GreedySearch, LengthLimit
-from seqattn.generation.span_search import SpanSearch
-from seqattn.metrics.qa import QaScorer
 from seqattn.tokens import BOS, EOS
 from tests.extras.report.samples import NASTY, SOURCES, Asked, Pairs, documents, report, unpacked
 

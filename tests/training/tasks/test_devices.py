@@ -7,7 +7,8 @@ import torch
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from seqattn.data.batch import Batch
-from seqattn.metrics.means import SpanPlaces, TokenScores
+from seqattn.extras.answers.span_task import SpanPlaces
+from seqattn.metrics.means import TokenScores
 from seqattn.training.agreement import Agreement
 from seqattn.training.tasks.halving import BatchLoss
 from tests.training.tasks.test_effective_batch import batch_of, rows, task_of

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.data.span_batch import collate_windows
+from seqattn.extras.answers.span_batch import collate_windows
 from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.cross_entropy import LossTerms, Mixture, cross_entropy
 from seqattn.ops.layers import Dropout
@@ -15,9 +15,10 @@ from seqattn.training.forcing import TeacherForcing
 from seqattn.training.schedules import constant
 from seqattn.training.tasks.settings import Optimization, draw_seed
 from tests.builders import make_transformer, padded
+from tests.extras.answers import test_span_task as spans
+from tests.extras.answers.test_span_task import data  # noqa: F401
 from tests.models.recurrents import make_recurrent
 from tests.ranks import join, run_ranks
-from tests.training.tasks import test_span as spans
 from tests.training.tasks.test_auxiliary import Logged
 from tests.training.tasks.test_effective_batch import (
     SMOOTHING,
@@ -30,7 +31,6 @@ from tests.training.tasks.test_effective_batch import (
     task_of,
 )
 from tests.training.tasks.test_halving import fails_forward
-from tests.training.tasks.test_span import data  # noqa: F401
 
 T, D, V, S = 5, 6, 11, 7
 TARGETS = padded([[4, 10, 7, 3], [5, 5, 6, 8, 3]]).repeat(2, 1)

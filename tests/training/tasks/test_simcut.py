@@ -7,17 +7,18 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.errors import UserError
+from seqattn.extras.answers.scorers import QaScorer
+from seqattn.extras.answers.span_task import SpanTask
+from seqattn.extras.answers.tasks import ExtractiveAnswering
 from seqattn.layers.embedding import Embedding
-from seqattn.metrics.qa import QaScorer
 from seqattn.metrics.text import TextScorer
 from seqattn.models.base import PLAIN
 from seqattn.ops.cross_entropy import LossTerms, cross_entropy
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.schedules import constant
-from seqattn.training.task_options import ExtractiveAnswering, TextGeneration
+from seqattn.training.task_options import TextGeneration
 from seqattn.training.tasks.settings import Optimization, draw_seed
-from seqattn.training.tasks.span_task import SpanTask
 from tests.builders import make_transformer
 from tests.nodes import made
 from tests.ranks import join, run_ranks

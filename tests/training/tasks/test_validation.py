@@ -4,18 +4,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from seqattn.bundle.outputs import Answers
 from seqattn.data.base import Texts
 from seqattn.data.batch import collate
-from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
+from seqattn.extras.answers.outputs import Answers
+from seqattn.extras.answers.scorers import QaScorer
+from seqattn.extras.answers.span_batch import Questions
+from seqattn.extras.answers.span_search import Answer, Answered, SpanSearch
+from seqattn.extras.answers.span_setup import SpanSetup
+from seqattn.extras.answers.tasks import ExtractiveAnswering
 from seqattn.generation.base import Hypothesis
-from seqattn.generation.span_search import Answer, Answered, SpanSearch
-from seqattn.metrics.qa import QaScorer
 from seqattn.metrics.text import TextScorer
-from seqattn.training.task_options import ExtractiveAnswering
 from seqattn.training.tasks.seq2seq import TextValidation
-from seqattn.training.tasks.span_setup import SpanSetup
 from seqattn.training.tasks.text_setup import TextSetup
 from seqattn.verbs.evaluate import Evaluation
 

@@ -1,0 +1,172 @@
+"""Bundles that answer questions: by spans of their contexts, or with generated texts."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from seqattn.bundle.bundle import Bundle, Choice
+from seqattn.bundle.text_arguments import Texts, as_many
+from seqattn.bundle.text_bundle import TextBundle
+from seqattn.data.base import Texts as TextRows
+from seqattn.errors import UserError
+from seqattn.extras.answers.asked import (
+    EXPECTED,
+    Asked,
+    question_source,
+    read_questions,
+)
+from seqattn.extras.answers.outputs import Answers
+from seqattn.extras.answers.scorers import f1
+from seqattn.extras.answers.span_base import SpanModel
+from seqattn.extras.answers.span_batch import Questions, SpanEncoder
+from seqattn.extras.answers.span_search import Answered, Answerer, SpanSearch
+from seqattn.extras.answers.span_text import cut_words
+from seqattn.generation.base import Progress
+
+if TYPE_CHECKING:
+    from seqattn.extras.answers.pictures import AnswerPictures, QuestionPictures
+    from seqattn.extras.answers.question_reading import WindowReading
+
+
+class Asking:
+    """Part of a bundle whose inputs are questions with their contexts."""
+
+    reads: ClassVar[Sequence[str]] = ("question", "context")
+    form: ClassVar[str] = EXPECTED
+
+    def as_input(self, *values: str) -> Asked:
+        question, context = values
+        return Asked(question, context, None)
+
+    def read_inputs(self, path: Path | None) -> Iterator[list[tuple[int, Asked]]]:
+        return read_questions(path)
+
+    def source_of(self, question: str, context: str) -> str:
+        """Return the text of a question with its context, as a generative model reads it."""
+        return question_source(question, context)
+
+
+@dataclass(repr=False)
+class AnsweringBundle(Asking, TextBundle):
+    """A bundle that generates answers to questions (task=qa_generative); see `answer`.
+
+    Attributes: as `TextBundle`.
+    """
+
+    def answer(
+        self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
+    ) -> list[str]:
+        """Generate the best answer to each question on its context.
+
+        Args:
+            questions: N, or one.
+            contexts: the context of each.
+            generation, **settings: as `generate`.
+        """
+        pairs = zip(*as_many(questions, contexts, self.reads), strict=True)
+        return self.generate([question_source(*pair) for pair in pairs], generation, **settings)
+
+    def answer_rows(
+        self, asked: Sequence[Asked], search: Choice, count: int, progress: Progress | None
+    ) -> list[dict[str, Any]]:
+        """Return an answer to each question as plain values; see `SpanBundle.answer_rows`.
+
+        Raises:
+            UserError: if several answers are requested.
+        """
+        if count > 1:
+            raise UserError("this bundle generates one answer per question; remove n_best")
+        rows = TextRows([self.source_of(one.question, one.context) for one in asked], [], [], None)
+        answers = self.outputs(rows, search, progress).texts
+        return [one.plain() | {"answer": text} for one, text in zip(asked, answers, strict=True)]
+
+    def pictures(self) -> "AnswerPictures":
+        """Return pictures of its attention."""
+        from seqattn.extras.answers.pictures import AnswerPictures  # Matplotlib takes a second
+
+        return AnswerPictures(self)
+
+
+@dataclass(repr=False)
+class SpanBundle(Asking, Bundle):
+    """A bundle that answers questions by spans of their contexts (task=qa); see `answer`.
+
+    Attributes: as `TextBundle`.
+    """
+
+    model: SpanModel
+    batches: ClassVar[str] = "spans"
+    output: ClassVar[str] = "spans"
+    unit: ClassVar[str] = "questions"
+    searches: ClassVar[Sequence[str]] = ("spans",)
+
+    def answer(
+        self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
+    ) -> list[Answered]:
+        """Return answers to each question, best first, with characters and probabilities.
+
+        Args:
+            questions: N, or one.
+            contexts: the context of each.
+            generation, **settings: as `search`, such as answers=3.
+        """
+        pairs = as_many(questions, contexts, self.reads)
+        return self.answerer(generation, **settings).answer(*pairs)
+
+    def answerer(self, generation: Choice = None, **settings: Any) -> Answerer:
+        """Return the search bound to the model. Args: as `search`."""
+        return Answerer(self.model, self.encoder, self.search(generation, **settings))
+
+    @property
+    def encoder(self) -> SpanEncoder:
+        """Encoder of questions and contexts into batches, as in training."""
+        return SpanEncoder(self.tokenizer, self._loader())
+
+    def check(self) -> None:
+        self.answerer()
+
+    def rows(self, table: Any, split: str) -> Questions:
+        return Questions.of(table)
+
+    def outputs(
+        self, rows: Questions, search: Choice = None, progress: Progress | None = None
+    ) -> Answers:
+        began = time.perf_counter()
+        answers = self.answerer(search).answer(rows.questions, rows.contexts, progress)
+        return Answers.of(rows, answers, time.perf_counter() - began)
+
+    def answer_rows(
+        self, asked: Sequence[Asked], search: Choice, count: int, progress: Progress | None
+    ) -> list[dict[str, Any]]:
+        """Return answers to each question, best first, as plain values by name.
+
+        Args:
+            search: the search, already set to give `count` answers if it can.
+            count: requested number of answers to each question.
+            progress: called after each batch.
+        """
+        questions, contexts = [one.question for one in asked], [one.context for one in asked]
+        answers = self.answerer(search).answer(questions, contexts, progress)
+        return [one.plain() | best.plain() for one, best in zip(asked, answers, strict=True)]
+
+    def windows(self, search: SpanSearch, question: str, context: str) -> "list[WindowReading]":
+        """Read a question with each window of its context; see `read_windows`."""
+        from seqattn.extras.answers.question_reading import read_windows
+
+        return read_windows(self, search, question, context)
+
+    def question_pieces(self, ids: Sequence[int], question: str) -> list[str]:
+        """Return the piece of text of each token of a question."""
+        return self.tokenizer.source_pieces(ids, cut_words(question).text)
+
+    def f1(self, answer: str, answers: Sequence[str]) -> float:
+        """Return the token F1 of an answer against the right ones, from 0 to 1."""
+        return f1(answer, answers)
+
+    def pictures(self) -> "QuestionPictures":
+        """Return pictures of its attention."""
+        from seqattn.extras.answers.pictures import QuestionPictures  # Matplotlib takes a second
+
+        return QuestionPictures(self)

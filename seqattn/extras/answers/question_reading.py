@@ -1,0 +1,46 @@
+"""Windows of a context as a model read them, with its attention."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch.nn import ModuleDict
+
+from seqattn.analysis.capture import capture
+from seqattn.extras.answers.bundles import SpanBundle
+from seqattn.extras.answers.span_batch import SpanBatch
+from seqattn.extras.answers.span_search import ReadWindow, SpanSearch
+from seqattn.generation.base import inference
+from seqattn.tokens import PAD
+
+
+class WindowReading(NamedTuple):
+    """One window: its spans, the ids of both sides, and its row in captured attention weights."""
+
+    read: ReadWindow
+    question: list[int]
+    context: list[int]
+    maps: Mapping[str, Any]
+    row: int
+
+
+def read_windows(
+    bundle: SpanBundle, search: SpanSearch, question: str, context: str
+) -> list[WindowReading]:
+    """Read a question with each window of its context."""
+    windows: list[WindowReading] = []
+    attention = dict(bundle.model.named_children()).get("question_attention")
+    shown = ModuleDict({"question_attention": attention} if attention else {})
+    with inference(bundle.model) as device:
+        for batch in bundle.encoder([question], [context]):
+            with capture(shown) as maps:
+                scores = bundle.model(batch.to(device))
+            for row, read in enumerate(search.read(batch, scores)):
+                windows.append(WindowReading(read, *_real(batch, row), maps, row))
+    return windows
+
+
+def _real(batch: SpanBatch, row: int) -> tuple[list[int], list[int]]:
+    """Return the ids of a row's question and window, without padding."""
+    sides = batch.question[row], batch.context[row]
+    question, context = ([int(token) for token in side if token != PAD] for side in sides)
+    return question, context
