@@ -17,6 +17,11 @@ from seqattn.storage import is_file, user_path
 if TYPE_CHECKING:
     from datasets import Dataset
 
+    from seqattn.data.batch import Batch
+    from seqattn.data.loader import TokenRows
+    from seqattn.data.options import LoaderOptions
+    from seqattn.data.tokenizer import Tokenizer
+
 HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """Splits and their usual names on the hub."""
 HELD_OUT = {"val": "hold_out", "test": "hold_out_test"}
@@ -86,6 +91,15 @@ class Source(ABC):
         if "target" not in rows.column_names:
             raise UserError(f"{self.origin(split)} has no target side")
         yield from ((row["source"], row["target"]) for row in rows)
+
+    @property
+    def tokenizer(self) -> "Tokenizer | None":
+        """Vocabulary that its data was prepared with; None to train one."""
+        return None
+
+    def rows(self, tokenizer: "Tokenizer", options: "LoaderOptions") -> "TokenRows[Batch] | None":
+        """Return the training pairs if they are stored as ids, else None."""
+        return None
 
     def redraw(self, row: Mapping[str, Any], random: Random) -> tuple[str, str]:
         """Return the source and target of a row of `load` for one epoch of training.

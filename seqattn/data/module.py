@@ -13,9 +13,9 @@ from lightning.pytorch import LightningDataModule
 
 from seqattn.checking import parameters
 from seqattn.data.base import MissingSplit, Source, Texts, several
+from seqattn.data.batch import Batch
 from seqattn.data.loader import BatchLoader, TokenRows
 from seqattn.data.options import BatchLimits, LoaderOptions
-from seqattn.data.shards import ShardRows, Shards
 from seqattn.data.token_dataset import PairSampling, TokenDataset, tokenize
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
@@ -71,7 +71,7 @@ class TextData(LightningDataModule):
     @property
     def tokenizer(self) -> Tokenizer:
         """Vocabulary, trained or loaded from the cache at first use."""
-        if self._tokenizer is None and isinstance(self.source, Shards):
+        if self._tokenizer is None:
             self._tokenizer = self.source.tokenizer
         if self._tokenizer is None:
             # all splits, so that one that cannot be read is noticed before a long training
@@ -222,9 +222,10 @@ class Seq2SeqData(TextData):
             )
         return rows["source"], rows["target"]
 
-    def _dataset(self, split: str) -> TokenDataset | ShardRows:
-        if split == "train" and isinstance(self.source, Shards):
-            return self.source.rows(self.tokenizer, self.options)
+    def _dataset(self, split: str) -> TokenRows[Batch]:
+        encoded = self.source.rows(self.tokenizer, self.options) if split == "train" else None
+        if encoded is not None:
+            return encoded
         rows, alpha = self._rows(split), self.options.subword_sampling
         ids = tokenize(rows, self.tokenizer, self.cache_dir / "tokens")
         if split != "train" or (alpha is None and not self.source.redraws):

@@ -23,3 +23,10 @@ def json_lines(path, rows):
     """The name of a file with a row in each line."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
+
+
+def write_text(folder, split, pairs):
+    """Two line-aligned files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix, lines in zip(("en", "de"), zip(*pairs)):
+        (folder / f"{split}.{suffix}").write_text("".join(f"{x}\n" for x in lines), "utf-8")

@@ -22,8 +22,7 @@ from seqattn.extras.answers.squad import Squad
 from seqattn.inputs import MAX_DEPTH, check_json, read_json
 from seqattn.storage import write_whole
 from tests.absent import printed_without
-from tests.data.small_shards import write_text
-from tests.data.source_helpers import refusal
+from tests.data.source_helpers import refusal, write_text
 
 DEEP = 100_000
 

@@ -10,7 +10,7 @@ from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.tokens import EOS
-from tests.data.small_shards import write_text
+from tests.data.source_helpers import write_text
 from tests.nodes import made
 
 

@@ -14,7 +14,7 @@ from seqattn.data.table import Table
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.tokens import BOS, EOS, PAD
-from tests.data.small_shards import write_text
+from tests.data.source_helpers import write_text
 
 CONFIG = TokenizerConfig(kind="bpe", vocab_size=40)
 WORDS = ["sun", "moon", "sees", "the", "red", "a", "stone", "falls", "not"]

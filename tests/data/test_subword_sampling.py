@@ -11,7 +11,7 @@ from seqattn.data.options import LoaderOptions
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.tokens import EOS, PAD
-from tests.data.small_shards import write_text
+from tests.data.source_helpers import write_text
 
 SYLLABLES = ["ba", "ne", "ti", "lo", "ru", "ka"]
 

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from seqattn.data.shard_files import MANIFEST, TOKENIZER, WORK, Manifest, read_manifest
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
+from seqattn.extras.shards.shard_files import MANIFEST, TOKENIZER, WORK, Manifest, read_manifest
 from seqattn.screen import duration, print_table
 from seqattn.settings.nodes import build
 from seqattn.storage import file_faults, is_file

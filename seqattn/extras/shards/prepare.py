@@ -11,19 +11,6 @@ from typing import Annotated, Any
 import pyarrow as pa
 
 from seqattn.checking import Count, CountOrNone, Seed, parameters
-from seqattn.data.shard_files import (
-    FORMAT,
-    MANIFEST,
-    SIDES,
-    TOKENIZER,
-    WORK,
-    Manifest,
-    SplitEntry,
-    damaged_files,
-    read_manifest,
-    write_lengths,
-    write_split,
-)
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, TokenizerFiles, train_tokenizer
 from seqattn.errors import UserError
@@ -44,6 +31,19 @@ from seqattn.extras.shards.shard_builder import (
     read_chunks,
     shares,
     texts_of,
+)
+from seqattn.extras.shards.shard_files import (
+    FORMAT,
+    MANIFEST,
+    SIDES,
+    TOKENIZER,
+    WORK,
+    Manifest,
+    SplitEntry,
+    damaged_files,
+    read_manifest,
+    write_lengths,
+    write_split,
 )
 from seqattn.processes import cores
 from seqattn.roles import Role

@@ -20,7 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seqattn.data.shard_files import (
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.errors import UserError
+from seqattn.extras.shards.cleaning import Cleaning, cleaned, first_of_each
+from seqattn.extras.shards.parallel import spread, workers
+from seqattn.extras.shards.shard_files import (
     SIDES,
     WORK,
     Ints,
@@ -30,10 +34,6 @@ from seqattn.data.shard_files import (
     ids_file,
     read_batch,
 )
-from seqattn.data.tokenizer import Tokenizer
-from seqattn.errors import UserError
-from seqattn.extras.shards.cleaning import Cleaning, cleaned, first_of_each
-from seqattn.extras.shards.parallel import spread, workers
 from seqattn.storage import write_whole
 
 Pair = tuple[str, str]

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from seqattn.data.shard_files import read_manifest
+from seqattn.extras.shards.shard_files import read_manifest
 from tests.cli.small import SIZES, data_of, pairs, refusal, run, succeed, train, write_split
 
 OWN = [word for word in SIZES if not word.startswith(("tokenizer.", "loader.max_tokens"))]

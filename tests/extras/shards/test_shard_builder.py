@@ -16,8 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from seqattn.data.shard_files import Shard, read_manifest
-from seqattn.data.shards import Shards
 from seqattn.data.sources import ParallelText
 from seqattn.data.table import Table
 from seqattn.data.tokenizer import Tokenizer
@@ -25,7 +23,9 @@ from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.extras.shards import cleaning, shard_builder
 from seqattn.extras.shards.cleaning import Cleaning, cleaned, first_of_each
-from tests.data.small_shards import CONFIG, PAIRS, again, preparation, prepare, write_text
+from seqattn.extras.shards.shard_files import Shard, read_manifest
+from seqattn.extras.shards.source import Shards
+from tests.extras.shards.small_shards import CONFIG, PAIRS, again, preparation, prepare, write_text
 from tests.nodes import node_of
 
 
@@ -248,11 +248,11 @@ def test_a_data_set_of_the_hub_is_streamed(tmp_path, monkeypatch):
 
 KILLED = """
 import os, sys
-from seqattn.data import shard_files
+from seqattn.extras.shards import shard_files
 from seqattn.extras.shards import shard_builder
 import seqattn.extras.shards.prepare
 from pathlib import Path
-from tests.data.small_shards import preparation
+from tests.extras.shards.small_shards import preparation
 shard_builder.ROWS = 100
 left, original = int(sys.argv[2]), Path.replace
 def replace(self, target):

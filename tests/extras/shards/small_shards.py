@@ -6,6 +6,7 @@ from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.extras.shards.cleaning import Cleaning
 from seqattn.settings.nodes import build_verb
+from tests.data.source_helpers import write_text
 from tests.nodes import node, node_of
 
 CONFIG = TokenizerConfig(kind="bpe", vocab_size=60)
@@ -20,13 +21,6 @@ def _pairs():
 
 
 PAIRS = list(_pairs())
-
-
-def write_text(folder, split, pairs):
-    """Two line-aligned files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for suffix, lines in zip(("en", "de"), zip(*pairs)):
-        (folder / f"{split}.{suffix}").write_text("".join(f"{x}\n" for x in lines), "utf-8")
 
 
 def preparation(folder, pairs=PAIRS, **changes):

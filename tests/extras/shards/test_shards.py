@@ -12,12 +12,12 @@ import torch
 from seqattn.data.bucketing import BucketSampler, batch_count
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import BatchLimits, LoaderOptions
-from seqattn.data.shard_windows import ShardedCorpus, _rounded
-from seqattn.data.shards import Shards
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
+from seqattn.extras.shards.shard_windows import ShardedCorpus, _rounded
+from seqattn.extras.shards.source import Shards
 from seqattn.tokens import EOS
-from tests.data.small_shards import CONFIG, PAIRS, prepare
+from tests.extras.shards.small_shards import CONFIG, PAIRS, prepare
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from seqattn.data.shard_files import arrow_file, ids_file
 from seqattn.errors import UserError
+from seqattn.extras.shards.shard_files import arrow_file, ids_file
 from seqattn.storage import digest_of
-from tests.data.small_shards import PAIRS, prepare
-from tests.data.test_shards import data_of
+from tests.extras.shards.small_shards import PAIRS, prepare
+from tests.extras.shards.test_shards import data_of
 
 SHARD = "train-00004.arrow"
 

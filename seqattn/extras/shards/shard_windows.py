@@ -17,8 +17,15 @@ from torch.utils.data import Sampler
 
 from seqattn.data.bucketing import BucketSampler, Ints, batch_count
 from seqattn.data.options import BatchLimits, LoaderOptions
-from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, histogram, open_shard, read_lengths
 from seqattn.errors import UserError
+from seqattn.extras.shards.shard_files import (
+    AGAIN,
+    LENGTHS,
+    Manifest,
+    histogram,
+    open_shard,
+    read_lengths,
+)
 from seqattn.storage import digest_of, is_file
 
 

@@ -14,7 +14,11 @@ from seqattn.data.base import Source
 from seqattn.data.batch import Batch, collate
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import BatchLimits, LoaderOptions
-from seqattn.data.shard_files import (
+from seqattn.data.source_ids import piece
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.vocabulary import TokenizerConfig
+from seqattn.errors import UserError
+from seqattn.extras.shards.shard_files import (
     AGAIN,
     TOKENIZER,
     Manifest,
@@ -22,11 +26,7 @@ from seqattn.data.shard_files import (
     open_shard,
     read_manifest,
 )
-from seqattn.data.shard_windows import Passes, ShardedCorpus, WindowSampler
-from seqattn.data.source_ids import piece
-from seqattn.data.tokenizer import Tokenizer
-from seqattn.data.vocabulary import TokenizerConfig
-from seqattn.errors import UserError
+from seqattn.extras.shards.shard_windows import Passes, ShardedCorpus, WindowSampler
 from seqattn.storage import file_faults, user_path
 
 Weights = Callable[[Sequence[int]], Sequence[float] | None]
