@@ -15,7 +15,8 @@ from tests.builders import (
     position_choices,
     random_ids,
 )
-from tests.models import recurrents, spans
+from tests.extras.answers import span_models as spans
+from tests.models import recurrents
 
 
 def translator(model):

@@ -34,7 +34,8 @@ from tests.builders import (
     make_transformer,
     position_choices,
 )
-from tests.models import recurrents, spans
+from tests.extras.answers import span_models as spans
+from tests.models import recurrents
 from tests.operations import operations
 
 SOURCES = [[4, 5, 6, 7, 8, 9, 3], [5, 3], [6, 7, 3]]
