@@ -37,13 +37,11 @@ class CheckpointOptions:
         by = (self.monitor, mode) if self.average == "best" else ("step", "max")
         return Checkpoints(files, *by, self.count, self.every_steps, self.every_minutes)
 
-    def stopping(self, mode: str) -> list[EarlyStopping]:
+    def stopping(self, mode: str) -> EarlyStopping | None:
         """Return the early stopping callback, if any. Args: mode: as for `callback`."""
         if self.patience is None:
-            return []
+            return None
         # at the end of a validation, before its checkpoint
-        return [
-            EarlyStopping(
-                self.monitor, mode=mode, patience=self.patience, check_on_train_epoch_end=False
-            )
-        ]
+        return EarlyStopping(
+            self.monitor, mode=mode, patience=self.patience, check_on_train_epoch_end=False
+        )

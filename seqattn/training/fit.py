@@ -2,7 +2,6 @@
 
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,7 +13,7 @@ from seqattn.ops.memory import ran_out
 from seqattn.screen import say
 from seqattn.training.callbacks import Diverged
 from seqattn.training.checkpoint_files import newest_whole, step_of
-from seqattn.training.checkpoints import Checkpoints
+from seqattn.training.loop import TrainingLoop
 from seqattn.training.options import TrainingOptions
 from seqattn.training.ranks import rank
 from seqattn.training.setup import Setup
@@ -24,23 +23,23 @@ _REFUSALS = (MisconfigurationException, ArithmeticError, ValueError, TypeError, 
 """Errors of Lightning for arguments that it does not accept."""
 
 
-def fit(
-    make: Callable[[], Trainer], setup: Setup, checkpoints: Checkpoints, checkpoint: Path | None
-) -> Trainer:
+def fit(loop: TrainingLoop, setup: Setup, checkpoint: Path | None) -> Trainer:
     """Train; if it diverges, restart once from the last checkpoint, after the bad batches.
 
     Args:
-        make: creates the trainer.
+        loop: the trainer and its callback.
         setup: data, model and task.
-        checkpoints: callback that saves checkpoints.
         checkpoint: file to resume from, or None.
+
+    Returns:
+        The trainer that has trained to the end.
 
     Raises:
         UserError: if memory runs out or a data worker dies; the message names a setting to change.
     """
     diverged, first = False, step_of(checkpoint) if checkpoint else 0
+    trainer, files = loop.trainer, loop.checkpoints.files
     while True:
-        trainer = make()
         try:
             trainer.fit(
                 setup.task,
@@ -55,14 +54,15 @@ def fit(
                 raise
             raise UserError(advice) from error
         except Diverged as error:
-            checkpoints.files.wait()
+            files.wait()
             trainer.strategy.barrier()  # the other ranks read what the first has written
-            checkpoint = newest_whole(checkpoints.files.directory, tells=rank() == 0)
+            checkpoint = newest_whole(files.directory, tells=rank() == 0)
             if checkpoint is None or diverged:
                 raise
             diverged = True
             if rank() == 0:
                 say(f"{error}; resuming from {checkpoint.name}")
+            trainer = loop.build_trainer()
         except _REFUSALS as error:
             arguments = ", ".join(setup.run.trainer.lightning)
             if isinstance(error, UserError) or not arguments or trainer.global_step > first + 1:
@@ -72,7 +72,7 @@ def fit(
             line = " ".join(str(error).split())
             raise UserError(f"trainer.lightning ({arguments}): {line}") from error
         finally:
-            checkpoints.files.wait()
+            files.wait()
     if isinstance(trainer.strategy, FullySharded):
         weights = trainer.strategy.lightning_module_state_dict()  # a collective call
         if trainer.is_global_zero:

@@ -4,12 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Self
 
 from lightning import Callback
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 
 from seqattn.checking import Count, Seed, shown
 from seqattn.data.options import BatchLimits, LoaderOptions
@@ -17,17 +15,14 @@ from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch
 from seqattn.generation.beam import BeamSearch
-from seqattn.layers.transformer_layer import LayerShape
 from seqattn.positions import SinusoidalPosition
 from seqattn.roles import Role
 from seqattn.settings.assembly import Architecture
 from seqattn.settings.choices import check_fit
 from seqattn.settings.nodes import Node, build
 from seqattn.training.checkpoint_options import CheckpointOptions
-from seqattn.training.monitors import GradientHistograms
 from seqattn.training.optim import adamw
 from seqattn.training.parts import Parts
-from seqattn.training.ranks import world_size
 from seqattn.training.schedules import inverse_sqrt
 from seqattn.training.task_options import LOSSES, TaskOptions
 from seqattn.training.trainer_options import TrainerOptions
@@ -192,36 +187,3 @@ class TrainingOptions:
     def typed(self, group: str) -> list[str]:
         """Return the overrides that choose or change a group, such as tokenizer."""
         return [word for word in self.overrides if word.startswith((f"{group}=", f"{group}."))]
-
-    def check(self) -> None:
-        """Check everything that needs no data.
-
-        Raises:
-            UserError: for settings that this machine does not support, or choices that do not fit
-                each other.
-        """
-        if self.trainer.compile and not isinstance(self.model, LayerShape):
-            raise UserError("trainer.compile=true needs a Transformer, such as model=transformer")
-        self.trainer.check_device()
-        if self.trainer.num_nodes > 1 and world_size() == 1:
-            raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
-        if self.trainer.ranks == 1:
-            self.trainer.trainer(Path(self.run_dir))
-        callbacks = self.made_callbacks()
-        for one in callbacks:
-            if isinstance(one, GradientHistograms):
-                kinds = [getattr(make, "func", make) for make in self.logger.values()]
-                one.check_loggers([kind for kind in kinds if isinstance(kind, type)])
-        if any(isinstance(one, StochasticWeightAveraging) for one in callbacks):
-            raise UserError(
-                "weights averaged by StochasticWeightAveraging are not saved in checkpoints or "
-                "bundles; use callbacks=[ema], or checkpoint.average=last checkpoint.count=5"
-            )
-        if any(isinstance(one, WeightAveraging) for one in callbacks) and self.trainer.sharded:
-            raise UserError(
-                "trainer=fsdp2 does not support callbacks=[ema], which needs a full copy of the "
-                "weights; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"
-            )
-        self.schedule()
-        model = self.architecture.check(self.tokenizer.joint)
-        self.generation.check(model)

@@ -4,12 +4,15 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from seqattn.checking import Count, Seed
 from seqattn.errors import UserError
 from seqattn.inputs import read_yaml
 from seqattn.roles import Role
+from seqattn.storage import write_whole
 from seqattn.training.options import TrainingOptions
 from seqattn.training.run_directory import has_checkpoint
 from seqattn.training.setting_roles import differences
@@ -74,6 +77,16 @@ def phase_of(run: TrainingOptions) -> Phase:
             f"run_dir={run_dir} holds a bundle but no checkpoint; choose another directory"
         )
     return "resumable"
+
+
+def save_settings(run: TrainingOptions) -> None:
+    """Write the settings of a run that begins or resumes, which is no longer finished."""
+    run_dir = Path(run.run_dir)
+    (run_dir / RESULT).unlink(missing_ok=True)
+    settings = {"format": FORMAT, "threads": torch.get_num_threads(), **run.settings}
+    for name, content in (("config", settings), ("overrides", list(run.overrides))):
+        text = yaml.safe_dump(content, sort_keys=False)
+        write_whole(run_dir / f"{name}.yaml", text.encode())
 
 
 def settings_before(run_dir: Path, named: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lightning import Callback, seed_everything
+from lightning import seed_everything
 from torch import Tensor
 
 from seqattn.generation.base import Progress
@@ -17,7 +17,6 @@ from seqattn.settings.assembly import Vocabularies
 from seqattn.settings.nodes import import_path
 from seqattn.training.callbacks import Throughput
 from seqattn.training.environment import environment
-from seqattn.training.samples import SampleTable
 from seqattn.training.start import Start
 from seqattn.training.task_options import FinalOptions
 from seqattn.training.tasks.settings import Optimization, Validation
@@ -72,11 +71,6 @@ class Setup(ABC):
         unit, count = self.tokens
         self.environment = environment(run.trainer)
         self.throughput = Throughput(unit, attrgetter(count))
-        self.callbacks: list[Callback] = [
-            self.throughput,
-            SampleTable(self.samples, run_dir / "samples" / "samples.csv"),
-            *(run.watch(self) if run.watch else ()),
-        ]
 
     def task_settings(self) -> dict[str, Any]:
         """Further arguments of this kind of task."""

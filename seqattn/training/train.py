@@ -7,13 +7,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-from lightning.pytorch.callbacks import LambdaCallback
+from lightning.pytorch.callbacks import LambdaCallback, StochasticWeightAveraging, WeightAveraging
 
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
+from seqattn.layers.transformer_layer import LayerShape
 from seqattn.screen import log_to, note, print_table, progress, say
 from seqattn.training.finish import TrainingResult
 from seqattn.training.launch import as_started, launch
+from seqattn.training.loop import TrainingLoop
+from seqattn.training.monitors import GradientHistograms
 from seqattn.training.options import TrainingOptions
 from seqattn.training.range_test import RangeTest
 from seqattn.training.ranks import rank, world_size
@@ -43,8 +46,7 @@ class Training(TrainingOptions):
         """
         try:
             run = self.resolved()
-            run.check()
-            return run._run()
+            return run._run(run.check())
         except Exception as error:
             note(f"error: {error}")
             if isinstance(error, UserError):
@@ -61,19 +63,55 @@ class Training(TrainingOptions):
         settings = {**self.settings, "trainer": node}
         return _with_vocabulary(self.with_fields(trainer=trainer, settings=settings))
 
-    def _run(self) -> TrainingResult:
+    def check(self) -> TrainingLoop | None:
+        """Check everything that needs no data.
+
+        Returns:
+            The trainer and its callbacks; None if this process starts others that train.
+
+        Raises:
+            UserError: for settings that this machine does not support, or choices that do not fit
+                each other.
+        """
+        if self.trainer.compile and not isinstance(self.model, LayerShape):
+            raise UserError("trainer.compile=true needs a Transformer, such as model=transformer")
+        self.trainer.check_device()
+        if self.trainer.num_nodes > 1 and world_size() == 1:
+            raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
+        callbacks = self.made_callbacks()
+        for one in callbacks:
+            if isinstance(one, GradientHistograms):
+                kinds = [getattr(make, "func", make) for make in self.logger.values()]
+                one.check_loggers([kind for kind in kinds if isinstance(kind, type)])
+        if any(isinstance(one, StochasticWeightAveraging) for one in callbacks):
+            raise UserError(
+                "weights averaged by StochasticWeightAveraging are not saved in checkpoints or "
+                "bundles; use callbacks=[ema], or checkpoint.average=last checkpoint.count=5"
+            )
+        if any(isinstance(one, WeightAveraging) for one in callbacks) and self.trainer.sharded:
+            raise UserError(
+                "trainer=fsdp2 does not support callbacks=[ema], which needs a full copy of the "
+                "weights; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"
+            )
+        self.schedule()
+        model = self.architecture.check(self.tokenizer.joint)
+        self.generation.check(model)
+        starts_others = self.trainer.ranks > 1 and world_size() == 1
+        return None if starts_others else TrainingLoop(self, callbacks)
+
+    def _run(self, loop: TrainingLoop | None) -> TrainingResult:
         run_dir = Path(self.run_dir)
-        with ExitStack() as held:
+        with ExitStack() as stack:
 
             def begin() -> str:
-                held.enter_context(claimed(run_dir))
+                stack.enter_context(claimed(run_dir))
                 return phase_of(self)
 
             phase = rendezvous.agreed(begin)
             if phase == "finished":
                 return self._finished()
-            if world_size() == 1 and self.trainer.ranks > 1:
-                held.close()  # the first rank holds the directory
+            if loop is None:
+                stack.close()  # the first rank holds the directory
                 return launch(self)
             if rank() == 0 and phase == "resumable":
                 log_to(run_dir / LOG)
@@ -81,7 +119,9 @@ class Training(TrainingOptions):
             resuming = phase == "resumable"
             before = settings_before(run_dir, f"resume={self.resume}") if resuming else {}
             with threads_of(self.trainer.threads, before.get("threads")):
-                return run_training(self.with_fields(resume=self.run_dir if resuming else None))
+                return run_training(
+                    self.with_fields(resume=self.run_dir if resuming else None), loop
+                )
 
     def _finished(self) -> TrainingResult:
         """Report that the run is finished; return its result."""

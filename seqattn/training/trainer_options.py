@@ -21,6 +21,7 @@ from seqattn.errors import UserError
 from seqattn.ops.cpu.onednn import bf16_is_emulated
 from seqattn.ops.gpu import multiplies_bf16, set_up
 from seqattn.roles import Role
+from seqattn.training.ranks import world_size
 from seqattn.training.sharding import FullySharded, check_shards
 
 Bound = Annotated[int, Ge(-1), Le(10**9)]
@@ -135,6 +136,22 @@ class TrainerOptions:
         if self.devices in ("auto", -1):
             return 1 if self.on_cpu else max(1, torch.cuda.device_count())
         return int(self.devices)
+
+    def with_step_batches(self, batches: int | None) -> "TrainerOptions":
+        """Return settings for steps of so many batches on all ranks; None for any number.
+
+        Raises:
+            UserError: if ranks cannot share them evenly.
+        """
+        ranks = max(world_size(), self.ranks * self.num_nodes)
+        if batches is None or batches == ranks * self.accumulate_grad_batches:
+            return self
+        if batches % ranks:
+            raise UserError(
+                f"trainer.devices must divide the {batches} batches per step (loader.step_batches),"
+                f" got {ranks}"
+            )
+        return replace(self, accumulate_grad_batches=batches // ranks)
 
     def check_device(self) -> None:
         """Check that this machine supports the settings.
@@ -257,5 +274,7 @@ def _quieten() -> None:
         "exists and is not empty",
         "smaller than the logging interval",
         "could not find the monitored key",  # before the first validation
+        # of runs whose checkpoints have the states of the loop's parts beside each other
+        "Be aware that when using `ckpt_path`, callbacks .*'Throughput'",
     ):
         warnings.filterwarnings("ignore", message=f".*{message}")

@@ -42,7 +42,7 @@ def test_the_checkpoint_of_the_least_error_is_kept(runs):
         if row.get("val/ter")
     }
     assert len(set(values.values())) > 1
-    state = checkpoint(runs / "learnt")["callbacks"]
+    state = checkpoint(runs / "learnt")["callbacks"]["TrainingLoop"]
     assert state["Monitored"]["best"] == pytest.approx(min(values.values()))
     [kept] = state["Checkpoints"]["kept"]
     assert kept[0] == pytest.approx(min(values.values()))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning import Trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -85,9 +86,10 @@ def test_a_run_reads_tokenizes_and_builds_everything_once(capfd, corpus, tmp_pat
 
     count(ParallelText, "load", lambda source, split, *rest: split)
     count(module, "tokenize", lambda *rest: "ids")
+    count(Trainer, "__init__", lambda trainer: "trainer")
     count(TrainingOptions, "__post_init__", lambda run: "settings")
     words = ("task.final.splits=[val,test]", f"run_dir={tmp_path}/run")
-    once = ["ids", "ids", "settings", "test", "train", "val"]
+    once = ["ids", "ids", "settings", "test", "train", "trainer", "val"]
     for more in (words, (*words, f"resume={tmp_path}/run")):
         ended = run(
             capfd, "train", *train_arguments(corpus, *more, steps=3 if more == words else 5)

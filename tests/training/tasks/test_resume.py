@@ -306,7 +306,9 @@ def test_what_is_best_by_another_measure_is_found_among_new_validations(corpus, 
     last, losses = checkpoint(run_dir), losses_of(run_dir)
     best = min((6, 8), key=losses.__getitem__)
     assert last["kept"] == [best]
-    assert last["callbacks"]["Monitored"]["best"] == pytest.approx(min(losses.values()))
+    assert last["callbacks"]["TrainingLoop"]["Monitored"]["best"] == pytest.approx(
+        min(losses.values())
+    )
 
 
 def test_a_finished_run_that_is_resumed_without_more_to_do_keeps_its_weights(
