@@ -53,11 +53,6 @@ def broken(corpus, tmp_path):
 # --- text ---------------------------------------------------------------------------------------
 
 
-def test_a_root_that_is_not_there(refused, tmp_path):
-    text = refused(f"data.root={tmp_path}/no")
-    assert text == f"data.root={tmp_path}/no is not a directory"
-
-
 def test_a_missing_root():
     assert refused_before_work("data=parallel_text") == (
         "missing required keys: data.root, data.source_suffix, data.target_suffix "
@@ -65,39 +60,13 @@ def test_a_missing_root():
     )
 
 
-@pytest.mark.parametrize("split", ["train", "val"])
-def test_a_missing_file(refused, broken, split):
-    (broken / f"{split}.de").unlink()
+def test_a_missing_file_to_validate_on(refused, broken):
+    (broken / "val.de").unlink()
     held = ", ".join(sorted(path.name for path in broken.iterdir()))
-    hint = "; or set data.hold_out=0.05 to validate on a share of train" if split == "val" else ""
     assert refused(root=broken) == (
-        f"the {split} split requires {split}.de in {broken}, which contains {held}{hint}"
+        f"the val split requires val.de in {broken}, which contains {held}; or set "
+        "data.hold_out=0.05 to validate on a share of train"
     )
-
-
-@pytest.mark.parametrize("split", ["train", "val"])
-def test_sides_of_unequal_length_with_both_counts(refused, broken, split):
-    file = broken / f"{split}.de"
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    file.write_text("".join(lines[:-1]), encoding="utf-8")
-    assert refused(root=broken) == (
-        f"source and target must have the same number of lines: {broken}/{split}.en has "
-        f"{len(lines)}, "
-        f"{broken}/{split}.de has {len(lines) - 1}"
-    )
-
-
-@pytest.mark.parametrize("split", ["train", "val"])
-def test_an_empty_corpus(refused, broken, split):
-    write_split(broken, split, [("", "")])
-    for suffix in ("en", "de"):
-        (broken / f"{split}.{suffix}").write_text("")
-    assert refused(root=broken) == (f"the {split} split has no text: {broken}/{split}.en is empty")
-
-
-def test_a_corpus_of_empty_lines(refused, broken):
-    write_split(broken, "train", [("", "")] * 5)
-    assert refused(root=broken) == "the joint corpus contains no text: every line is empty"
 
 
 def test_a_validation_split_of_which_no_pair_is_short_enough(refused, broken):
@@ -106,20 +75,13 @@ def test_a_validation_split_of_which_no_pair_is_short_enough(refused, broken):
     assert text.startswith("the val split has no usable pairs: dropped 1 of 1 val pairs: 1 longer")
 
 
-def test_a_column_that_is_not_there_lists_those_that_are(refused, tmp_path):
+def test_a_training_without_targets(refused, tmp_path):
     file = tmp_path / "train.jsonl"
     rows = ({"english": en, "german": de} for en, de in pairs())
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = [f"data.files.{split}={file}" for split in ("train", "val")]
-    text = refused("data=table", *words, "data.source_column=english", "data.target_column=dutch")
-    assert text == f"{file} has no column 'dutch', only english, german"
     text = refused("data=table", *words, "data.source_column=english")
     assert text.startswith("training requires targets; set data.target")
-
-
-def test_a_table_from_nowhere(refused):
-    text = refused("data=table")
-    assert text.startswith("a table must come from either data.files or data.dataset, got neither")
 
 
 def test_a_vocabulary_that_the_corpus_cannot_give(refused):
@@ -263,18 +225,14 @@ def bundle(trained, tmp_path):
     return shutil.copytree(trained / "model", tmp_path / "model")
 
 
-@pytest.fixture(params=["generate", "evaluate", "analyze"])
-def use(request, capfd, corpus, tmp_path):
-    """Refuses to use a bundle with each verb that needs one; nothing may be written."""
-    output = tmp_path / "output"
-    words = {
-        "generate": [f"input={corpus}/test.en", f"output={output}"],
-        "evaluate": [f"output={output}", f"data.root={corpus}"],
-        "analyze": ["text=a dog", f"output={output}"],
-    }[request.param]
+@pytest.fixture
+def use(capfd, corpus, tmp_path):
+    """Refuses to use a bundle; nothing may be written."""
 
-    def used(bundle, *more):
-        text = refusal(capfd, request.param, f"bundle={bundle}", *words, *more)
+    def used(bundle):
+        output = tmp_path / "output"
+        words = (f"bundle={bundle}", f"input={corpus}/test.en", f"output={output}")
+        text = refusal(capfd, "generate", *words)
         assert not output.exists()
         return text
 
@@ -308,7 +266,7 @@ def test_a_directory_that_is_no_bundle(use, trained, tmp_path):
     assert text.endswith("; a run's bundle is RUN/model, written when training ends")
 
 
-@pytest.mark.parametrize("part", ["model", "attention", "generation", "data", "task", "position"])
+@pytest.mark.parametrize("part", ["data", "task"])
 def test_a_configuration_that_lacks_a_part(capfd, corpus, bundle, tmp_path, part):
     """Whatever needs the part says that the bundle is damaged; what does not need it may work."""
     import yaml
@@ -395,25 +353,25 @@ def test_what_hydra_refuses_with_its_usage_or_not_at_all(tmp_path, monkeypatch, 
     assert [file.name for file in tmp_path.iterdir()] == ["my.yaml"]
 
 
+SENTENCES = [
+    "a, b: {c} [d", '"Yes," he said, "no."', "'Tis the dogs' books'", "'a', 'b'", '"a\\"',
+    "${seed}", "it's", "a=b", "5", "[a]", "true", "\\",
+]  # fmt: skip
+ASKED = [("analyze", "target"), ("explain", "target"), ("probe", "word"), ("generate", "question")]
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("verb", "key", "text"),
     [
-        '"Yes," he said, "no."',
-        "'Tis the dogs' books'",
-        "'a', 'b'",
-        '"a\\"',
-        "a, b: {c} [d",
-        "${seed}",
+        *(("analyze", "text", text) for text in SENTENCES),
+        *((*each, SENTENCES[4]) for each in ASKED),
     ],
 )
-@pytest.mark.parametrize(
-    ("verb", "key"), [("generate", "question"), ("analyze", "target"), ("explain", "target"),
-                      ("probe", "word")],
-)  # fmt: skip
 def test_a_sentence_is_text_unless_it_is_one_quoted_string(trained, verb, key, text):
     words = (f"bundle={trained}/model", *(["output=out"] if verb == "analyze" else []))
     assert composed(verb, *words, f"{key}={text}")[0][key] == text
-    assert composed(verb, *words, f'{key}="one, two"')[0][key] == "one, two"
+    if text == SENTENCES[0]:
+        assert composed(verb, *words, f'{key}="one, two"')[0][key] == "one, two"
 
 
 def test_a_config_of_ones_own_includes_the_verb(tmp_path, capfd):

@@ -122,3 +122,5 @@ def test_the_best_job_of_a_sweep_has_the_least():
     rows = {"0": {"val/ter": 30.0}, "1": {"val/ter": 20.0}}
     jobs = [{"checkpoint": {"monitor": "val/ter"}, "task": {"scorer": node}}] * 2
     assert _best(jobs, rows) == "1"
+    other = {**jobs[0], "checkpoint": {"monitor": "val/loss"}}
+    assert _best([jobs[0], other], rows) is None  # chosen by another measure

@@ -32,7 +32,7 @@ def root(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("recurrent") / "data")
 
 
-@pytest.mark.parametrize("attention", [None, "luong_local_p", "none"])
+@pytest.mark.parametrize("attention", [None, "none"])
 def test_a_recurrent_model_goes_all_the_way(root, tmp_path, capfd, attention):
     run, choice = tmp_path / "run", [f"attention={attention}"] if attention else []
     succeed(capfd, "train", *small(root, *choice, f"run_dir={run}"))

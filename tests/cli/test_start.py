@@ -127,13 +127,6 @@ def test_a_sweep_s_table_has_what_any_job_scored(capfd, corpus, tmp_path):
     assert all(one[head.index("val/loss")] for one in (without, scored))
 
 
-def test_no_job_is_best_where_each_was_chosen_by_another_measure(capfd, corpus, tmp_path):
-    words = ("checkpoint.monitor=val/loss,val/bleu", f"run_dir={tmp_path}/sweep")
-    succeed(capfd, "train", "-m", *train_arguments(corpus, *words, steps=1, every=1))
-    _, *lines = (tmp_path / "sweep" / "jobs.tsv").read_text().splitlines()
-    assert [line.split("\t")[:2] for line in lines] == [["0", ""], ["1", ""]]
-
-
 def test_every_job_that_crashes_says_why(capfd, corpus, tmp_path, monkeypatch):
     def crashed(run):
         raise ZeroDivisionError(f"a bug with seed {run.seed}")
