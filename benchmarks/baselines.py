@@ -51,15 +51,15 @@ Scored = Iterator[tuple[str, Sequence[TextScore]]]
 
 
 def _of_questions(questions: Questions, seed: int) -> Scored:
-    gold = dict(zip(questions.ids, questions.answers, strict=True))
+    gold = dict(zip(questions.ids, questions.references, strict=True))
     for name, answers in (
         (
             "random span of the reference length",
-            random_spans(questions.contexts, questions.answers, seed),
+            random_spans(questions.contexts, questions.references, seed),
         ),
         (
             "sentence sharing the most words with the question",
-            best_sentences(questions.questions, questions.contexts),
+            best_sentences(questions.sources, questions.contexts),
         ),
     ):
         yield name, QaScorer().score(dict(zip(questions.ids, answers, strict=True)), gold)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqattn.bundle.text_bundle import TextBundle
+    from seqattn.bundle.bundle import Bundle
     from seqattn.training.finish import TrainingResult
 
 __version__ = "0.1.0"
@@ -17,7 +17,7 @@ def load(
     device: str = "cpu",
     trust: Collection[str] = (),
     ensemble: Sequence[str | Path] = (),
-) -> "TextBundle":
+) -> "Bundle":
     """Load a bundle written by training.
 
         model = seqattn.load("RUN/model")
@@ -33,7 +33,7 @@ def load(
             used at every step, with the tokenization and search of the first.
 
     Returns:
-        A `TextBundle` with `generate` and `hypotheses`; of a task of question answering, a bundle
+        A `Bundle` with `generate` and `hypotheses`; of a task of question answering, a bundle
         with `answer`.
 
     Raises:

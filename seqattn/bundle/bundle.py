@@ -1,26 +1,33 @@
 """A trained model for inference, with its tokenizer and search."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, overload
 
-from torch import nn
-
+from seqattn.analysis.forced_alignment import aligning_pairs
+from seqattn.analysis.word_alignment import AlignmentReading, WordAlignment, align
 from seqattn.bundle.files import part_of
-from seqattn.data.base import Rows
+from seqattn.bundle.outputs import Outputs, Rank
+from seqattn.bundle.text_arguments import Texts, as_many, several
+from seqattn.data.base import Texts as TextRows
 from seqattn.data.lines import read_texts
+from seqattn.data.source_ids import read_sources
+from seqattn.data.text_lines import TextLines, as_single_lines
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.generation.base import AnySearch, Progress
+from seqattn.generation.base import AnySearch, Hypothesis, Progress, Search, listed
+from seqattn.generation.ensemble import Ensemble
+from seqattn.generation.generator import Generator
+from seqattn.generation.processors import EncoderNoRepeatNgram, ForcedPrefix
+from seqattn.generation.windows import InWindow, generate_from_windows, search_windows
+from seqattn.models.base import Seq2SeqModel
 from seqattn.settings.choices import choices
 from seqattn.settings.documents import Config
-from seqattn.settings.nodes import Node, build, changed, nearest
-
-if TYPE_CHECKING:
-    from seqattn.bundle.outputs import Outputs
-    from seqattn.bundle.text_bundle import TextBundle
+from seqattn.settings.nodes import TARGET, Node, build, changed, nearest
+from seqattn.tokens import EOS, UNK
 
 Choice = str | AnySearch | Mapping[str, Node] | None
 """A search: a name such as "greedy" (the files of `conf/generation`), an object, or a node in the
@@ -35,28 +42,36 @@ _MEANT = {
 
 
 @dataclass(repr=False)
-class Bundle(ABC):
-    """A trained model with its tokenizer and configuration, for one kind of task.
+class Bundle:
+    """A trained model with its tokenizer, configuration and search; `seqattn.load` returns it.
 
-    Args:
-        model: in eval mode.
-        config: its training configuration, as nodes.
-        scores: its scores at the end of training.
+    `generate` returns the best output for each text, `hypotheses` several with their scores. Each
+    takes a search by name or as an object, and settings of it: `generate(texts, "beam",
+    beam_size=2)`.
+
+    Attributes:
+        model: the network, a `torch.nn.Module` in eval mode.
+        tokenizer, config, scores, path: its vocabularies, settings as nodes, scores at the end of
+            training, and directory.
+        ensemble: other bundles' models, whose probabilities are averaged with this one's.
+        searched_by: returns a search bound to the model of an engine; None for PyTorch.
     """
 
-    model: nn.Module
+    model: Seq2SeqModel
     tokenizer: Tokenizer
     config: Config
     scores: dict[str, Any]
     path: Path
+    ensemble: Sequence[Seq2SeqModel] = ()
+    searched_by: Callable[[Search], Generator] | None = None
 
-    batches: ClassVar[str]
-    """Kind of batches that its loader makes: pairs or spans."""
-    output: ClassVar[str]
-    """Kind of output of its model and search: text or spans."""
-    unit: ClassVar[str]
-    """Description of its inputs."""
-    searches: ClassVar[Sequence[str]]
+    batches: ClassVar[str] = "pairs"
+    """Kind of batches that its loader makes."""
+    output: ClassVar[str] = "text"
+    """Kind of output of its model and search."""
+    unit: ClassVar[str] = "texts"
+    """Name of its inputs."""
+    searches: ClassVar[Sequence[str]] = ("greedy", "beam", "sampling")
     """Choices of generation that it accepts."""
     reads: ClassVar[Sequence[str]] = ("text",)
     """Keys of an input of `generate`."""
@@ -71,7 +86,7 @@ class Bundle(ABC):
         """Return the bundle's own search or a chosen one, with some settings changed.
 
         Args:
-            generation: "greedy", "beam", "sampling", "mbr" or "spans"; an object of
+            generation: "greedy", "beam", "sampling" or "mbr"; an object of
                 `seqattn.generation`; a node such as `conf/generation/beam.yaml`; None for the
                 bundle's own.
             **settings: its settings, such as beam_size=2; nested settings are merged, such as
@@ -97,7 +112,7 @@ class Bundle(ABC):
             if key in _MEANT and key not in node:
                 raise UserError(f"unknown key generation.{key}; use {_MEANT[key]}")
         search = build(changed(node, settings) if settings else node, "generation")
-        return self._of_kind(search, "generation", "output")
+        return self.begun(self._of_kind(search, "generation", "output"))
 
     def _of_kind(self, part: Any, name: str, trait: str) -> Any:
         """Return a part built from a node, after checking that it fits this kind of bundle."""
@@ -112,19 +127,13 @@ class Bundle(ABC):
         loader = build(part_of(self.config, "loader", self.path), "loader")
         return self._of_kind(loader, "loader", "batches")
 
-    def texts(self, use: str) -> "TextBundle":
-        """Return this bundle if it generates text.
+    def texts(self, use: str) -> "Bundle":
+        """Return this bundle, which generates text.
 
         Raises:
-            UserError: if it does not; `use` names what needs text, for the message.
+            UserError: if a subclass does not; `use` names what needs text, for the message.
         """
-        raise UserError(
-            f"{use} needs a bundle that outputs text, but {self.path} outputs {self.output}"
-        )
-
-    @abstractmethod
-    def check(self) -> None:
-        """Check that the search and the loader named by its files can be used."""
+        return self
 
     def as_input(self, *values: str) -> Any:
         """Return an input of `generate`, from the values of its keys."""
@@ -134,16 +143,181 @@ class Bundle(ABC):
         """Yield the inputs of a file with their line numbers, in parts; see `read_texts`."""
         return read_texts(path, self.config.get("data"))
 
-    @abstractmethod
-    def rows(self, table: Any, split: str) -> Rows:
+    @overload
+    def generate(  # overlaps the next: a str is an Iterable[str], too
+        self, texts: str, generation: Choice = None, **settings: Any
+    ) -> str: ...
+
+    @overload
+    def generate(
+        self, texts: Iterable[str], generation: Choice = None, **settings: Any
+    ) -> list[str]: ...
+
+    def generate(self, texts: Texts, generation: Choice = None, **settings: Any) -> str | list[str]:
+        """Generate the best output for each text; the output for an empty text is empty.
+
+        A model that reads single lines generates each line of a text separately; see `lines`.
+
+        Args:
+            texts: raw source texts, one or several.
+            generation: a search such as "greedy", see `search`; None for the bundle's own.
+            **settings: settings of the search, such as beam_size=2.
+
+        Returns:
+            One text for one text, a list for a list.
+
+        Raises:
+            UserError: for a text that is too long, or as `search`.
+        """
+        read = self.lines(texts)
+        generator, windows = self.generator(generation, **settings), self.encode(read.lines)
+        hypotheses = generate_from_windows(generator, windows, read.texts)
+        outputs = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
+        return outputs[0] if isinstance(texts, str) else outputs
+
+    def hypotheses(
+        self, texts: Texts, generation: Choice = None, **settings: Any
+    ) -> list[list[Hypothesis]]:
+        """Return hypotheses for each text, best first, with `ids`, `score` and `log_probability`.
+
+        Args: as `generate`, such as n_best=3.
+        """
+        return generate_from_windows(self.generator(generation, **settings), self.encode(texts))
+
+    def best(self, text: str, generation: Choice = None, **settings: Any) -> InWindow:
+        """Return the best hypothesis for a text, and the number of its window from `encode`.
+
+        Args: as `generate`.
+        """
+        best = search_windows(self.generator(generation, **settings), self.encode(text))
+        return best[0][0]
+
+    @cached_property
+    def reading(self) -> AlignmentReading:
+        """How to read word alignments; the verb `align` chooses and stores it."""
+        path = f"{AlignmentReading.__module__}.{AlignmentReading.__qualname__}"
+        node = {TARGET: path, **self.config.get("alignment", {})}
+        reading: AlignmentReading = build(node, "alignment")
+        return reading
+
+    def align(self, sources: Texts, targets: Texts) -> list[WordAlignment]:
+        """Align the words of texts and their outputs, by one pass of the model.
+
+        There are no links for an empty side, one that is longer than the model allows, or a source
+        of several windows. Line breaks are read as spaces.
+        """
+        sources, targets = as_many(sources, targets, ("source", "target"))
+        words = [WordAlignment(a.split(), b.split(), []) for a, b in zip(sources, targets)]
+        limits = self.model.max_source_length, self.model.max_target_length
+        fitting = {}
+        read = zip(self.encode(sources), self.tokenizer.encode_target(targets), strict=True)
+        for number, (windows, ids) in enumerate(read):
+            pair = windows[0], ids
+            fits = (1 < len(ids) <= (most or len(ids)) for ids, most in zip(pair, limits))
+            if len(windows) == 1 and all(fits):
+                fitting[number] = pair
+        weights = aligning_pairs(self.model, [*fitting.values()], [self.reading])
+        sides = self.tokenizer.source_pieces, self.tokenizer.target_pieces
+        begins = self.tokenizer.source_begin, self.tokenizer.target_begin
+        for (number, pair), [rows] in zip(fitting.items(), weights, strict=True):
+            texts = sources[number], targets[number]
+            pieces = [
+                ["<s>"] * len(begin) + name(ids, text if UNK in ids else None)[len(begin) :]
+                for name, begin, ids, text in zip(sides, begins, pair, texts)
+            ]
+            words[number] = align(rows, *pieces)
+        return words
+
+    def lines(self, texts: Texts) -> TextLines:
+        """Split texts into lines if the model reads single lines.
+
+        A model reads single lines if long_sources=drop and the source vocabulary has no line
+        break. Generate from the result's `lines`, and `join` the outputs.
+        """
+        return TextLines.of(several(texts), self._reads_line)
+
+    def encode(self, texts: Texts) -> list[list[list[int]]]:
+        """Return source ids of each text, in one part or in several windows.
+
+        If the model's vocabulary has no line breaks, they are read as spaces, with a note on
+        standard error.
+        """
+        read = several(texts)
+        if self._reads_line or self._line_breaks == "unknown":
+            read = as_single_lines(read)
+        return read_sources(read, self.tokenizer, self._loader())
+
+    @cached_property
+    def _line_breaks(self) -> str:
+        return self.tokenizer.source_line_breaks()
+
+    @cached_property
+    def _reads_line(self) -> bool:
+        return self._line_breaks != "piece" and self._loader().long_sources == "drop"
+
+    def ended(self, ids: Sequence[int]) -> list[int]:
+        """Append the end mark to an output's ids, unless they fill the model's positions."""
+        return [*ids] if len(ids) == self.model.max_target_length else [*ids, EOS]
+
+    def begun(self, search: Search) -> Search:
+        """Return a search whose outputs begin as every target does, or with a prefix of its own."""
+        begin, own = self.tokenizer.target_begin, listed(search.processors)
+        if not self.tokenizer.joint and any(isinstance(one, EncoderNoRepeatNgram) for one in own):
+            raise UserError(
+                "encoder_no_repeat_ngram compares ids of sources and outputs, which have their own "
+                "vocabularies here; remove it from generation.processors"
+            )
+        if not begin or any(isinstance(one, ForcedPrefix) for one in own):
+            return search
+        return replace(search, processors=(ForcedPrefix(begin, own),))
+
+    def generator(self, generation: Choice = None, **settings: Any) -> Generator:
+        """Return the search bound to the model. Args: as `search`."""
+        search: Search = self.search(generation, **settings)
+        return self.searched_by(search) if self.searched_by else search.over(self.answering)
+
+    @property
+    def answering(self) -> Seq2SeqModel | Ensemble:
+        """The model, or the ensemble of it and other bundles' models."""
+        return Ensemble([self.model, *self.ensemble]) if self.ensemble else self.model
+
+    def check(self) -> None:
+        """Check that the search and the loader named by its files can be used."""
+        self.generator()
+        self.encode([])
+
+    def rows(self, table: Any, split: str) -> TextRows:
         """Return the rows of a split, for scoring.
 
         Raises:
             UserError: if they have no references.
         """
+        if "target" not in table.column_names:
+            raise UserError(f"split {split} has no references to score against")
+        return TextRows.of(table)
 
-    @abstractmethod
     def outputs(
-        self, rows: Any, search: Choice = None, progress: Progress | None = None
-    ) -> "Outputs":
-        """Return the best output for each row, and the seconds taken."""
+        self,
+        rows: TextRows,
+        search: Choice = None,
+        progress: Progress | None = None,
+        rank: Rank | None = None,
+    ) -> Outputs:
+        """Return the best output for each row, and the seconds taken.
+
+        Args:
+            rows: as from `rows`.
+            search: None for the bundle's own.
+            progress: called after each batch.
+            rank: reorders the hypotheses of each line.
+        """
+        began = time.perf_counter()
+        read = self.lines(rows.sources)
+        encoded = self.encode(read.lines)
+        hypotheses = generate_from_windows(self.generator(search), encoded, read.texts, progress)
+        if rank is not None:
+            hypotheses = rank(read.lines, hypotheses)
+        seconds = time.perf_counter() - began
+        texts = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
+        tokens = sum(len(best[0].ids) + 1 for best in hypotheses)
+        return Outputs(rows, texts, seconds, tokens)

@@ -9,7 +9,6 @@ import torch
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of, read_config, read_scores
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.bundle.weights import load_model
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
@@ -59,12 +58,12 @@ def load_bundle(
 def bundle_type(config: Config) -> type[Bundle]:
     """Return the class of a bundle, which its task names."""
     node: Any = config.get("task")
-    task = import_path(node[TARGET], "task") if isinstance(node, dict) else None
-    kind: Any = import_path(getattr(task, "bundle", f"{TextBundle.__module__}.TextBundle"))
+    task: Any = import_path(node[TARGET], "task") if isinstance(node, dict) else None
+    kind: Any = import_path(task.bundle) if hasattr(task, "bundle") else Bundle
     return cast(type[Bundle], kind)
 
 
-def _joined(bundles: Sequence[Bundle]) -> TextBundle:
+def _joined(bundles: Sequence[Bundle]) -> Bundle:
     """Return the first bundle as an ensemble of all."""
     first, *others = (bundle.texts("an ensemble") for bundle in bundles)
     for other in others:

@@ -1,12 +1,11 @@
 """Outputs of a bundle for the rows of a split, with the time taken."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from seqattn.data.base import Rows, Texts
+from seqattn.data.base import Texts
 from seqattn.data.lines import in_one_line, write_lines
 from seqattn.generation.base import Hypothesis
 from seqattn.storage import write_json
@@ -16,20 +15,23 @@ Rank = Callable[[Sequence[str], Found], Found]
 
 
 @dataclass(frozen=True)
-class Outputs(ABC):
+class Outputs:
     """Best output for each row, "" for none, and the total seconds."""
 
-    unit: ClassVar[str]
-    """Name of the rows, such as sentences."""
+    unit: ClassVar[str] = "sentences"
+    """Name of the rows."""
 
-    rows: Rows
+    rows: Texts
     texts: list[str]
     seconds: float
+    tokens: int = 0
+    """Target tokens, end marks included; 0 if outputs are not made of tokens."""
 
     @property
     def rates(self) -> dict[str, float]:
         """Outputs per second, by unit."""
-        return {self.unit: len(self.texts) / self.seconds}
+        tokens = {"tokens": self.tokens / self.seconds} if self.tokens else {}
+        return {self.unit: len(self.texts) / self.seconds, **tokens}
 
     def scores(self, scorer: Any) -> list[Any]:
         """Return a scorer's scores of the outputs."""
@@ -37,30 +39,14 @@ class Outputs(ABC):
 
     def table(self) -> dict[str, str]:
         """Return the number of outputs and the speed, as rows of a table."""
-        return {self.unit: f"{len(self.texts):,} ({self.rates[self.unit]:,.1f} per second)"}
-
-    @abstractmethod
-    def write(self, directory: Path) -> None:
-        """Write the evaluation files of this kind of output."""
-
-
-@dataclass(frozen=True)
-class TextOutputs(Outputs):
-    """Texts, and the number of their target tokens, end marks included."""
-
-    unit = "sentences"
-    rows: Texts
-    tokens: int
-
-    @property
-    def rates(self) -> dict[str, float]:
-        return {**super().rates, "tokens": self.tokens / self.seconds}
-
-    def table(self) -> dict[str, str]:
-        tokens = f"{self.tokens:,} ({self.rates['tokens']:,.0f} per second)"
-        return {**super().table(), "target tokens": tokens}
+        counted = {self.unit: f"{len(self.texts):,} ({self.rates[self.unit]:,.1f} per second)"}
+        if self.tokens:
+            rate = f"{self.rates['tokens']:,.0f} per second"
+            counted["target tokens"] = f"{self.tokens:,} ({rate})"
+        return counted
 
     def write(self, directory: Path) -> None:
+        """Write the evaluation files of these outputs."""
         write_lines(map(in_one_line, self.texts), str(directory / "hypotheses.txt"))
         if self.rows.ids is not None:
             predictions = dict(zip(self.rows.ids, self.texts, strict=True))

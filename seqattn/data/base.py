@@ -3,9 +3,10 @@
 import glob
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -273,30 +274,9 @@ def matching(path: Path) -> list[Path]:
     return files
 
 
-class Rows(Protocol):
-    """Raw rows of a split, of any kind."""
-
-    @property
-    def sources(self) -> Sequence[str]:
-        """Input texts, or questions."""
-
-    @property
-    def contexts(self) -> Sequence[str | None]:
-        """Context of each question; None for a text."""
-
-    @property
-    def references(self) -> Sequence[Sequence[str]]:
-        """Reference outputs of each row."""
-
-    def first(self, count: int | None) -> Self:
-        """Return the first `count` rows; None for all."""
-
-    def score(self, scorer: Any, outputs: Sequence[str]) -> Any:
-        """Return a scorer's scores of an output for each row."""
-
-
-class Texts(NamedTuple):
-    """`Rows` of raw pairs, with nothing left out."""
+@dataclass(frozen=True)
+class Texts:
+    """Raw rows of a split, with nothing left out."""
 
     sources: list[str]
     targets: list[str]
@@ -320,18 +300,17 @@ class Texts(NamedTuple):
             sources = list(map(Headed, sources, table["head"]))
         return cls(sources, targets, references, ids)
 
-    @property
-    def contexts(self) -> list[None]:
-        """None for each source, which has no context."""
-        return [None] * len(self.sources)
-
-    def first(self, count: int | None) -> "Texts":
+    def first(self, count: int | None) -> Self:
+        """Return the first `count` rows; None for all."""
         return self.at(range(len(self.sources))[:count])
 
-    def at(self, rows: Sequence[int]) -> "Texts":
+    def at(self, rows: Sequence[int]) -> Self:
         """Return the rows with these numbers."""
-        columns: Any = (column and [column[row] for row in rows] for column in self)
-        return Texts(*columns)
+        columns = {
+            name: column and [column[row] for row in rows] for name, column in vars(self).items()
+        }
+        return replace(self, **columns)
 
     def score(self, scorer: Any, outputs: Sequence[str]) -> Any:
+        """Return a scorer's scores of an output for each row."""
         return scorer.score(outputs, self.references, self.sources)

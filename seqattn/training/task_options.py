@@ -114,7 +114,7 @@ class TextGeneration(TaskOptions):
     output = "text"
     batches = "pairs"
     setup = "seqattn.training.tasks.text_setup.TextSetup"
-    bundle = "seqattn.bundle.text_bundle.TextBundle"
+    bundle = "seqattn.bundle.bundle.Bundle"
 
 
 def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:

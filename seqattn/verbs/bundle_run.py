@@ -8,8 +8,7 @@ from typing import Any, Literal
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.engine import Engine, PyTorch
 from seqattn.bundle.load import load_bundle
-from seqattn.bundle.text_bundle import TextBundle
-from seqattn.data.base import MissingSplit, Rows, Texts
+from seqattn.data.base import MissingSplit, Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch
 from seqattn.ops.memory import keep_freed_memory
@@ -83,16 +82,12 @@ class ScoredRun(BundleRun):
             search.check_scorer(self.scorer)
         return super().load(search)
 
-    def read_rows(self, bundle: Bundle) -> Rows:
+    def read_rows(self, bundle: Bundle) -> Texts:
         """Read the split for the bundle's task.
 
         Raises:
             UserError: if it cannot be read, or has no references.
         """
-        return bundle.rows(self._table(bundle), self.split)
-
-    def read_texts(self, bundle: TextBundle) -> Texts:
-        """Read the split for a bundle that generates text; see `read_rows`."""
         return bundle.rows(self._table(bundle), self.split)
 
     def _table(self, bundle: Bundle) -> Any:

@@ -13,7 +13,6 @@ import yaml
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of, read_config, store
 from seqattn.bundle.outputs import Outputs
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count
 from seqattn.data.lines import write_lines
 from seqattn.errors import UserError
@@ -139,13 +138,13 @@ class Evaluation(ScoredRun):
             print_table(f"{self.names} on {self.split}", rows, notes=notes)
         return results
 
-    def _tuned(self, bundle: TextBundle) -> dict[str, Any]:
+    def _tuned(self, bundle: Bundle) -> dict[str, Any]:
         """Try settings, print their scores, and write the best as a choice of `generation`."""
         reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
         search, grid = self.settings["generation"], grid_of(self.tune)
         tuning = Tuning(bundle, search, grid, self.scorer, self.rerank, reranker)
         with progress("trying", "settings") as tell:
-            trials = tuning.run(self.read_texts(bundle), tell)
+            trials = tuning.run(self.read_rows(bundle), tell)
         results = {
             "bundle": self.bundle,
             "ensemble": list(self.ensemble),

@@ -15,7 +15,6 @@ from typing import Any, Literal
 from seqattn.analysis.forced_alignment import cross_attentions
 from seqattn.analysis.word_alignment import pharaoh
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count
 from seqattn.data.lines import in_one_line, write_lines
 from seqattn.data.text_lines import TextLines
@@ -199,9 +198,7 @@ class Generation(BundleRun):
             yield json.dumps(row, ensure_ascii=False)
 
 
-def _different(
-    bundle: TextBundle, hypotheses: Sequence[Hypothesis]
-) -> list[tuple[str, Hypothesis]]:
+def _different(bundle: Bundle, hypotheses: Sequence[Hypothesis]) -> list[tuple[str, Hypothesis]]:
     """Return the best hypothesis for each distinct text, and the texts."""
     outputs = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
     best: dict[str, Hypothesis] = {}

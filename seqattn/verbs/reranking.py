@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.load import load_bundle
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import NotNegative
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
@@ -89,7 +89,7 @@ class Reranker:
         reverse: True if it generates the source of a hypothesis.
     """
 
-    bundle: TextBundle
+    bundle: Bundle
     tokenizer: Tokenizer
     weight: float
     reverse: bool

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.checking import shown
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
@@ -73,7 +73,7 @@ class Tuning:
         UserError: for a key or a value that the search does not accept.
     """
 
-    bundle: TextBundle
+    bundle: Bundle
     search: Node
     grid: Mapping[str, Sequence[float]]
     scorer: Scorer

@@ -262,7 +262,7 @@ def test_a_search_that_cannot_be_is_refused(loaded, generation, settings, text):
 
 
 def test_help_and_repr_say_what_a_person_needs(loaded, bundle):
-    assert repr(loaded).startswith(f"TextBundle({str(bundle)!r}, ")
+    assert repr(loaded).startswith(f"Bundle({str(bundle)!r}, ")
     for made in (seqattn.load, loaded):
         page = pydoc.render_doc(made, renderer=pydoc.plaintext)
         assert "beam_size=2" in page

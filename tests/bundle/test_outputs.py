@@ -1,16 +1,17 @@
 """What a bundle makes of a split: its figures, and the files of an evaluation."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from seqattn.bundle.outputs import TextOutputs
+from seqattn.bundle.outputs import Outputs
 from seqattn.data.base import Texts
 from seqattn.extras.answers.outputs import Answers
 from seqattn.extras.answers.span_batch import Questions
 from seqattn.extras.answers.span_search import Answer, Answered
 
-ROWS = Questions(["a", "b", "c"], ["?"] * 3, ["ein Ö"] * 3, [["ein"], [], []])
+ROWS = Questions(["?"] * 3, [], [["ein"], [], []], ["a", "b", "c"], ["ein Ö"] * 3)
 FOUND = [
     Answered([Answer("ein", 0, 3, 0.75), Answer("Ö", 4, 5, 0.125)], 0.125),
     Answered([Answer("Ö", 4, 5, 0.5)], 0.5),
@@ -50,14 +51,14 @@ def test_answers_are_written_by_their_questions_with_what_the_search_found(tmp_p
     ],
 )
 def test_the_threshold_that_a_search_gets_is_one_that_it_takes(answers, threshold):
-    made = Answers.of(ROWS._replace(answers=answers), FOUND, 1.0)
+    made = Answers.of(replace(ROWS, references=answers), FOUND, 1.0)
     assert made.best_threshold() == threshold
     texts = ["" if not one else one[0] for one in answers]
     assert made.within(threshold).texts == texts
 
 
 def test_texts_are_counted_with_their_ends_and_written_one_a_line(tmp_path):
-    made = TextOutputs(Texts(["x", "y"], [], [], None), ["a\nb", "c"], 2.0, 9)
+    made = Outputs(Texts(["x", "y"], [], [], None), ["a\nb", "c"], 2.0, 9)
     assert made.rates == {"sentences": 1.0, "tokens": 4.5}
     made.write(tmp_path)
     assert len(lines(tmp_path / "hypotheses.txt")) == 2

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from seqattn.analysis.forced_alignment import cross_attentions
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import store
 from seqattn.bundle.load import load_bundle
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count
 from seqattn.data.lines import write_lines
 from seqattn.data.text_files import aligned_lines, read_lines, scan_text
@@ -121,7 +121,7 @@ class Aligning(BundleRun):
         shown = " · ".join(f"{name} {value}" for name, value in rows.items())
         print(f"{title}: {shown} · {' · '.join(notes)}", file=sys.stderr)  # links are on stdout
 
-    def _table(self, bundle: TextBundle, split: str) -> Any:
+    def _table(self, bundle: Bundle, split: str) -> Any:
         source = task_class(bundle.config).source(self.data)
         table = source.load(split, Path(self.cache_dir) if self.cache_dir else None)
         if "target" not in table.column_names:
@@ -129,7 +129,7 @@ class Aligning(BundleRun):
         return table
 
     def _pairs(
-        self, bundle: TextBundle
+        self, bundle: Bundle
     ) -> tuple[int, Iterator[tuple[str, str]], Sequence[WordLinks], list[str]]:
         """Return the number of pairs, the pairs, their gold links, and what identifies them."""
         file = user_path(self.links) if self.links else None
@@ -172,7 +172,7 @@ class Aligning(BundleRun):
                 with self._partial.open(encoding="utf-8", newline="\n") as file:
                     yield from (line.removesuffix("\n") for line in islice(file, 1, None))
 
-    def _choose(self, bundle: TextBundle, other: TextBundle | None) -> None:
+    def _choose(self, bundle: Bundle, other: Bundle | None) -> None:
         table = self._table(bundle, "val")
         file = self.data.alignments_of("val")
         if file is None and other is None:
@@ -215,8 +215,8 @@ class Aligner:
         symmetrize: how to join both.
     """
 
-    bundle: TextBundle
-    other: TextBundle | None
+    bundle: Bundle
+    other: Bundle | None
     symmetrize: Symmetrization
     notes: Counter[str] = field(default_factory=Counter)
 
@@ -242,7 +242,7 @@ class Aligner:
         self.notes["texts without spaces between words, each one word"] += len(texts)
         return found
 
-    def _directed(self, bundle: TextBundle, sources: list[str], targets: list[str]) -> list[Links]:
+    def _directed(self, bundle: Bundle, sources: list[str], targets: list[str]) -> list[Links]:
         found: list[Links] = []
         for source, target, words in zip(sources, targets, bundle.align(sources, targets)):
             counts = len(source.split()), len(target.split())

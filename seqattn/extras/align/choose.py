@@ -10,7 +10,7 @@ import numpy.typing as npt
 from seqattn.analysis.forced_alignment import aligning_pairs, cross_attentions
 from seqattn.analysis.pairs import Pair, observed
 from seqattn.analysis.word_alignment import AlignmentReading, align
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.data.word_links import WordLinks
 from seqattn.errors import UserError
 from seqattn.extras.align.gold import alignment_scores
@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(
-    bundle: TextBundle, sources: Sequence[str], targets: Sequence[str], name: str
+    bundle: Bundle, sources: Sequence[str], targets: Sequence[str], name: str
 ) -> list[Candidate]:
     """Return the links of every reading; pairs that the model cannot read have none."""
     model, tokenizer = bundle.model, bundle.tokenizer
@@ -106,7 +106,7 @@ def by_agreement(
     return np.asarray(200 * both / total, np.float64)
 
 
-def default_of(bundle: TextBundle, found: Sequence[Candidate]) -> int:
+def default_of(bundle: Bundle, found: Sequence[Candidate]) -> int:
     """Return the index of the reading of bundles for which none was chosen."""
     default = AlignmentReading()
     layer = default.layer_of(len(cross_attentions(bundle.model)))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from seqattn.bundle.bundle import Bundle, Choice
+from seqattn.bundle.outputs import Rank
 from seqattn.bundle.text_arguments import Texts, as_many
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.base import Texts as TextRows
 from seqattn.errors import UserError
 from seqattn.extras.answers.asked import (
@@ -19,11 +19,11 @@ from seqattn.extras.answers.asked import (
 )
 from seqattn.extras.answers.outputs import Answers
 from seqattn.extras.answers.scorers import f1
-from seqattn.extras.answers.span_base import SpanModel
 from seqattn.extras.answers.span_batch import Questions, SpanEncoder
 from seqattn.extras.answers.span_search import Answered, Answerer, SpanSearch
 from seqattn.extras.answers.span_text import cut_words
 from seqattn.generation.base import Progress
+from seqattn.generation.generator import Generator
 
 if TYPE_CHECKING:
     from seqattn.extras.answers.pictures import AnswerPictures, QuestionPictures
@@ -49,10 +49,10 @@ class Asking:
 
 
 @dataclass(repr=False)
-class AnsweringBundle(Asking, TextBundle):
+class AnsweringBundle(Asking, Bundle):
     """A bundle that generates answers to questions (task=qa_generative); see `answer`.
 
-    Attributes: as `TextBundle`.
+    Attributes: as `Bundle`.
     """
 
     def answer(
@@ -93,10 +93,11 @@ class AnsweringBundle(Asking, TextBundle):
 class SpanBundle(Asking, Bundle):
     """A bundle that answers questions by spans of their contexts (task=qa); see `answer`.
 
-    Attributes: as `TextBundle`.
+    Attributes: as `Bundle`.
     """
 
-    model: SpanModel
+    model: Any
+    """A `SpanModel`."""
     batches: ClassVar[str] = "spans"
     output: ClassVar[str] = "spans"
     unit: ClassVar[str] = "questions"
@@ -124,6 +125,15 @@ class SpanBundle(Asking, Bundle):
         """Encoder of questions and contexts into batches, as in training."""
         return SpanEncoder(self.tokenizer, self._loader())
 
+    def texts(self, use: str) -> Bundle:
+        raise UserError(f"{use} needs a bundle that outputs text, but {self.path} outputs spans")
+
+    def begun(self, search: Any) -> Any:
+        return search
+
+    def generator(self, generation: Choice = None, **settings: Any) -> Generator:
+        return self.texts("generate").generator(generation, **settings)
+
     def check(self) -> None:
         self.answerer()
 
@@ -131,10 +141,15 @@ class SpanBundle(Asking, Bundle):
         return Questions.of(table)
 
     def outputs(
-        self, rows: Questions, search: Choice = None, progress: Progress | None = None
+        self,
+        rows: Any,
+        search: Choice = None,
+        progress: Progress | None = None,
+        rank: Rank | None = None,
     ) -> Answers:
+        """Return answers; see `Bundle`. Args: rank: not used, as it ranks texts."""
         began = time.perf_counter()
-        answers = self.answerer(search).answer(rows.questions, rows.contexts, progress)
+        answers = self.answerer(search).answer(rows.sources, rows.contexts, progress)
         return Answers.of(rows, answers, time.perf_counter() - began)
 
     def answer_rows(

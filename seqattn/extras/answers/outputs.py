@@ -1,7 +1,7 @@
 """Answers of a bundle to the questions of a split, with the time taken."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from seqattn.bundle.outputs import Outputs
@@ -18,12 +18,12 @@ class Answers(Outputs):
 
     unit = "questions"
     rows: Questions
-    ranked: list[Answered]
+    ranked: list[Answered] = field(default_factory=list)
 
     @classmethod
     def of(cls, rows: Questions, ranked: list[Answered], seconds: float) -> "Answers":
         """Return outputs with the best answer to each question."""
-        return cls(rows, [answered.best for answered in ranked], seconds, ranked)
+        return cls(rows, [answered.best for answered in ranked], seconds, ranked=ranked)
 
     @property
     def best(self) -> dict[str, str]:
@@ -41,7 +41,7 @@ class Answers(Outputs):
 
     def best_threshold(self) -> float:
         """Return the best threshold on the probability of no answer."""
-        gold = dict(zip(self.rows.ids, self.rows.answers, strict=True))
+        gold = dict(zip(self.rows.ids, self.rows.references, strict=True))
         return max(0.0, best_threshold(self.best, gold, self.no_answer).value)
 
     def table(self) -> dict[str, str]:

@@ -36,7 +36,7 @@ class QuestionPictures(Pictures):
         return Look(lines, draw_question(self.bundle, text, context, heads))
 
     def sample(self, rows: Questions, numbers: Sequence[int]) -> Figure | None:
-        return draw_question(self.bundle, rows.questions[0], rows.contexts[0]).get("question")
+        return draw_question(self.bundle, rows.sources[0], rows.contexts[0]).get("question")
 
     def reading(self, batch: SpanBatch, device: torch.device) -> Reading:
         return reading_of_questions(self.bundle.model, batch.to(device))

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqattn.data.base import Texts
 from seqattn.data.batch import Tensors, pad_rows
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
@@ -27,35 +28,24 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-class Questions(NamedTuple):
-    """`Rows` of raw questions; `answers` lists the right ones of each, or none."""
+@dataclass(frozen=True)
+class Questions(Texts):
+    """Raw questions with their contexts, as sources; references are the right answers, or none."""
 
     ids: list[str]
-    questions: list[str]
     contexts: list[str]
-    answers: list[list[str]]
 
     @classmethod
     def of(cls, table: "Dataset") -> "Questions":
         """Read the columns "id", "question", "context" and "answers" of a table."""
-        return cls(*(list(table[name]) for name in ("id", "question", "context", "answers")))
-
-    @property
-    def sources(self) -> list[str]:
-        """Texts of the questions."""
-        return self.questions
-
-    @property
-    def references(self) -> list[list[str]]:
-        """Right answers of each question."""
-        return self.answers
-
-    def first(self, count: int | None) -> "Questions":
-        columns: Any = (column[:count] for column in self)
-        return Questions(*columns)
+        names = ("question", "answers", "id", "context")
+        questions, answers, ids, contexts = (list(table[name]) for name in names)
+        return cls(questions, [], answers, ids, contexts)
 
     def score(self, scorer: Any, outputs: Sequence[str]) -> Any:
-        answers, gold = (dict(zip(self.ids, one, strict=True)) for one in (outputs, self.answers))
+        answers, gold = (
+            dict(zip(self.ids, one, strict=True)) for one in (outputs, self.references)
+        )
         return scorer.score(answers, gold)
 
 

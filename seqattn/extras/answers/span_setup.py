@@ -30,7 +30,9 @@ class SpanSetup(Setup):
         return {"every_answer": task.every_answer}
 
     def final_scores(self) -> dict[str, Any]:
-        if "val" not in self.scored and not all(self.rows.answers):  # the threshold is the bundle's
+        if "val" not in self.scored and not all(
+            self.rows.references
+        ):  # the threshold is the bundle's
             with progress("finding the threshold", self.bundle.unit) as tell:
                 self.scores("val", self.rows, self.run.task.validation.sentences or None, tell)
         return super().final_scores()
@@ -38,13 +40,13 @@ class SpanSetup(Setup):
     def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
         search: Any = self.run.generation
         answers = self.bundle.outputs(rows.first(count), replace(search, threshold=1.0), tell)
-        if split == "val" and not all(answers.rows.answers):
+        if split == "val" and not all(answers.rows.references):
             self.bundle.config["generation"]["threshold"] = answers.best_threshold()
         answers = answers.within(self.bundle.search().threshold)
         return named(answers.scores(self.run.task.scorer), split)
 
     def samples(self) -> list[tuple[str, str, str]]:
-        questions, none = self.rows.questions, "(no answer)"
+        questions, none = self.rows.sources, "(no answer)"
         return [
             (questions[s.row], s.hypothesis or none, " | ".join(s.references) or none)
             for s in self.task.samples

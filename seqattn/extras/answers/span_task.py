@@ -36,10 +36,10 @@ class SpanValidation(Validation):
         rows = self.chosen(batch.index[batch.offset == 0].tolist())
         split = self.questions()
         outputs = self.answerer.answer(
-            [split.questions[row] for row in rows], [split.contexts[row] for row in rows]
+            [split.sources[row] for row in rows], [split.contexts[row] for row in rows]
         )
         texts = [answered.answers[0].text if answered.answers else "" for answered in outputs]
-        return [Sample(row, text, split.answers[row]) for row, text in zip(rows, texts)]
+        return [Sample(row, text, split.references[row]) for row, text in zip(rows, texts)]
 
     def metric(self) -> Any:
         return AnswerScorer().corpus()

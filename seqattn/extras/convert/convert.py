@@ -11,7 +11,7 @@ import torch
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import read_config, write_bundle
 from seqattn.checking import Count, CountOrNone
-from seqattn.data.base import Rows
+from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.extras.convert.pooling import pooled
 from seqattn.extras.explain.head_importance import pruned_by_importance
@@ -169,7 +169,7 @@ class Conversion(ScoredRun):
         self._print(reports)
         return output
 
-    def _read(self, bundle: Bundle) -> Rows | None:
+    def _read(self, bundle: Bundle) -> Texts | None:
         """Return rows to score on; None if no scores are requested or the data cannot be read."""
         if not self.scores:
             return None
@@ -179,7 +179,7 @@ class Conversion(ScoredRun):
             print(f"not scored: {error}", file=sys.stderr)
             return None
 
-    def _report(self, bundle: Bundle, rows: Rows | None) -> Report:
+    def _report(self, bundle: Bundle, rows: Texts | None) -> Report:
         model, scores = bundle.model, list[TextScore]()
         figures = {"parameters": f"{sum(part.numel() for part in model.parameters()):,}"}
         if self._pools or self.prune:

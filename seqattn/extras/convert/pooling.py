@@ -7,7 +7,6 @@ from typing import Any
 from seqattn.attention.heads import MultiHeadAttention, pool_key_heads
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.explain.pruning import cross_node
 from seqattn.models.transformer import Transformer
@@ -16,7 +15,7 @@ from seqattn.settings.choices import SLOTS
 from seqattn.settings.nodes import import_path
 
 
-def pooled(bundle: Bundle, name: str, num_kv_heads: int, slots: Sequence[str]) -> TextBundle:
+def pooled(bundle: Bundle, name: str, num_kv_heads: int, slots: Sequence[str]) -> Bundle:
     """Return a bundle whose key and value heads are means of the current ones
     (Ainslie et al. 2023, arXiv 2305.13245), on the same device.
 

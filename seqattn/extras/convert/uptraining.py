@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from lightning import seed_everything
 
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.data.module import Seq2SeqData
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.settings.nodes import PARTIAL, build
@@ -17,7 +17,7 @@ from seqattn.training.tasks.seq2seq import Seq2SeqTask
 from seqattn.training.tasks.settings import Optimization
 
 
-def uptrain(bundle: TextBundle, data: Any, steps: int, device: str, cache_dir: str | None) -> None:
+def uptrain(bundle: Bundle, data: Any, steps: int, device: str, cache_dir: str | None) -> None:
     """Train a bundle's model in place for a number of optimizer steps.
 
     Uses the training split, and the optimizer, batches and loss of the bundle's configuration, at

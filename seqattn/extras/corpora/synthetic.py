@@ -8,7 +8,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.checking import Count, CountOrNone
 from seqattn.data.base import Texts
 from seqattn.extras.corpora.corpora import (
@@ -94,7 +94,7 @@ class SyntheticCorpus(BundleRun):
         return directory
 
     def _make(
-        self, bundle: TextBundle, splits: dict[str, Texts], directory: Path, provenance: Provenance
+        self, bundle: Bundle, splits: dict[str, Texts], directory: Path, provenance: Provenance
     ) -> dict[str, str]:
         """Write all missing files and return how much was written."""
         inputs = self.inputs(splits["train"])
@@ -127,7 +127,7 @@ class SyntheticCorpus(BundleRun):
         return Provenance(settings=self.deciding(), contents=contents)
 
     def _write(
-        self, bundle: TextBundle, inputs: Texts, file: Path, provenance: Provenance
+        self, bundle: Bundle, inputs: Texts, file: Path, provenance: Provenance
     ) -> dict[str, str]:
         """Append the remaining pairs after an interruption; return their number and speed."""
         total, part, began = len(inputs.sources), file.with_suffix(".part"), time.perf_counter()
@@ -152,7 +152,7 @@ class SyntheticCorpus(BundleRun):
 
     def _pairs(
         self,
-        bundle: TextBundle,
+        bundle: Bundle,
         generator: Generator,
         inputs: Texts,
         numbers: range,

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from seqattn import __version__
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import CARD
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange.ctranslate_spec import ctranslate_spec
 from seqattn.generation.base import inference
@@ -22,7 +22,7 @@ _ROUNDING = 0.01
 """Tolerance in nats between two float32 scores of a token; a wrong part differs by more."""
 
 
-def write_ctranslate2(bundle: TextBundle, new: Path, quantize: str | None = None) -> dict[str, str]:
+def write_ctranslate2(bundle: Bundle, new: Path, quantize: str | None = None) -> dict[str, str]:
     """Write all files of an export, once CTranslate2 reproduces the bundle's scores.
 
     Args:
@@ -59,7 +59,7 @@ def write_ctranslate2(bundle: TextBundle, new: Path, quantize: str | None = None
 
 
 def _difference(
-    bundle: TextBundle, directory: Path, source_pieces: list[str], target_pieces: list[str]
+    bundle: Bundle, directory: Path, source_pieces: list[str], target_pieces: list[str]
 ) -> float:
     """Return the largest difference, in nats, of a token's log-probability over random pairs."""
     import ctranslate2
@@ -88,7 +88,7 @@ def _difference(
     return largest
 
 
-def _card(bundle: TextBundle) -> str:
+def _card(bundle: Bundle) -> str:
     """Return instructions to run the model, as a Markdown page."""
     search: Any = bundle.search()
     tokenizer = bundle.tokenizer

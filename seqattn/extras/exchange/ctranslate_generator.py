@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange.ctranslate_spec import ctranslate2, longest
 from seqattn.generation.base import Hypothesis, Progress
@@ -30,7 +30,7 @@ class Translators:
         compute_type: as `CTranslate2`.
     """
 
-    def __init__(self, directory: Path, bundle: TextBundle, compute_type: str) -> None:
+    def __init__(self, directory: Path, bundle: Bundle, compute_type: str) -> None:
         self.package = ctranslate2()
         self.directory, self.compute_type = directory, compute_type
         self.device = next(bundle.model.parameters()).device

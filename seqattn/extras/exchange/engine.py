@@ -12,7 +12,6 @@ from filelock import FileLock
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import CARD
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange.ctranslate_export import write_ctranslate2
 from seqattn.extras.exchange.ctranslate_generator import CTranslateGenerator, Translators
@@ -74,7 +73,7 @@ class CTranslate2:
         return replace(texts, searched_by=generator)
 
 
-def _exported(bundle: TextBundle) -> Path:
+def _exported(bundle: Bundle) -> Path:
     """Return the export beside a bundle, written now unless it is there, complete and unchanged.
 
     Raises:
@@ -133,7 +132,7 @@ def _record_of_cache(directory: Path) -> Provenance:
     return record
 
 
-def _unsupported(bundle: TextBundle, search: Search) -> str:
+def _unsupported(bundle: Bundle, search: Search) -> str:
     """Return what CTranslate2 lacks for a search of a bundle, "" if nothing."""
     if type(search) not in (GreedySearch, BeamSearch):  # subclasses return or record more
         return type(search).__name__

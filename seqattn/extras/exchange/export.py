@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import CARD, read_config
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange import ctranslate_export, hf_export, hf_folder, onnx_export
 from seqattn.screen import print_table
@@ -103,7 +103,7 @@ def export_record(
     return Provenance(settings=settings, contents={"bundle": bundle_contents(bundle)})
 
 
-def export(bundle: TextBundle, output: Path, record: Provenance) -> dict[str, str]:
+def export(bundle: Bundle, output: Path, record: Provenance) -> dict[str, str]:
     """Export a bundle into a new directory, once the target reproduces its scores.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange.export_checks import attentions
 from seqattn.extras.exchange.families import ACTIVATIONS, GATED
@@ -141,9 +141,7 @@ def _named(activation: str) -> str:
     return names[plain.get(activation, activation)]
 
 
-def generation_config(
-    bundle: TextBundle, ids: Ids, longest: int, use_cache: bool
-) -> dict[str, Any]:
+def generation_config(bundle: Bundle, ids: Ids, longest: int, use_cache: bool) -> dict[str, Any]:
     """Return the content of generation_config.json."""
     search: Any = bundle.search()
     row, begin = ids.rows, bundle.tokenizer.target_begin

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from seqattn import __version__
 from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import CARD
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange.export_checks import Supported, attentions
 from seqattn.extras.exchange.families import Family, family
@@ -69,7 +69,7 @@ class _Planned:
         return tied if self.config["tie_word_embeddings"] else "lm_head.weight"
 
 
-def write_huggingface(bundle: TextBundle, new: Path) -> dict[str, str]:
+def write_huggingface(bundle: Bundle, new: Path) -> dict[str, str]:
     """Write all files of an export, once `transformers` reproduces the bundle's scores.
 
     Args:
@@ -274,7 +274,7 @@ def _read_back(new: Path, model: Transformer, theirs: ImportedTokenizer) -> None
         raise UserError(f"the written model says something else, by {difference:.2g} nats")
 
 
-def _card(bundle: TextBundle, marian: bool, code: str) -> str:
+def _card(bundle: Bundle, marian: bool, code: str) -> str:
     """Return instructions to run the model, as a Markdown page.
 
     Args:

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from seqattn import __version__
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import CARD
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange.onnx_graphs import (
     DECODER,
@@ -34,7 +34,7 @@ _ROUNDING, _SPREAD = 1e-4, 10.0
 rounding grows with the largest one of a step."""
 
 
-def write_onnx(bundle: TextBundle, new: Path, quantize: str | None = None) -> dict[str, str]:
+def write_onnx(bundle: Bundle, new: Path, quantize: str | None = None) -> dict[str, str]:
     """Write all files of an export, once onnxruntime reproduces the bundle's scores.
 
     Args:
@@ -147,7 +147,7 @@ def _quantize(old: Path, new: Path) -> None:
         )
 
 
-def _card(bundle: TextBundle) -> str:
+def _card(bundle: Bundle) -> str:
     """Return instructions to run the model, as a Markdown page."""
     search: Any = bundle.search()
     tokenizer = bundle.tokenizer

@@ -167,7 +167,7 @@ class Explaining:
             slow = self._slow(bundle.model)
             print(f"\n{slow_note(slow)}" if slow else "")
             return explanation
-        texts = run.read_texts(bundle)
+        texts = run.read_rows(bundle)
         own = self.targets == "outputs"
         file = None if own else self.data.alignments_of(self.split)
         links = None if file is None else read_links(file, texts.sources, texts.targets)

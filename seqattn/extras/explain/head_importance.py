@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from seqattn.analysis.pairs import Pair
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.explain.importance import by_attention, gate_sizes, head_importance
 from seqattn.extras.explain.pruning import Units, pruned
@@ -13,13 +12,13 @@ from seqattn.models.transformer import Transformer
 from seqattn.verbs.bundle_run import ScoredRun
 
 
-def pairs_of(bundle: TextBundle, sources: Sequence[str], targets: Sequence[str]) -> list[Pair]:
+def pairs_of(bundle: Bundle, sources: Sequence[str], targets: Sequence[str]) -> list[Pair]:
     """Encode texts as ids, using the first window of each source and no rows with an empty side."""
     rows = zip(bundle.encode(sources), bundle.tokenizer.encode_target(targets), strict=True)
     return [Pair(windows[0], target) for windows, target in rows if windows[0] and len(target) > 1]
 
 
-def pruned_by_importance(run: ScoredRun, bundle: Bundle, count: int) -> TextBundle:
+def pruned_by_importance(run: ScoredRun, bundle: Bundle, count: int) -> Bundle:
     """Remove the heads that matter least for the run's split from a bundle's weights.
 
     Args:
@@ -36,7 +35,7 @@ def pruned_by_importance(run: ScoredRun, bundle: Bundle, count: int) -> TextBund
             f"{run.bundle} contains a {type(bundle.model).__name__}; pruning requires a Transformer"
         )
     units = Units(bundle.model, gate_sizes(bundle.model), count)
-    texts = run.read_texts(bundle)
+    texts = run.read_rows(bundle)
     pairs = pairs_of(bundle, texts.sources, texts.targets)
     if not pairs:
         raise UserError(f"the {run.split} split has no pairs to rank heads on; choose another")

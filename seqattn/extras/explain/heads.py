@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqattn.analysis.capture import makers
 from seqattn.analysis.intervene import intervene
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.checking import Count, CountOrNone
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
@@ -65,7 +65,7 @@ class HeadAnalysis(ScoredRun):
 
     def _run(self, directory: Path) -> dict[str, Any]:
         bundle = self.load(self.generation).texts("heads")
-        texts = self.read_texts(bundle).first(self.sentences)
+        texts = self.read_rows(bundle).first(self.sentences)
         pairs = pairs_of(bundle, texts.sources, texts.targets)
         if not pairs:
             raise UserError(f"the {self.split} split has no pairs to analyze; choose another")
@@ -100,7 +100,7 @@ class HeadAnalysis(ScoredRun):
         return results
 
     def _curve(
-        self, bundle: TextBundle, texts: Texts, importance: Mapping[str, Tensor]
+        self, bundle: Bundle, texts: Texts, importance: Mapping[str, Tensor]
     ) -> AblationCurve:
         """Compute the task's first score as heads are removed, in several orders."""
         orders = [least_first(importance), *(random_order(importance, n) for n in range(RANDOM))]

@@ -12,7 +12,7 @@ from seqattn.analysis.forced_alignment import aligning_pairs
 from seqattn.analysis.intervene import EDITS, intervene, parts_of
 from seqattn.analysis.pairs import Pair
 from seqattn.analysis.word_alignment import align
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.data.base import Texts
 from seqattn.data.word_links import WordLinks
 from seqattn.errors import UserError
@@ -53,7 +53,7 @@ class ExplainedBundle:
     """
 
     name: str
-    bundle: TextBundle
+    bundle: Bundle
     search: Any
     texts: Texts
     links: Sequence[WordLinks] | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.checking import Count, Seed
 from seqattn.data.base import Texts
 from seqattn.data.text_files import read_lines
@@ -115,9 +115,7 @@ class Probing(BundleRun):
         forms = [[_form(word) for word in sentence.words] for sentence in read]
         return Labels.of(labels, forms, self.seed)
 
-    def _probe(
-        self, bundle: TextBundle, read: Sequence[WordPieces], labels: Labels
-    ) -> dict[str, Any]:
+    def _probe(self, bundle: Bundle, read: Sequence[WordPieces], labels: Labels) -> dict[str, Any]:
         states, even = _both(bundle, read)
         accuracies: dict[str, Any] = {"majority": labels.majority, "by word form": labels.by_form}
         accuracies["layers"] = {}
@@ -146,7 +144,7 @@ class Probing(BundleRun):
         return accuracies
 
     def _neighbors(
-        self, bundle: TextBundle, examples: list[WordPieces], read: list[WordPieces]
+        self, bundle: Bundle, examples: list[WordPieces], read: list[WordPieces]
     ) -> dict[str, Any]:
         sentences = [*examples, *read]
         looked_in = len(examples) or len(read)
@@ -195,7 +193,7 @@ class Probing(BundleRun):
         print_table(f"nearest neighbors of {self.word}", rows, ["cosine", *names], notes)
 
 
-def in_words(bundle: TextBundle, texts: Sequence[str]) -> list[WordPieces]:
+def in_words(bundle: Bundle, texts: Sequence[str]) -> list[WordPieces]:
     """Split texts into words at spaces, with the ids of each."""
     sentences = []
     for text, (ids, offsets) in zip(texts, bundle.tokenizer.source_offsets(texts), strict=True):
@@ -209,7 +207,7 @@ def in_words(bundle: TextBundle, texts: Sequence[str]) -> list[WordPieces]:
 
 
 def _both(
-    bundle: TextBundle, read: Sequence[WordPieces]
+    bundle: Bundle, read: Sequence[WordPieces]
 ) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor] | None]:
     """Return states with the model's attention, and with uniform attention if possible."""
     states, even = word_states(bundle.model, read), uniform_attention(bundle.model)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seqattn.attention.base import Attention
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.errors import UserError
 from seqattn.settings.assembly import Architecture, Vocabularies, heads_of
 from seqattn.settings.choices import choices
@@ -99,7 +99,7 @@ def _units(name: str, attention: nn.Module) -> list[list[int]]:
     return [list(range(first, first + size)) for first in range(0, attention.num_heads, size)]
 
 
-def pruned(bundle: TextBundle, retained: Heads) -> TextBundle:
+def pruned(bundle: Bundle, retained: Heads) -> Bundle:
     """Return a bundle with the same weights, without those of removed heads.
 
     Args:
@@ -112,7 +112,7 @@ def pruned(bundle: TextBundle, retained: Heads) -> TextBundle:
     return replace(bundle, model=model.to(device).eval(), config=config, scores={})
 
 
-def _config(bundle: TextBundle, retained: Heads) -> dict[str, Node]:
+def _config(bundle: Bundle, retained: Heads) -> dict[str, Node]:
     """Return a configuration with the retained heads of each layer."""
     config, shared = dict(bundle.config), bundle.config["attention"]
     for slot, (stack, kind) in _PLACES.items():

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.extras.explain.explanations import METHODS, Explanation, explain
 from seqattn.generation.base import Search
 
@@ -14,7 +14,7 @@ _TOP = 4
 
 
 def explain_text(
-    bundle: TextBundle,
+    bundle: Bundle,
     methods: Sequence[str],
     text: str,
     target: str | None = None,

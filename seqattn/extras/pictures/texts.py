@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from matplotlib.figure import Figure
 
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.data.base import Texts
 from seqattn.data.batch import Batch
 from seqattn.errors import UserError
@@ -24,7 +24,7 @@ _DRAWN = 60  # tokens per side in the figure of a training run
 class TextPictures(Pictures):
     """Pictures of a bundle that generates text."""
 
-    bundle: TextBundle
+    bundle: Bundle
 
     def look(self, text: str, context: str, target: str | None, heads: bool) -> Look:
         output, said, window = target, "target", 0
@@ -60,7 +60,7 @@ class TextPictures(Pictures):
 
 
 def draw_text(
-    bundle: TextBundle,
+    bundle: Bundle,
     text: str,
     output: str,
     only: Sequence[str] = VIEWS,

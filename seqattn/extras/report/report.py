@@ -8,7 +8,7 @@ from pathlib import Path
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.load import load_bundle
 from seqattn.checking import Count
-from seqattn.data.base import Rows
+from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.extras.report.document_types import RunDocument, SentenceDocument
 from seqattn.extras.report.run_document import bundle_document
@@ -55,7 +55,8 @@ class Report(ScoredRun):
         began = time.perf_counter()
         sentences = []
         with progress("analyzing", "sentences") as tell:
-            each = zip(rows.sources, rows.references, rows.contexts, strict=True)
+            contexts = getattr(rows, "contexts", [None] * len(rows.sources))
+            each = zip(rows.sources, rows.references, contexts, strict=True)
             for number, row in enumerate(each):
                 sentences.append(sentence_document(looks, number, *row))
                 tell(number + 1, count)
@@ -90,7 +91,7 @@ class Report(ScoredRun):
     def _run_document(
         self,
         looks: Sequence[Look],
-        rows: Rows,
+        rows: Texts,
         sentences: Sequence[SentenceDocument],
         seconds: float,
     ) -> RunDocument:

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from seqattn.analysis.pairs import Pair, observed
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.extras.explain.explanations import METHODS, Explanation, explain
 from seqattn.extras.report.attention_maps import attention_documents
 from seqattn.extras.report.beam_tree import Candidate, TracedBeamSearch, tree_document
@@ -49,7 +49,7 @@ class TextLook:
         passes: context manager that wraps each analysis of an output, such as an `intervene`.
     """
 
-    bundle: TextBundle
+    bundle: Bundle
     search: Search
     methods: Sequence[str]
     measure: str
@@ -60,7 +60,7 @@ class TextLook:
 
     @classmethod
     def of(
-        cls, bundles: Sequence[TextBundle], search: Search, methods: Sequence[str], tokens: int
+        cls, bundles: Sequence[Bundle], search: Search, methods: Sequence[str], tokens: int
     ) -> list["TextLook"]:
         """Return a look for each bundle, with the same measures for all. Args: as for the class."""
         measure = source_measure([bundle.model for bundle in bundles])

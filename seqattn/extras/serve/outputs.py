@@ -8,7 +8,7 @@ from torch import Tensor
 from seqattn.analysis.capture import place_of
 from seqattn.analysis.pairs import Pair, observed
 from seqattn.analysis.word_alignment import align, aligning
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.extras.report.arrays import packed
@@ -33,7 +33,7 @@ class Results:
     """
 
     def __init__(
-        self, bundle: TextBundle, request: GenerateRequest, limits: Limits, metrics: Metrics
+        self, bundle: Bundle, request: GenerateRequest, limits: Limits, metrics: Metrics
     ) -> None:
         self.bundle, self.request, self.limits, self.metrics = bundle, request, limits, metrics
         self._shown = 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-from seqattn.bundle.text_bundle import TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into
@@ -54,7 +54,7 @@ class Texts:
         metrics: counts tokens.
     """
 
-    bundle: TextBundle
+    bundle: Bundle
     limits: Limits
     metrics: Metrics
 

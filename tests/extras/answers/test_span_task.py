@@ -108,9 +108,9 @@ def test_em_and_f1_are_those_of_answers_to_every_question_once(data, limit):
     task, scores, answerer = validated(data, limit)
     rows = data.rows("val")
     count = limit or len(ROWS)
-    found = answerer.answer(rows.questions[:count], rows.contexts[:count])
+    found = answerer.answer(rows.sources[:count], rows.contexts[:count])
     texts = [one.answers[0].text if one.answers else "" for one in found]
-    gold = rows.answers[:count]
+    gold = rows.references[:count]
     for name, measure in (("em", exact_match), ("f1", f1)):
         want = 100 * sum(map(measure, texts, gold)) / count
         assert float(scores[f"val/{name}"]) == pytest.approx(want)

@@ -227,7 +227,7 @@ def test_the_module_says_what_became_of_the_questions(tmp_path):
     assert data.longest == (32, max(len(w.question.ids) for w in windows(data._splits["val"])))
     rows = data.rows("val")
     assert rows.ids == [row[0] for row in ROWS]
-    assert rows.answers == [row[3] for row in ROWS]
+    assert rows.references == [row[3] for row in ROWS]
     assert rows.contexts[2] == CONTEXTS[1]
 
 

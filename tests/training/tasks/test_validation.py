@@ -48,7 +48,7 @@ def test_only_what_is_scored_has_to_be_read(sentences, longest):
 
 
 def test_the_threshold_is_found_among_all_answers_whatever_threshold_the_run_has():
-    rows = Questions(["a", "b", "c"], ["?"] * 3, ["x y"] * 3, [["x"], ["y"], []])
+    rows = Questions(["?"] * 3, [], [["x"], ["y"], []], ["a", "b", "c"], ["x y"] * 3)
     found = [Answered([Answer(t, 0, 1, 0.3)], p) for t, p in (("x", 0.2), ("y", 0.5), ("y", 0.7))]
     bundle = SimpleNamespace(
         config={"generation": {}},
