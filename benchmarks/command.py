@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.config.compose import plain
 from seqattn.errors import UserError
 from seqattn.settings.choices import choices
@@ -21,7 +21,7 @@ _NAMED = {"attentions": "attention", "positions": "position"}
 
 def main(arguments: Sequence[str]) -> int:
     """Run a suite and return the exit code. Args: arguments: command-line arguments."""
-    return run_verb("benchmark", arguments, run_suite, CONF)
+    return run_subcommand("benchmark", arguments, run_suite, CONF)
 
 
 def run_suite(config: DictConfig) -> None:

@@ -71,7 +71,7 @@ class Result(NamedTuple):
 
 def run(cell: Cell, output: Path, device: str, words: Sequence[str]) -> Result | str:
     """Train and evaluate unless finished; return the last line of the log if that fails."""
-    from seqattn.cli.main import run_verb
+    from seqattn.cli.main import run_subcommand
     from seqattn.errors import UserError
     from seqattn.extras.compare.costs import measure_costs
     from seqattn.extras.compare.run_results import Reading
@@ -84,7 +84,7 @@ def run(cell: Cell, output: Path, device: str, words: Sequence[str]) -> Result |
         contextlib.redirect_stdout(file),
         contextlib.redirect_stderr(file),
     ):
-        code = run_verb("train", [*cell.words(), *words, f"run_dir={path}"])
+        code = run_subcommand("train", [*cell.words(), *words, f"run_dir={path}"])
     if code:
         return log.read_text("utf-8").strip().rpartition("\n")[2]
     with log.open("a", encoding="utf-8") as file, contextlib.redirect_stderr(file):

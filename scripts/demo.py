@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 
 TEST = Path(__file__).resolve().parents[1] / "data" / "demo_translation"
 SHOWN = (206, 241, 391)  # lines of the test split with combinations unseen in training
@@ -21,10 +21,10 @@ def main() -> int:
     if (run / "model" / "config.yaml").is_file():
         print(f"{run} already contains a trained model; remove it to retrain\n")
     else:
-        code = run_verb("train", ["experiment=demo", f"run_dir={run}"])
+        code = run_subcommand("train", ["experiment=demo", f"run_dir={run}"])
         if code:
             return code
-    code = run_verb("evaluate", [bundle])
+    code = run_subcommand("evaluate", [bundle])
     if code:
         return code
     return show(bundle, run)
@@ -38,12 +38,14 @@ def show(bundle: str, run: Path) -> int:
     )
     for line in SHOWN:
         text = f"text='{english[line - 1]}'"
-        code = run_verb("analyze", [bundle, text, f"output={run / 'pictures' / f'line_{line}'}"])
+        code = run_subcommand(
+            "analyze", [bundle, text, f"output={run / 'pictures' / f'line_{line}'}"]
+        )
         if code:
             return code
         print(f"reference: {german[line - 1]}\n")
     page = run / "report.html"
-    code = run_verb("report", [bundle, "split=test", f"output={page}"])
+    code = run_subcommand("report", [bundle, "split=test", f"output={page}"])
     if code:
         return code
     print(f"""

@@ -2,7 +2,7 @@
 
 import sys
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 
 if __name__ == "__main__":
-    sys.exit(run_verb("evaluate", sys.argv[1:]))
+    sys.exit(run_subcommand("evaluate", sys.argv[1:]))

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from seqattn.checking import in_words, parameters  # noqa: E402
-from seqattn.cli.help_page import verbs  # noqa: E402
+from seqattn.cli.help_page import subcommands  # noqa: E402
 from seqattn.inputs import LOADER  # noqa: E402
 from seqattn.places import CONF  # noqa: E402
 from seqattn.settings.choices import types_at  # noqa: E402
@@ -150,12 +150,12 @@ def written_pages() -> Iterator[tuple[str, str]]:
     """Yield the path and text of each page of the configuration reference."""
     groups = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
     about = {group: sorted(file.stem for file in group_files(group)) for group in groups}
-    listed = (f"| [`{name}`]({name}.md) | {text} |" for name, text in verbs().items())
+    listed = (f"| [`{name}`]({name}.md) | {text} |" for name, text in subcommands().items())
     yield "reference/commands/index.md", "\n".join((COMMANDS, *listed))
     listed = (f"| [`{g}`]({g}.md) | `{'` `'.join(names)}` |" for g, names in about.items())
     yield "reference/configuration/index.md", "\n".join((GROUPS, *listed))
-    for verb in verbs():
-        yield f"reference/commands/{verb}.md", of_verb(verb)
+    for subcommand in subcommands():
+        yield f"reference/commands/{subcommand}.md", of_subcommand(subcommand)
     for group in groups:
         yield f"reference/configuration/{group}.md", of_group(group)
 
@@ -346,18 +346,18 @@ def of_group(group: str) -> str:
     return "\n\n".join(parts)
 
 
-def of_verb(verb: str) -> str:
+def of_subcommand(subcommand: str) -> str:
     """Return the page of a command."""
-    page = read(CONF / f"{verb}.yaml")
+    page = read(CONF / f"{subcommand}.yaml")
     about, _, examples = page.about.partition("\n\nExamples:\n")
     commands = re.sub(r"(?m)^  (?=\S)", "", examples)
     commands = re.sub(r"(?m)^      (?=\S)", "    # ", commands)
-    parts = [f"# seqattn {verb}", about, f"```bash\n{commands}\n```"]
+    parts = [f"# seqattn {subcommand}", about, f"```bash\n{commands}\n```"]
     groups = [line.split("=") for line in page.selected if "hydra/" not in line]
     if groups:
         parts += ["## Config groups", "Each with its default choice:"]
         parts.append(" · ".join(of_default(group, choice) for group, choice in groups))
-    parts += ["## Keys", table(page.keys, verb)]
+    parts += ["## Keys", table(page.keys, subcommand)]
     return "\n\n".join(parts)
 
 

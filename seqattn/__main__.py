@@ -11,9 +11,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `seqattn SUBCOMMAND [key=value ...]` and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        from seqattn.cli.help_page import verbs
+        from seqattn.cli.help_page import subcommands
 
-        lines = "\n".join(f"  {name:<13} {about}" for name, about in verbs().items())
+        lines = "\n".join(f"  {name:<13} {about}" for name, about in subcommands().items())
         page = (
             f"usage: seqattn SUBCOMMAND [key=value ...]\n\n{lines}\n\n"
             "Run seqattn SUBCOMMAND --help for details, seqattn --version for the version."
@@ -21,9 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif arguments == ["--version"]:
         page = f"seqattn {__version__}"
     else:
-        from seqattn.cli.main import run_verb  # Hydra takes a quarter of a second to import
+        from seqattn.cli.main import run_subcommand  # Hydra takes a quarter of a second to import
 
-        return run_verb(arguments[0], arguments[1:])
+        return run_subcommand(arguments[0], arguments[1:])
     try:
         print(page, flush=True)
     except BrokenPipeError:

@@ -28,4 +28,4 @@ def _in_checkout() -> bool:
 
 
 CONF = shipped("conf")
-"""Directory of the verbs' YAML files and config groups."""
+"""Directory of the subcommands' YAML files and config groups."""

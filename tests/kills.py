@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.extras.pictures.watch import HeatmapCallback
 from tests.cli.small import (
     checkpoint,
@@ -100,7 +100,7 @@ def _fork(rank, world, port, words, log):
                 "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world),
                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
             }  # fmt: skip
-        code = run_verb("train", [*words, f"trainer.devices={world}"])
+        code = run_subcommand("train", [*words, f"trainer.devices={world}"])
     os._exit(code)
 
 

@@ -29,11 +29,11 @@ def node_of(cls, *args, **options):
     return {**_target(cls), **signature(cls).bind(*args, **options).arguments}
 
 
-def with_settings(verb):
-    """A verb with the plain settings that it would be built from."""
-    settings = node(verb)
+def with_settings(subcommand):
+    """A subcommand with the plain settings that it would be built from."""
+    settings = node(subcommand)
     del settings["_target_"]
-    return replace(verb, settings=settings)
+    return replace(subcommand, settings=settings)
 
 
 def made(cls, /, **values):

@@ -34,8 +34,8 @@ def examples(beginning):
     return [line for line in lines if line.startswith(beginning)]
 
 
-def verb_and_words(command):
-    """Return the verb of `python scripts/VERB.py ...` or `seqattn VERB ...`, and its arguments."""
+def subcommand_and_words(command):
+    """Return NAME of `python scripts/NAME.py ...` or `seqattn NAME ...`, and its arguments."""
     program, name, *words = shlex.split(command)
     return (name if program == "seqattn" else Path(name).stem), words
 

@@ -41,9 +41,12 @@ def answering(tmp_path_factory):
 @pytest.fixture(scope="session")
 def scored(trained, corpus):
     """A directory of scores."""
-    from seqattn.cli.main import run_verb
+    from seqattn.cli.main import run_subcommand
 
-    assert run_verb("evaluate", [f"bundle={trained}/model", f"output={corpus.parent}/scores"]) == 0
+    assert (
+        run_subcommand("evaluate", [f"bundle={trained}/model", f"output={corpus.parent}/scores"])
+        == 0
+    )
     return corpus.parent / "scores"
 
 
@@ -56,16 +59,16 @@ class Places(NamedTuple):
     answering: Path
     scored: Path
 
-    def usual(self, verb):
-        """A verb that works, with its arguments; `answer` is `generate` for questions."""
+    def usual(self, subcommand):
+        """A subcommand that works, with its arguments; `answer` is `generate` for questions."""
         from tests.cli.small import data_of, train_arguments
 
         bundle = f"bundle={self.run}/model"
-        if verb == "answer":
+        if subcommand == "answer":
             questions = self.answering.parent / "squad" / "train.json"
             given = [f"bundle={self.answering}/model", f"input={questions}", "output=out"]
             return "generate", given
-        return verb, {
+        return subcommand, {
             "train": train_arguments(self.corpus, "run_dir=run"),
             "generate": [bundle, f"input={self.corpus}/test.en", "output=out"],
             "evaluate": [bundle, "output=out"],
@@ -89,7 +92,7 @@ class Places(NamedTuple):
                 "workers=1",
                 "output=out",
             ],
-        }[verb]
+        }[subcommand]
 
 
 @pytest.fixture

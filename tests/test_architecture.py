@@ -31,10 +31,10 @@ MAY_IMPORT = {
     "settings": SETTINGS,
     "bundle": BUNDLE,
     "training": {"bundle", *BUNDLE},
-    "verbs": {"training", "bundle", *BUNDLE},
+    "subcommands": {"training", "bundle", *BUNDLE},
     "config": {"training", "bundle", "settings"},
-    "cli": {"config", "verbs", "training", "bundle", "settings"},
-    "extras": {"verbs", "training", "bundle", *BUNDLE},
+    "cli": {"config", "subcommands", "training", "bundle", "settings"},
+    "extras": {"subcommands", "training", "bundle", *BUNDLE},
 }
 """Beside itself and the ground. A dotted name allows that one module."""
 HOMES_OF_OTHERS = {

@@ -16,7 +16,7 @@ import seqattn
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.masks import Mask
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.errors import UserError
 from seqattn.places import CONF
 from seqattn.positions import RotaryPosition, Stack
@@ -53,7 +53,7 @@ def train(command, home, *more):
     given = {word.partition("=")[0] for word in words}
     sizes = [size for size in SIZES if size.partition("=")[0] not in given]
     arguments = [*data, *words, *sizes, f"cache_dir={home}/cache", "trainer.max_steps=2", *more]
-    return run_verb("train", arguments)
+    return run_subcommand("train", arguments)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_the_logger_is_told_settings_numbers_and_samples(bundle, home):
 def test_the_bundle_is_refused_without_trust(bundle):
     with pytest.raises(UserError, match=r"mine\..* is not part of seqattn; load it with trust="):
         seqattn.load(bundle)
-    assert run_verb("generate", [f"bundle={bundle}", "input=FILE"]) == 2
+    assert run_subcommand("generate", [f"bundle={bundle}", "input=FILE"]) == 2
 
 
 def test_the_trusted_bundle_generates_in_python(bundle):
@@ -119,18 +119,18 @@ def test_the_trusted_bundle_generates_in_python(bundle):
 def test_the_commands_on_the_bundle_run(command, bundle, capfd):
     script, *words = shlex.split(command)[1:]
     words = [word.replace("RUN/model", str(bundle)) for word in words]
-    assert run_verb(Path(script).stem, words) == 0, capfd.readouterr().err
+    assert run_subcommand(Path(script).stem, words) == 0, capfd.readouterr().err
 
 
 def test_a_training_begins_with_a_trusted_bundle(bundle, home, tmp_path, capfd):
     sizes = ("trainer.max_steps=1", "task.final=null", "trainer=cpu", f"cache_dir={home}/cache")
     words = ("data=demo_translation", f"init_from={bundle}", f"run_dir={tmp_path}/run", *sizes)
-    assert run_verb("train", words) == 2
+    assert run_subcommand("train", words) == 2
     assert "load it with trust=[mine]" in capfd.readouterr().err
-    assert run_verb("train", [*words, "trust=[mine]"]) == 0
+    assert run_subcommand("train", [*words, "trust=[mine]"]) == 0
     assert "mine.cosine" in (tmp_path / "run" / "model" / "config.yaml").read_text()
     again = [word for word in words if not word.startswith("init_from")]
-    assert run_verb("train", [*again, f"init_from={bundle}", "trust=[mine,more]"]) == 0
+    assert run_subcommand("train", [*again, f"init_from={bundle}", "trust=[mine,more]"]) == 0
 
 
 def test_a_package_is_found_in_the_folder_that_one_is_in(bundle, home):

@@ -17,7 +17,7 @@ from hydra import compose, initialize_config_dir
 
 from benchmarks.command import CONF as SUITES
 from benchmarks.support import BEGIN, END, support_table
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.config.compose import plain
 from seqattn.places import CONF
 from seqattn.settings.choices import choices
@@ -29,7 +29,7 @@ from tests.cli.small import (
     write_documents,
     write_questions,
 )
-from tests.pages import PAGES, ROOT, blocks, commands, examples, verb_and_words
+from tests.pages import PAGES, ROOT, blocks, commands, examples, subcommand_and_words
 
 PROGRAMS = ("python ", "seqattn ")
 DOCS = [page for page in PAGES if page not in ("README.md", "extending.md")]
@@ -84,7 +84,10 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(folder):
     """A training on the corpus; its bundle is RUN/model."""
-    assert run_verb("train", [*settings(folder, "python train.py"), f"run_dir={folder}/RUN"]) == 0
+    assert (
+        run_subcommand("train", [*settings(folder, "python train.py"), f"run_dir={folder}/RUN"])
+        == 0
+    )
     return folder / "RUN"
 
 
@@ -92,7 +95,7 @@ def run(folder):
 def answering(folder):
     """A training on the questions; its bundle is QA/model."""
     arguments = settings(folder, "python train.py task=qa")
-    assert run_verb("train", [*arguments, f"run_dir={folder}/QA"]) == 0
+    assert run_subcommand("train", [*arguments, f"run_dir={folder}/QA"]) == 0
     return folder / "QA"
 
 
@@ -174,11 +177,28 @@ def test_the_support_table_is_what_the_attentions_declare():
 
 def test_there_are_commands_of_each_kind():
     named = {
-        verb_and_words(command)[0]
+        subcommand_and_words(command)[0]
         for command in commands(PROGRAMS, "README.md", "data.md", "compare.md", "tasks.md")
     }
-    verbs = {"train", "prepare", "generate", "evaluate", "compare", "analyze", "report", "convert"}
-    assert named >= verbs | {"explain", "heads", "probe", "distil", "search", "export", "serve"}
+    subcommands = {
+        "train",
+        "prepare",
+        "generate",
+        "evaluate",
+        "compare",
+        "analyze",
+        "report",
+        "convert",
+    }
+    assert named >= subcommands | {
+        "explain",
+        "heads",
+        "probe",
+        "distil",
+        "search",
+        "export",
+        "serve",
+    }
     assert len(TRAININGS) > 20
     assert len(commands("python scripts/benchmark.py", "benchmarks.md")) >= 6
 
@@ -230,34 +250,34 @@ def test_a_training_command_runs(command, folder, run, tmp_path, capfd):
     else:
         arguments = [*settings(folder, command), f"run_dir={tmp_path}/run"]
         arguments = [a.replace("=BUNDLE", f"={run}/model") for a in arguments]
-    assert run_verb("train", arguments) == 0, capfd.readouterr().err
+    assert run_subcommand("train", arguments) == 0, capfd.readouterr().err
 
 
-OF_VERBS = ("python scripts/", "seqattn ")
+OF_SUBCOMMANDS = ("python scripts/", "seqattn ")
 NOT_ON_A_BUNDLE = (
     "benchmark.py|demo.py|seqattn se|seqattn tr|dataset=|jsonl.gz|input=DIR"
     "|=R/|RUN1|=.DIR.|=ROOT|TEXT|test.pos|question=.Who runs|choose=true"  # in examples
 )
-IN_README = commands(OF_VERBS, "README.md")
+IN_README = commands(OF_SUBCOMMANDS, "README.md")
 
 
 @pytest.mark.parametrize(
     "command",
     kinds(
         [c for c in dict.fromkeys(
-            [*commands(OF_VERBS, "README.md", *ON_OURS), *examples(OF_VERBS)]
+            [*commands(OF_SUBCOMMANDS, "README.md", *ON_OURS), *examples(OF_SUBCOMMANDS)]
         ) if not re.search(NOT_ON_A_BUNDLE, c)],
         lambda c: c in IN_README,
     ),
 )  # fmt: skip
 def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, request):
-    verb, arguments = verb_and_words(command)
+    subcommand, arguments = subcommand_and_words(command)
     if "=QA" in command:
         request.getfixturevalue("answering")
     words = [line.split() for line in (folder / "test.en").read_text().splitlines()]
     tags = [" ".join(f"L{len(word)}" for word in line) for line in words]
     (tmp_path / "LABELS").write_text("\n".join(tags))
-    if verb == "compare":  # another seed
+    if subcommand == "compare":  # another seed
         shutil.copytree(run, tmp_path / "RUN2")
         config = (run / "config.yaml").read_text(encoding="utf-8")
         (tmp_path / "RUN2/config.yaml").write_text(re.sub(r"(?m)^seed: .*", "seed: 7", config))
@@ -282,9 +302,9 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
     }
     for placeholder, place in places.items():
         arguments = [argument.replace(placeholder, place) for argument in arguments]
-    if verb == "generate" and not re.search("input=|text=|question=", command):
+    if subcommand == "generate" and not re.search("input=|text=|question=", command):
         arguments.append(f"input={folder}/FILE")
-    assert run_verb(verb, arguments) == 0, capfd.readouterr().err
+    assert run_subcommand(subcommand, arguments) == 0, capfd.readouterr().err
 
 
 def test_the_python_of_the_pages_runs(folder, run, answering, tmp_path, capfd):
@@ -309,8 +329,8 @@ def test_the_python_of_the_pages_runs(folder, run, answering, tmp_path, capfd):
     assert values["network"](values["source"], values["target"]).shape == (2, 5, 100)
     made = f"bundle={values['result'].bundle}"
     words = [made, f"input={folder}/FILE", "generation=greedy", "processor=[no_repeat_ngram]"]
-    assert run_verb("generate", words) == 0, capfd.readouterr().err
-    assert run_verb("generate", [made, *words[1:2], words[3]]) == 0, capfd.readouterr().err
+    assert run_subcommand("generate", words) == 0, capfd.readouterr().err
+    assert run_subcommand("generate", [made, *words[1:2], words[3]]) == 0, capfd.readouterr().err
 
 
 def test_nothing_names_the_package_of_that_name_on_the_public_index():

@@ -46,10 +46,10 @@ def node_of(group, choice):
     file = CONF / group / f"{choice}.yaml"
     if "# @package _global_" in file.read_text(encoding="utf-8"):
         return yaml.safe_load(file.read_text(encoding="utf-8"))
-    verb = "train" if group in (CONF / "train.yaml").read_text("utf-8") else "evaluate"
+    subcommand = "train" if group in (CONF / "train.yaml").read_text("utf-8") else "evaluate"
     several = group in ("callbacks", "logger", "processor")
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        config = compose(verb, [f"{group}=[{choice}]" if several else f"{group}={choice}"])
+        config = compose(subcommand, [f"{group}=[{choice}]" if several else f"{group}={choice}"])
     settings = OmegaConf.to_container(config)
     if group == "processor":
         return {"generation": {"processors": settings["generation"]["processors"]}}

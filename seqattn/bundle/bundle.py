@@ -194,7 +194,7 @@ class Bundle:
 
     @cached_property
     def reading(self) -> AlignmentReading:
-        """How to read word alignments; the verb `align` chooses and stores it."""
+        """How to read word alignments; the subcommand `align` chooses and stores it."""
         path = f"{AlignmentReading.__module__}.{AlignmentReading.__qualname__}"
         node = {TARGET: path, **self.config.get("alignment", {})}
         reading: AlignmentReading = build(node, "alignment")

@@ -48,7 +48,7 @@ def in_words(error: Exception, started: bool) -> str | None:
 
     Args:
         error: the exception.
-        started: True if the verb's work had begun; before that, a `ValueError` or `TypeError` is
+        started: True if the work had begun; before that, a `ValueError` or `TypeError` is
             Hydra's.
     """
     if isinstance(error, UserError):

@@ -13,10 +13,10 @@ from seqattn.cli.error_messages import in_words
 from seqattn.config.compose import register_resolvers, settings_of_training
 from seqattn.config.overrides import complete, quoted
 from seqattn.config.own_choices import own_first
-from seqattn.config.verb_files import verb_class
+from seqattn.config.subcommand_files import subcommand_class
 from seqattn.errors import UserError
 from seqattn.places import CONF
-from seqattn.settings.nodes import build_verb
+from seqattn.settings.nodes import build_subcommand
 from seqattn.training.finish import TrainingResult
 from seqattn.training.run_directory import remove_empty
 
@@ -29,7 +29,7 @@ def train_from(words: Sequence[str], values: Mapping[str, Any]) -> TrainingResul
         settings = _settings(overrides)
         if settings["find_lr"]:
             raise UserError("find_lr=true needs the command line: seqattn train find_lr=true")
-        result: TrainingResult = build_verb(verb_class("train"), settings).run()
+        result: TrainingResult = build_subcommand(subcommand_class("train"), settings).run()
         return result
     finally:
         for directory in created.values():

@@ -1,4 +1,4 @@
-"""Pages of `--help`, read from the YAML of each verb."""
+"""Pages of `--help`, read from the YAML of each subcommand."""
 
 import re
 import sys
@@ -11,35 +11,35 @@ from seqattn.places import CONF, commands
 _CORE = ("train", "generate", "evaluate")
 
 
-def verbs() -> dict[str, str]:
-    """Return the first line of each verb's page, by its name: the core's verbs, then extras'."""
+def subcommands() -> dict[str, str]:
+    """Return the first line of each subcommand's page by its name, those of the core first."""
     names = [file.stem for file in CONF.glob("*.yaml")]
     own = sorted(set(names) - set(_CORE))
     return {name: _text(CONF / f"{name}.yaml").splitlines()[0][2:] for name in (*_CORE, *own)}
 
 
-def help_page(verb: str, arguments: Sequence[str], conf: Path = CONF) -> str:
-    """Return a verb's page: what it does, examples, choices of each group, keys with comments.
+def help_page(subcommand: str, arguments: Sequence[str], conf: Path = CONF) -> str:
+    """Return a subcommand's page: what it does, examples, choices of groups, keys with comments.
 
     Args:
-        verb: name of its YAML in `conf`.
+        subcommand: name of its YAML in `conf`.
         arguments: command-line arguments; with `attention=gqa`, the page ends with gqa's keys.
         conf: folder of its YAML; missing groups are read from `CONF`.
     """
     folders = [*_own_folders(arguments), conf, CONF]
-    groups = _groups(verb, conf)
+    groups = _groups(subcommand, conf)
     choices = [
         fill(f"{group}={default}: {_names(group, folders) or note}", 100, subsequent_indent="    ")
         for group, default, note in groups
     ]
     script = sys.argv[0].endswith(".py") and not sys.argv[0].endswith("__main__.py")
-    about, _, examples = _header(conf / f"{verb}.yaml").partition("\n\n")
+    about, _, examples = _header(conf / f"{subcommand}.yaml").partition("\n\n")
     parts = [
-        f"usage: {f'python {sys.argv[0]}' if script else f'seqattn {verb}'} [key=value ...]",
+        f"usage: {f'python {sys.argv[0]}' if script else f'seqattn {subcommand}'} [key=value ...]",
         about,
         examples,
         "\n".join(("Config groups, with default and choices:", *choices)) if choices else "",
-        f"Keys and default values:\n{_keys(conf / f'{verb}.yaml')}",
+        f"Keys and default values:\n{_keys(conf / f'{subcommand}.yaml')}",
     ]
     for group, name in (word.split("=", 1) for word in arguments if "=" in word):
         file = next((file for file in _files(group, folders) if file.stem == name), None)
@@ -70,9 +70,9 @@ def _keys(file: Path) -> str:
     ).strip()
 
 
-def _groups(verb: str, conf: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield groups with their choices and comments, those of included verbs first."""
-    block = re.search(r"^defaults:\n((?: .*\n)*)", _text(conf / f"{verb}.yaml"), re.MULTILINE)
+def _groups(subcommand: str, conf: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield groups with their choices and comments, those of included subcommands first."""
+    block = re.search(r"^defaults:\n((?: .*\n)*)", _text(conf / f"{subcommand}.yaml"), re.MULTILINE)
     for line in block[1].splitlines() if block else ():
         group, colon, choice = line.strip(" -").partition(": ")
         if colon and not group.startswith("override "):

@@ -1,4 +1,4 @@
-"""Running a verb through Hydra's main, and its exit code."""
+"""Running a subcommand through Hydra's main, and its exit code."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 from seqattn.cli.error_messages import in_words
 from seqattn.cli.help_page import help_page
 from seqattn.cli.jobs import SWEEP, Jobs, report_jobs
-from seqattn.cli.verbs import Action, action_of, job_dir
+from seqattn.cli.subcommands import Action, action_of, job_dir
 from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete
 from seqattn.config.own_choices import own_first
@@ -57,13 +57,13 @@ _VALUED = (
 """Hydra's options, without and with a value."""
 
 
-def run_verb(
-    verb: str, arguments: Sequence[str], action: Action | None = None, conf: Path = CONF
+def run_subcommand(
+    subcommand: str, arguments: Sequence[str], action: Action | None = None, conf: Path = CONF
 ) -> int:
-    """Run a verb and return the exit code, 2 with one line for a user error.
+    """Run a subcommand and return the exit code, 2 with one line for a user error.
 
     Args:
-        verb: name of its YAML.
+        subcommand: name of its YAML.
         arguments: command-line arguments.
         action: function to run; None for the one of the YAML's class.
         conf: folder of its YAML; missing choices are read from `CONF`.
@@ -76,7 +76,7 @@ def run_verb(
     try:
         try:
             with ended_by_signals():
-                _run(verb, list(arguments), jobs, action, conf)
+                _run(subcommand, list(arguments), jobs, action, conf)
         except SystemExit as end:  # after a page of help
             code = end.code if isinstance(end.code, int) else 0
         try:
@@ -136,19 +136,21 @@ class _Jobs:
             raise UserError("-m has no jobs: a range, choice or glob has no values")
 
 
-def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, conf: Path) -> None:
-    action = action or action_of(verb)
+def _run(
+    subcommand: str, arguments: list[str], jobs: _Jobs, action: Action | None, conf: Path
+) -> None:
+    action = action or action_of(subcommand)
     if {"-h", "--help"} & set(arguments):
-        print(help_page(verb, arguments, conf))
+        print(help_page(subcommand, arguments, conf))
         return
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra re-raises exceptions, to be reported here
     created = register_resolvers()
-    options, overrides, own = _parted(verb, arguments)
+    options, overrides, own = _parted(subcommand, arguments)
     if own or any(override.startswith(("trust=", "hydra.searchpath=")) for override in overrides):
         sys.path.append(str(Path.cwd()))  # usual location of a user's package
     options += ["--config-dir", str(CONF)] if conf != CONF else []
-    run = hydra.main(version_base="1.3", config_path=str(conf), config_name=verb)
-    before, sys.argv = sys.argv, [sys.argv[0], *options, *complete(verb, overrides)]
+    run = hydra.main(version_base="1.3", config_path=str(conf), config_name=subcommand)
+    before, sys.argv = sys.argv, [sys.argv[0], *options, *complete(subcommand, overrides)]
     try:
         with own_first(overrides, own):
             run(_job(action, jobs))()
@@ -160,7 +162,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
         report_jobs()
 
 
-def _parted(verb: str, arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
+def _parted(subcommand: str, arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
     """Separate options from overrides, since Hydra's parser allows no option between overrides.
 
     Returns:
@@ -193,10 +195,10 @@ def _parted(verb: str, arguments: list[str]) -> tuple[list[str], list[str], list
     file = Path(parsed.config_dir or CONF) / f"{name}.yaml"
     content = read_yaml(file) if name and is_file(file) else None
     included = content.get("defaults") if isinstance(content, dict) else None
-    if name and verb not in (included or []):
+    if name and subcommand not in (included or []):
         raise UserError(
             f"--config-name {name} needs --config-dir DIR, and in DIR/{name}.yaml the line "
-            f"'defaults: [{verb}, _self_]'"
+            f"'defaults: [{subcommand}, _self_]'"
         )
     options = list(arguments)
     for override in overrides:
@@ -205,7 +207,7 @@ def _parted(verb: str, arguments: list[str]) -> tuple[list[str], list[str], list
 
 
 def _job(task: Action, jobs: _Jobs) -> Action:
-    """Wrap a verb for Hydra: a failed job of a multirun is reported, and others continue."""
+    """Wrap a subcommand for Hydra: a failed job of a multirun is reported, and others continue."""
 
     @wraps(task)
     def job(config: DictConfig) -> float | None:

@@ -14,7 +14,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqattn.checking import parameters
 from seqattn.config.overrides import OWN, complete, is_filled
-from seqattn.config.verb_files import FROM_BUNDLE, TEXT, bases, document, from_bundle, own_keys
+from seqattn.config.subcommand_files import (
+    FROM_BUNDLE,
+    TEXT,
+    bases,
+    document,
+    from_bundle,
+    own_keys,
+)
 from seqattn.errors import UserError
 from seqattn.settings.choices import check_fit
 from seqattn.settings.choices import choices as shipped
@@ -25,7 +32,7 @@ from seqattn.training.rendezvous import rendezvous
 from seqattn.training.run_directory import KEPT, existing
 
 Settings = dict[str, Any]
-"""Plain values of a verb's keys, interpolations resolved."""
+"""Plain values of a subcommand's keys, interpolations resolved."""
 _TRIES = 10_000  # attempts to name a run's directory
 _NAMED = ("logger", "callbacks")
 """Groups of several choices, each with its node by name."""
@@ -90,14 +97,14 @@ def _make_unused(path: str) -> str:
     raise UserError(f"cannot create a directory such as {path}; set run_dir=PATH")
 
 
-def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
+def resolve_settings(subcommand: str, config: DictConfig, **own: str) -> Settings:
     """Return the settings of a job composed by Hydra.
 
     `attention=[a,b]` (or for a slot) becomes a list of both, each with the same other overrides, of
     which a member takes those of keys that it has.
 
     Args:
-        verb: name of its configuration.
+        subcommand: name of its configuration.
         config: composed by Hydra.
         **own: values that override the config's, before interpolations are resolved.
 
@@ -106,12 +113,14 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
     """
     overrides = list(HydraConfig.get().overrides.task)
     several = HydraConfig.get().mode is RunMode.MULTIRUN
-    completed = complete(verb, overrides) if several and from_bundle(verb) else overrides
+    completed = (
+        complete(subcommand, overrides) if several and from_bundle(subcommand) else overrides
+    )
     if completed != overrides:  # a job of a multirun over bundles
         config = compose(HydraConfig.get().job.config_name, completed)
     with open_dict(config):
         config.update(own)
-    if verb == "train":
+    if subcommand == "train":
         with suppress(OmegaConfBaseException):  # which `plain` reports
             _check_choices(config)  # rather than asking for keys of data that the task cannot use
     settings = plain(config)
@@ -125,7 +134,7 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
     for key, names in mixed.items():
         slot = slots[key]
         others = [*rest, *(f"{one}={mixed[one][0]}" for one in mixed if one != key)]
-        members = [plain(compose(verb, [*others, f"{key}={name}"]))[slot] for name in names]
+        members = [plain(compose(subcommand, [*others, f"{key}={name}"]))[slot] for name in names]
         settings[slot] = []
         for name, member in zip(names, members, strict=True):
             words = [
@@ -134,8 +143,10 @@ def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
                 if _has(member, keys := _keys_below(slot, word))
                 or not any(_has(other, keys) for other in members)
             ]
-            settings[slot].append(plain(compose(verb, [*others, *words, f"{key}={name}"]))[slot])
-    _check_keys(verb, settings)
+            settings[slot].append(
+                plain(compose(subcommand, [*others, *words, f"{key}={name}"]))[slot]
+            )
+    _check_keys(subcommand, settings)
     _drop_watch(settings, overrides)
     for node in (settings, settings.get("rerank") or {}):
         node |= {key: _bundle(node[key]) for key in _BUNDLES if node.get(key)}
@@ -208,9 +219,9 @@ def choices() -> dict[str, str]:
     }
 
 
-def _check_keys(verb: str, settings: Settings) -> None:
+def _check_keys(subcommand: str, settings: Settings) -> None:
     """Raise UserError for unknown or removed keys, before any slow import."""
-    needed, optional = _keys_of(verb)
+    needed, optional = _keys_of(subcommand)
     for key in settings:
         if key not in (*needed, *optional, TARGET):
             raise UserError(f"unknown key {key}{nearest(key, [*needed, *optional])}")
@@ -219,13 +230,13 @@ def _check_keys(verb: str, settings: Settings) -> None:
             raise UserError(f"missing required key {key}; remove ~{key}")
 
 
-def _keys_of(verb: str) -> tuple[list[str], list[str]]:
-    """Return a verb's required keys, and its optional ones: empty slots and lists of choices."""
-    needed, optional = own_keys(verb), list[str]()
-    for base in bases(verb):
+def _keys_of(subcommand: str) -> tuple[list[str], list[str]]:
+    """Return a subcommand's required and optional keys (empty slots and lists of choices)."""
+    needed, optional = own_keys(subcommand), list[str]()
+    for base in bases(subcommand):
         theirs = _keys_of(base)
         needed, optional = [*needed, *theirs[0]], [*optional, *theirs[1]]
-    for entry in document(verb)["defaults"]:
+    for entry in document(subcommand)["defaults"]:
         for group, choice in entry.items() if isinstance(entry, dict) else ():
             if not group.startswith("override ") and group not in _FILLING:
                 required = isinstance(choice, str) and not group.startswith("optional ")

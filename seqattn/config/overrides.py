@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 from hydra.errors import HydraException
 
 from seqattn.config.saved_overrides import nodes_of, overrides_of, parsed, value_of
-from seqattn.config.verb_files import from_bundle, text_keys
+from seqattn.config.subcommand_files import from_bundle, text_keys
 from seqattn.errors import UserError
 from seqattn.settings.choices import SLOT_NODES, with_new_keys
 from seqattn.settings.documents import bundle_dir
@@ -21,7 +21,7 @@ OWN = r"bundle\d+_"
 """Prefix of the names of choices from a bundle."""
 
 
-def complete(verb: str, overrides: Sequence[str]) -> list[str]:
+def complete(subcommand: str, overrides: Sequence[str]) -> list[str]:
     """Put overrides from `resume=RUN`, `bundle=` or `init_from=PATH` before a user's.
 
     A run adds the overrides that it was started with. A bundle adds its nodes, as choices with
@@ -31,38 +31,38 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
         UserError: if there is no such run or bundle, or no file for `input`.
     """
     overrides = [_tilde_quoted(override) for override in overrides]
-    texts = text_keys(verb)
+    texts = text_keys(subcommand)
     overrides = [
         _as_text(override) if override.partition("=")[0] in texts else override
         for override in overrides
     ]
     overrides = [_lone_quoted(override) for override in overrides]
-    source = value_of(overrides, "input") if verb == "generate" else None
+    source = value_of(overrides, "input") if subcommand == "generate" else None
     if isinstance(source, str):  # here, as PyTorch takes seconds to import
         file = user_path(source)
         if file.is_dir() or not file.exists():
             raise UserError(f"input={file} is not a file")
-    if verb == "evaluate":  # keys of any search are allowed
+    if subcommand == "evaluate":  # keys of any search are allowed
         overrides = [f"++{one}" if one.startswith("tune.") else one for one in overrides]
-    a_run = verb == "train" and value_of(overrides, "resume") not in ("auto", True, False)
+    a_run = subcommand == "train" and value_of(overrides, "resume") not in ("auto", True, False)
     run = _path(overrides, "resume") if a_run else None
     if run is not None:
         before = overrides_of(run, overrides, _trusted(overrides))
         overrides = [*before, f"run_dir={quoted(run)}", *overrides]
-    path = value_of(overrides, "init_from") if verb == "train" else _path(overrides, "bundle")
-    several = value_of(overrides, "bundles") if verb == "explain" and path is None else None
+    path = value_of(overrides, "init_from") if subcommand == "train" else _path(overrides, "bundle")
+    several = value_of(overrides, "bundles") if subcommand == "explain" and path is None else None
     if isinstance(several, list) and several:  # uses the data of the first
         path = str(getattr(several[0], "text", several[0]))
-    if not from_bundle(verb) or not isinstance(path, str):
+    if not from_bundle(subcommand) or not isinstance(path, str):
         return list(overrides)
     if run is not None:  # it has the settings of its bundle, which may have moved
-        nodes = nodes_of(run, from_bundle(verb).values(), _trusted(overrides))
-        return [*_filled(verb, overrides, nodes, run), *overrides]
+        nodes = nodes_of(run, from_bundle(subcommand).values(), _trusted(overrides))
+        return [*_filled(subcommand, overrides, nodes, run), *overrides]
     from seqattn.bundle.files import read_config
 
     path = str(bundle_dir(path))
     bundle = read_config(Path(path), trust=_trusted(overrides))
-    return [*_filled(verb, overrides, bundle, path), *overrides]
+    return [*_filled(subcommand, overrides, bundle, path), *overrides]
 
 
 def _trusted(overrides: Sequence[str]) -> list[str]:
@@ -76,20 +76,22 @@ def is_filled(override: str) -> bool:
     return re.match(rf"[^=]+=\[?{OWN}", override) is not None
 
 
-def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path: str) -> list[str]:
+def _filled(
+    subcommand: str, overrides: Sequence[str], bundle: Mapping[str, Any], path: str
+) -> list[str]:
     """Return overrides that choose a bundle's nodes for groups without a user's choice."""
     from seqattn.bundle.files import part_of
     from seqattn.settings.data_paths import MISSING, with_paths
 
     brought, numbers = [], count()
-    for group, origin in from_bundle(verb).items():
+    for group, origin in from_bundle(subcommand).items():
         absent = origin in SLOT_NODES and bundle.get(origin) is None
         if absent or isinstance(value_of(overrides, group), str | list | Sweep):
             continue
         node = part_of(bundle, origin, path)
         if group == "data":
             node = with_paths(node, user_path(path))
-        if group == "data" and _needs_no_data(verb, overrides):
+        if group == "data" and _needs_no_data(subcommand, overrides):
             node = {key: "DIR" if value == MISSING else value for key, value in node.items()}
         parts, names = node if isinstance(node, list) else [node], []
         were = str((bundle.get("choices") or {}).get(group)).strip("[]").split(",")
@@ -107,8 +109,8 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
     return brought
 
 
-def _needs_no_data(verb: str, overrides: Sequence[str]) -> bool:
-    if verb == "convert":  # it reports that it scores nothing
+def _needs_no_data(subcommand: str, overrides: Sequence[str]) -> bool:
+    if subcommand == "convert":  # it reports that it scores nothing
         return not (value_of(overrides, "prune") or value_of(overrides, "uptrain_steps"))
     return any(value_of(overrides, key) is not None for key in ("text", "source"))
 

@@ -40,7 +40,7 @@ def _class_name(node: Node) -> str:
 
 
 def _hidden(key: str, value: Node) -> Node:
-    if key == "alignments":  # specific to one split and one verb
+    if key == "alignments":  # specific to one split and one subcommand
         return None
     if key == "files" and isinstance(value, dict):
         return dict.fromkeys(value)

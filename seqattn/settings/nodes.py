@@ -74,8 +74,8 @@ def build(node: Node, where: str = "", keep_settings: bool = False) -> Any:
     return factory
 
 
-def build_verb(path: str, settings: Mapping[str, Node]) -> Any:
-    """Build a verb, and store the plain settings in its field `settings` if it has one.
+def build_subcommand(path: str, settings: Mapping[str, Node]) -> Any:
+    """Build a subcommand, and store the plain settings in its field `settings` if it has one.
 
     Args:
         path: dotted path of its class.

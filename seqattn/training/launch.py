@@ -19,7 +19,7 @@ from torch.distributed.run import run as start_ranks
 from seqattn.errors import Stopped, UserError
 from seqattn.processes import HANGUP, write_utf8
 from seqattn.screen import log_to, say
-from seqattn.settings.nodes import build_verb
+from seqattn.settings.nodes import build_subcommand
 from seqattn.storage import temporary_directory
 from seqattn.training.finish import TrainingResult
 from seqattn.training.options import TrainingOptions
@@ -29,7 +29,7 @@ from seqattn.training.run import LOG
 from seqattn.training.trainer_options import TrainerOptions
 
 _SETTINGS, _ENDED = "settings.yaml", "ended.yaml"
-_PROCESS, _VERB = "seqattn.training.launched", "seqattn.training.train.Training"
+_PROCESS, _SUBCOMMAND = "seqattn.training.launched", "seqattn.training.train.Training"
 
 
 def as_started(trainer: TrainerOptions) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def run_rank(folder: Path) -> int:
     write_utf8()
     settings = yaml.safe_load((folder / _SETTINGS).read_text(encoding="utf-8"))
     try:
-        build_verb(_VERB, settings).run()
+        build_subcommand(_SUBCOMMAND, settings).run()
     except UserError as error:
         if rendezvous.refuse(str(error)):
             (folder / _ENDED).write_text(yaml.safe_dump(str(error)), encoding="utf-8")

@@ -131,8 +131,8 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 # fmt: off
 CASES = {
     # what would run something
-    "a verb": (at(KERNEL, "seqattn.cli.main.run_verb"), "run_verb, which is not part of seqattn"),
-    "a verb by its name": (at(KERNEL, "run_verb"), "attention.kernel does not support 'run_verb'"),
+    "a command": (at(KERNEL, "seqattn.cli.main.run_subcommand"), "which is not part of seqattn"),
+    "a command by its name": (at(KERNEL, "run_subcommand"), "does not support 'run_subcommand'"),
     "a worker": (at("model._type_", "benchmarks.training._work"), "is not part of seqattn"),
     "os.system": (at("model._type_", "os.system"), "model names os.system, which is not part of"),
     "a target": (at("model._target_", "os.system"), "unknown key model._target_"),

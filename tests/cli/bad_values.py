@@ -1,4 +1,4 @@
-"""Bad values on the command line: verb, arguments, and how the answer begins."""
+"""Bad values on the command line: subcommand, arguments, and how the answer begins."""
 
 SWA = (
     "+callbacks.swa._target_=lightning.pytorch.callbacks.StochasticWeightAveraging "

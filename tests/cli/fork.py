@@ -8,7 +8,7 @@ import sys
 import traceback
 from typing import NamedTuple, TextIO
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from tests.cli.small import Ended
 
 SECONDS = 60
@@ -35,11 +35,11 @@ class Running(NamedTuple):
         return Ended(os.waitstatus_to_exitcode(status), *told)
 
 
-def run_forked(verb, words, folder, stdin=b"", closed=(), largest=None, encoding="utf-8"):
-    """Runs a verb in `folder`.
+def run_forked(subcommand, words, folder, stdin=b"", closed=(), largest=None, encoding="utf-8"):
+    """Runs a subcommand in `folder`.
 
     Args:
-        verb: which.
+        subcommand: which.
         words: its arguments.
         folder: where it runs.
         stdin: what is typed.
@@ -47,14 +47,14 @@ def run_forked(verb, words, folder, stdin=b"", closed=(), largest=None, encoding
         largest: bytes that a file may grow to; None for any.
         encoding: of its streams.
     """
-    running = start_forked(verb, words, folder, closed, largest, encoding)
+    running = start_forked(subcommand, words, folder, closed, largest, encoding)
     with contextlib.suppress(BrokenPipeError):
         running.typed.buffer.write(stdin)
     return running.ended()
 
 
-def start_forked(verb, words, folder, closed=(), largest=None, encoding="utf-8"):
-    """Starts a verb, to which more can be typed. Arguments are those of `run_forked`."""
+def start_forked(subcommand, words, folder, closed=(), largest=None, encoding="utf-8"):
+    """Starts a subcommand, to which more can be typed. Arguments are those of `run_forked`."""
     (typed, to_typed), (out, to_out), (err, to_err) = os.pipe(), os.pipe(), os.pipe()
     sys.stdout.flush()
     child = os.fork()
@@ -63,7 +63,9 @@ def start_forked(verb, words, folder, closed=(), largest=None, encoding="utf-8")
         try:
             for ours in (to_typed, out, err):
                 os.close(ours)
-            code = _child(verb, words, folder, (typed, to_out, to_err), closed, largest, encoding)
+            code = _child(
+                subcommand, words, folder, (typed, to_out, to_err), closed, largest, encoding
+            )
         except BaseException:
             traceback.print_exc()
         finally:
@@ -75,7 +77,7 @@ def start_forked(verb, words, folder, closed=(), largest=None, encoding="utf-8")
     return Running(child, os.fdopen(to_typed, "w", encoding="utf-8"), *streams)
 
 
-def _child(verb, words, folder, streams, closed, largest, encoding):
+def _child(subcommand, words, folder, streams, closed, largest, encoding):
     signal.alarm(SECONDS)
     os.chdir(folder)
     os.dup2(streams[0], 0)
@@ -93,7 +95,7 @@ def _child(verb, words, folder, streams, closed, largest, encoding):
     if largest is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-    return run_verb(verb, words)
+    return run_subcommand(subcommand, words)
 
 
 def _flush():

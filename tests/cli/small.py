@@ -14,11 +14,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
 from seqattn.cli.error_messages import in_words
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.config.compose import choices, register_resolvers, resolve_settings
 from seqattn.config.overrides import complete
 from seqattn.places import CONF
-from seqattn.settings.nodes import build_verb
+from seqattn.settings.nodes import build_subcommand
 from seqattn.training.checkpoint_files import newest_whole
 from seqattn.training.run_directory import remove_empty
 
@@ -145,23 +145,23 @@ class Ended(NamedTuple):
     err: str
 
 
-def run(capfd, verb, *arguments):
-    """Runs a verb in this process."""
+def run(capfd, subcommand, *arguments):
+    """Runs a subcommand in this process."""
     capfd.readouterr()
-    code = run_verb(verb, [str(argument) for argument in arguments])
+    code = run_subcommand(subcommand, [str(argument) for argument in arguments])
     return Ended(code, *capfd.readouterr())
 
 
-def succeed(capfd, verb, *arguments):
-    """Runs a verb that must end well, and gives what it wrote on standard output."""
-    ended = run(capfd, verb, *arguments)
+def succeed(capfd, subcommand, *arguments):
+    """Runs a subcommand that must end well, and gives what it wrote on standard output."""
+    ended = run(capfd, subcommand, *arguments)
     assert ended.code == 0, ended.err
     return ended.out
 
 
 def train(arguments):
     """A training that must end well."""
-    assert run_verb("train", [str(argument) for argument in arguments]) == 0
+    assert run_subcommand("train", [str(argument) for argument in arguments]) == 0
 
 
 def groups():
@@ -171,16 +171,18 @@ def groups():
     return {group: found for group, found in names.items() if found}
 
 
-def composed(verb, *overrides):
-    """The settings of a verb, as Hydra composes them, and what was chosen in each group."""
+def composed(subcommand, *overrides):
+    """The settings of a subcommand, as Hydra composes them, and what was chosen in each group."""
     made = register_resolvers()
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            config = compose(verb, complete(verb, list(overrides)), return_hydra_config=True)
+            config = compose(
+                subcommand, complete(subcommand, list(overrides)), return_hydra_config=True
+            )
             HydraConfig.instance().set_config(config)
             with open_dict(config):
                 del config["hydra"]
-            settings = resolve_settings(verb, config)
+            settings = resolve_settings(subcommand, config)
             return settings, choices()
     finally:
         for place in made.values():
@@ -189,11 +191,11 @@ def composed(verb, *overrides):
 
 def training(settings, chosen):
     """The training of composed settings."""
-    return build_verb("seqattn.training.train.Training", {**settings, "choices": chosen})
+    return build_subcommand("seqattn.training.train.Training", {**settings, "choices": chosen})
 
 
 def checked_training(*overrides):
-    """The training that overrides ask for, checked as the verb checks it before any work."""
+    """The training that overrides ask for, checked as the subcommand checks it before any work."""
     run = training(*composed("train", *overrides))
     run.check()
     return run
@@ -216,9 +218,9 @@ PROGRESS = re.compile(
 )
 
 
-def refusal(capfd, verb, *arguments):
-    """Runs a verb that must be refused: exit code 2 and one line. Gives the line's text."""
-    ended = run(capfd, verb, *arguments)
+def refusal(capfd, subcommand, *arguments):
+    """Runs a subcommand that must be refused: exit code 2 and one line. Gives the line's text."""
+    ended = run(capfd, subcommand, *arguments)
     assert ended.code == 2, ended
     assert "Traceback" not in ended.err
     *before, last = ended.err.splitlines()

@@ -186,16 +186,16 @@ CASES = [
 # fmt: on
 
 
-@pytest.mark.parametrize(("verb", "word", "make", "text"), sampled(CASES, every=2))
-def test_what_cannot_be_used_is_said_in_one_line(places, verb, word, make, text):
+@pytest.mark.parametrize(("subcommand", "word", "make", "text"), sampled(CASES, every=2))
+def test_what_cannot_be_used_is_said_in_one_line(places, subcommand, word, make, text):
     make(places.folder, places)
-    if verb == "resume":
-        verb, given = "train", ["resume=r", "trainer.max_steps=6"]
+    if subcommand == "resume":
+        subcommand, given = "train", ["resume=r", "trainer.max_steps=6"]
     else:
-        verb, given = places.usual(verb)
+        subcommand, given = places.usual(subcommand)
     words = [one for one in given if one.partition("=")[0] != word.partition("=")[0]]
     before = listing(places.folder)
-    ended = run_forked(verb, [*words, *filter(None, [word])], places.folder)
+    ended = run_forked(subcommand, [*words, *filter(None, [word])], places.folder)
     (places.folder / "r" / "train.log").unlink(missing_ok=True)  # has a line of the refusal
     *_, last = ended.err.splitlines()
     assert ended.code == 2, ended

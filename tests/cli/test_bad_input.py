@@ -240,8 +240,8 @@ def use(capfd, corpus, tmp_path):
 
 
 def test_a_bundle_that_is_not_given(capfd):
-    for verb in ("generate", "evaluate", "analyze", "convert"):
-        told = refusal(capfd, verb)
+    for subcommand in ("generate", "evaluate", "analyze", "convert"):
+        told = refusal(capfd, subcommand)
         assert told.startswith("missing required key")
         assert "bundle=RUN/model" in told
 
@@ -325,7 +325,7 @@ def test_analyze_needs_words(capfd, trained, tmp_path, words):
 # --- the command itself -------------------------------------------------------------------------
 
 
-def test_a_verb_or_an_option_that_is_not_there(capfd):
+def test_a_subcommand_or_an_option_that_is_not_there(capfd):
     text = refusal(capfd, "trian")
     assert text.startswith("unknown subcommand trian")
     assert "train" in text
@@ -361,20 +361,20 @@ ASKED = [("analyze", "target"), ("explain", "target"), ("probe", "word"), ("gene
 
 
 @pytest.mark.parametrize(
-    ("verb", "key", "text"),
+    ("subcommand", "key", "text"),
     [
         *(("analyze", "text", text) for text in SENTENCES),
         *((*each, SENTENCES[4]) for each in ASKED),
     ],
 )
-def test_a_sentence_is_text_unless_it_is_one_quoted_string(trained, verb, key, text):
-    words = (f"bundle={trained}/model", *(["output=out"] if verb == "analyze" else []))
-    assert composed(verb, *words, f"{key}={text}")[0][key] == text
+def test_a_sentence_is_text_unless_it_is_one_quoted_string(trained, subcommand, key, text):
+    words = (f"bundle={trained}/model", *(["output=out"] if subcommand == "analyze" else []))
+    assert composed(subcommand, *words, f"{key}={text}")[0][key] == text
     if text == SENTENCES[0]:
-        assert composed(verb, *words, f'{key}="one, two"')[0][key] == "one, two"
+        assert composed(subcommand, *words, f'{key}="one, two"')[0][key] == "one, two"
 
 
-def test_a_config_of_ones_own_includes_the_verb(tmp_path, capfd):
+def test_a_config_of_ones_own_includes_the_subcommand(tmp_path, capfd):
     (tmp_path / "my.yaml").write_text("defaults: [train, _self_]\nseed: 2345\n")
     words = ("--config-name", "my", "--config-dir", str(tmp_path), "--cfg", "job")
     assert "seed: 2345" in succeed(capfd, "train", *words)
@@ -411,14 +411,14 @@ def test_errors_of_ones_own_code_are_no_refusals_of_lightning():
         assert _is_theirs(caught.value) == theirs
 
 
-@pytest.mark.parametrize("verb", ["export", "convert", "evaluate", "analyze", "generate"])
+@pytest.mark.parametrize("subcommand", ["export", "convert", "evaluate", "analyze", "generate"])
 def test_an_output_that_is_a_link_to_itself_is_refused_in_one_line(
-    places, verb, capfd, monkeypatch
+    places, subcommand, capfd, monkeypatch
 ):
     monkeypatch.chdir(places.folder)
     (places.folder / "out").symlink_to("out")
-    verb, words = places.usual(verb)
-    assert re.search("link|out: File exists", refusal(capfd, verb, *words))
+    subcommand, words = places.usual(subcommand)
+    assert re.search("link|out: File exists", refusal(capfd, subcommand, *words))
 
 
 def test_a_typo_in_one_job_of_a_sweep_is_refused_before_any(capfd, corpus, tmp_path):

@@ -13,7 +13,7 @@ from tests.cli.fork import run_forked
 
 
 @pytest.mark.parametrize(
-    ("verb", "drop", "streams", "text"),
+    ("subcommand", "drop", "streams", "text"),
     [
         ("generate", "input", {"closed": (0,)}, "standard input is closed; set input=FILE"),
         ("generate", "output", {"closed": (1,)}, "standard output is closed; set output=FILE"),
@@ -28,10 +28,10 @@ from tests.cli.fork import run_forked
         ("prepare", "", {"largest": 100}, "cannot write "),
     ],
 )
-def test_a_stream_or_a_disk_that_fails_is_said_in_one_line(places, verb, drop, streams, text):
-    verb, given = places.usual(verb)
+def test_a_stream_or_a_disk_that_fails_is_said_in_one_line(places, subcommand, drop, streams, text):
+    subcommand, given = places.usual(subcommand)
     words = [word for word in given if not drop or word.partition("=")[0] != drop]
-    ended = run_forked(verb, words, places.folder, **streams)
+    ended = run_forked(subcommand, words, places.folder, **streams)
     assert ended.code == 2, ended
     assert "Traceback" not in ended.err
     assert ended.err.splitlines()[-1].startswith(f"error: {text}"), ended.err
@@ -40,15 +40,17 @@ def test_a_stream_or_a_disk_that_fails_is_said_in_one_line(places, verb, drop, s
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_standard_output_is_utf8_whatever_the_locale(places, encoding):
-    verb, words = places.usual("analyze")
-    ended = run_forked(verb, [*words, "text=a dog · süß │ ▁"], places.folder, encoding=encoding)
+    subcommand, words = places.usual("analyze")
+    ended = run_forked(
+        subcommand, [*words, "text=a dog · süß │ ▁"], places.folder, encoding=encoding
+    )
     assert ended.code == 0, ended
     assert ended.out.startswith("source:    a dog · süß │ ▁\n")
 
 
 def test_a_table_in_another_encoding_is_printed_once_the_run_is_on_the_disk(places, monkeypatch):
-    verb, words = places.usual("train")
-    ended = run_forked(verb, words, places.folder, encoding="ascii")
+    subcommand, words = places.usual("train")
+    ended = run_forked(subcommand, words, places.folder, encoding="ascii")
     assert ended.code == 0, ended
     assert "·" in ended.out
 
@@ -56,30 +58,32 @@ def test_a_table_in_another_encoding_is_printed_once_the_run_is_on_the_disk(plac
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("seqattn.training.finish.print_table", fails)
-    ended = run_forked(verb, [*words, "run_dir=other"], places.folder)
+    ended = run_forked(subcommand, [*words, "run_dir=other"], places.folder)
     assert ended.code == 2, ended
     assert ended.err.splitlines()[-1] == "error: No space left on device"
     assert (places.folder / "other" / "result.yaml").is_file()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-@pytest.mark.parametrize("verb", ["generate", "export"])
-def test_a_signal_while_files_are_written_leaves_none(places, verb, number, code, monkeypatch):
+@pytest.mark.parametrize("subcommand", ["generate", "export"])
+def test_a_signal_while_files_are_written_leaves_none(
+    places, subcommand, number, code, monkeypatch
+):
     monkeypatch.setattr("seqattn.storage.os.fsync", lambda _: os.kill(os.getpid(), number))
-    verb, words = places.usual(verb)
-    ended = run_forked(verb, words, places.folder)
+    subcommand, words = places.usual(subcommand)
+    ended = run_forked(subcommand, words, places.folder)
     assert (ended.code, ended.err.splitlines()[-1]) == (code, "stopped")
     assert not [*places.folder.iterdir()]
 
 
 def test_a_training_whose_terminal_is_closed_saves_its_last_step(places):
-    verb, words = places.usual("train")
+    subcommand, words = places.usual("train")
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(places.folder)
         os.execv(
             sys.executable,
-            [sys.executable, "-m", "seqattn", verb, *words, "trainer.max_steps=100000",
+            [sys.executable, "-m", "seqattn", subcommand, *words, "trainer.max_steps=100000",
              "trainer.val_check_interval=5000"],
         )  # fmt: skip
     printed = b""
@@ -93,11 +97,11 @@ def test_a_training_whose_terminal_is_closed_saves_its_last_step(places):
 
 
 def test_a_full_disk_is_said_once(places):
-    verb, words = places.usual("generate")
+    subcommand, words = places.usual("generate")
     words = [word for word in words if not word.startswith("output=")]
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "seqattn", verb, *words], cwd=places.folder, stdout=full,
+            [sys.executable, "-m", "seqattn", subcommand, *words], cwd=places.folder, stdout=full,
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (2, "error: No space left on device\n")

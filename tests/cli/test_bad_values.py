@@ -52,12 +52,15 @@ def test_heads_of_a_span_model_are_named_in_full():
 
 
 @pytest.mark.parametrize(
-    ("verb", "words", "text"), sampled((case for case in TRAINING if case[0] != "train"), every=4)
+    ("subcommand", "words", "text"),
+    sampled((case for case in TRAINING if case[0] != "train"), every=4),
 )
-def test_a_verb_that_cannot_be_run_writes_one_line_and_no_file(verb, words, text, places):
-    verb, given = places.usual(verb)
+def test_a_subcommand_that_cannot_be_run_writes_one_line_and_no_file(
+    subcommand, words, text, places
+):
+    subcommand, given = places.usual(subcommand)
     others = words.split()
-    ended = run_forked(verb, [*without(given, others), *others], places.folder)
+    ended = run_forked(subcommand, [*without(given, others), *others], places.folder)
     assert (ended.code, ended.err.count("\n")) == (2, 1), ended
     assert ended.err.startswith(f"error: {text}"), ended.err
     assert not list(places.folder.iterdir())

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import seqattn
-from seqattn.verbs.bundle_run import BundleRun
+from seqattn.subcommands.bundle_run import BundleRun
 from tests.cli.small import data_of, json_lines, refusal, run, succeed, train_arguments
 
 
@@ -95,14 +95,16 @@ def test_generate_ranks_by_the_other_model_too(capfd, trained):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("verb", ["distil", "backtranslate"])
-def test_a_corpus_that_a_model_wrote_is_trained_on_as_it_is(capfd, trained, corpus, tmp_path, verb):
+@pytest.mark.parametrize("subcommand", ["distil", "backtranslate"])
+def test_a_corpus_that_a_model_wrote_is_trained_on_as_it_is(
+    capfd, trained, corpus, tmp_path, subcommand
+):
     own = {
         "distil": ("originals=1",),
         "backtranslate": (f"input={corpus}/val.en", "tag=BT"),
-    }[verb]
-    out = succeed(capfd, verb, f"bundle={trained}/model", f"output={tmp_path}/made", *own)
-    name = {"distil": "distilled", "backtranslate": "backtranslated"}[verb]
+    }[subcommand]
+    out = succeed(capfd, subcommand, f"bundle={trained}/model", f"output={tmp_path}/made", *own)
+    name = {"distil": "distilled", "backtranslate": "backtranslated"}[subcommand]
     assert f"--config-dir {tmp_path}/made data={name}" in out
     words = train_arguments(corpus, f"data={name}", f"run_dir={tmp_path}/run")
     succeed(capfd, "train", "--config-dir", f"{tmp_path}/made", *words)

@@ -8,7 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from seqattn.cli.help_page import help_page
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete, quoted
 from seqattn.config.saved_overrides import parsed
@@ -273,7 +273,7 @@ def test_runs_that_begin_in_one_second_get_directories_of_their_own(tmp_path, mo
 def test_runs_below_a_link_that_leads_nowhere_end_in_one_line(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").symlink_to("nowhere")
-    assert run_verb("train", ["--cfg", "job", "--resolve"]) == 2
+    assert run_subcommand("train", ["--cfg", "job", "--resolve"]) == 2
     error = capfd.readouterr().err
     assert re.fullmatch(
         r"error: cannot create a directory such as runs/\S+; set run_dir=PATH\n", error
@@ -283,7 +283,7 @@ def test_runs_below_a_link_that_leads_nowhere_end_in_one_line(tmp_path, monkeypa
 
 def test_a_command_that_shows_its_settings_leaves_no_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run_verb("train", ["--cfg", "job", "--resolve"]) == 0
+    assert run_subcommand("train", ["--cfg", "job", "--resolve"]) == 0
     assert not [*tmp_path.iterdir()]
 
 

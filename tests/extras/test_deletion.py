@@ -1,23 +1,23 @@
-"""Each extra can be deleted: the core works without it, and its verbs say what is missing."""
+"""Each extra can be deleted: the core works without it, and its subcommands say what is missing."""
 
 import json
 from importlib import import_module
 
 import pytest
 
-from seqattn.cli.help_page import verbs as names_of_verbs
-from seqattn.cli.verbs import extra_of
+from seqattn.cli.help_page import subcommands as names_of_subcommands
+from seqattn.cli.subcommands import extra_of
 from tests.absent import printed_without
 from tests.cli.small import train_arguments
 
 PROGRAM = """
 import json
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 
-print(json.dumps([run_verb(verb, words) for verb, words in {commands!r}]))
+print(json.dumps([run_subcommand(subcommand, words) for subcommand, words in {commands!r}]))
 """
-OF_VERBS = {verb: extra_of(verb) for verb in names_of_verbs()}
-EXTRAS = sorted(set(filter(None, OF_VERBS.values())))
+OF_SUBCOMMANDS = {subcommand: extra_of(subcommand) for subcommand in names_of_subcommands()}
+EXTRAS = sorted(set(filter(None, OF_SUBCOMMANDS.values())))
 
 
 def needs(extra):
@@ -44,10 +44,17 @@ def test_the_core_trains_generates_and_evaluates_without_any(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_a_verb_says_which_extra_is_missing(extra, capfd):
-    verbs = [verb for verb, of in OF_VERBS.items() if of and extra in (of, *needs(of))]
-    program = PROGRAM.format(commands=[(verb, []) for verb in verbs]) + "import sys\n"
+def test_a_subcommand_says_which_extra_is_missing(extra, capfd):
+    subcommands = [
+        subcommand for subcommand, of in OF_SUBCOMMANDS.items() if of and extra in (of, *needs(of))
+    ]
+    program = (
+        PROGRAM.format(commands=[(subcommand, []) for subcommand in subcommands]) + "import sys\n"
+    )
     program = program.replace("import json\n", "import json, sys\nsys.stderr = sys.stdout\n")
     told = printed_without([f"seqattn.extras.{extra}"], program).splitlines()
-    line = f"error: VERB needs seqattn.extras.{extra}, which is not installed"
-    assert told == [*(line.replace("VERB", verb) for verb in verbs), json.dumps([2] * len(verbs))]
+    line = f"error: SUBCOMMAND needs seqattn.extras.{extra}, which is not installed"
+    assert told == [
+        *(line.replace("SUBCOMMAND", subcommand) for subcommand in subcommands),
+        json.dumps([2] * len(subcommands)),
+    ]

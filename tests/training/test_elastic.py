@@ -7,7 +7,7 @@ import signal
 import pytest
 import torch
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.training.tasks.base import SummedTask
 from tests.cli.small import checkpoint, losses_of, place, train_arguments
 from tests.ranks import run_ranks
@@ -31,12 +31,12 @@ def as_rank(rank, port, world, words, code=0):
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
     }  # fmt: skip
-    assert run_verb("train", [*words, f"trainer.devices={world}"]) == code
+    assert run_subcommand("train", [*words, f"trainer.devices={world}"]) == code
 
 
 def train(world, words):
     if world == 1:
-        assert run_verb("train", words) == 0
+        assert run_subcommand("train", words) == 0
     else:
         run_ranks(as_rank, world, world, words)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from lightning import LightningModule, Trainer
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.training.range_test import RangeTest
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
 from tests.cli.small import refusal, succeed, train_arguments
@@ -95,7 +95,7 @@ def test_a_step_has_as_many_batches_as_in_the_training(
 
     monkeypatch.setattr(Seq2SeqTask, "training_step", counted)
     given = train_arguments(corpus, *words, f"run_dir={tmp_path}/run", "find_lr=true")
-    run_verb("train", given)
+    run_subcommand("train", given)
     assert calls.count(1) == batches
 
 

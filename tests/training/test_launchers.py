@@ -15,7 +15,7 @@ from filelock import FileLock
 from safetensors.torch import load_file
 
 import seqattn
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from tests.cli.small import checkpoint, succeed, train_arguments
 
 HOME = Path(seqattn.__file__).parents[1]
@@ -185,7 +185,7 @@ def fork_training(words):
     child = os.fork()
     if child == 0:
         try:
-            run_verb("train", words)
+            run_subcommand("train", words)
         finally:
             os._exit(1)
     return child

@@ -16,7 +16,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.errors import Stopped, UserError
 from seqattn.training.launch import as_started, run_rank
 from seqattn.training.rendezvous import Rendezvous
@@ -201,7 +201,7 @@ def test_a_rank_that_fails_lets_the_others_know(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(Training, "run", failed)
     monkeypatch.setattr(Rendezvous, "refuse", lambda rendezvous, text: told.append(text))
     with pytest.raises(ZeroDivisionError):
-        run_verb("train", train_arguments(corpus, f"run_dir={tmp_path}/run"))
+        run_subcommand("train", train_arguments(corpus, f"run_dir={tmp_path}/run"))
     assert told == ["another rank failed: ZeroDivisionError('a bug')"]
 
 

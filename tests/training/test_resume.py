@@ -11,7 +11,7 @@ from filelock import FileLock
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.errors import UserError
 from seqattn.training.resume import phase_of
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
@@ -43,7 +43,7 @@ def killed(arguments, step):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Seq2SeqTask, "on_train_batch_start", begin)
         with pytest.raises(Killed):
-            run_verb("train", arguments)
+            run_subcommand("train", arguments)
 
 
 @pytest.fixture(scope="module")

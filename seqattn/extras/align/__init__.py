@@ -1,4 +1,4 @@
-"""Word alignment of given pairs: the verb align."""
+"""Word alignment of given pairs: the subcommand align."""
 
 NEEDS: tuple[str, ...] = ()
 """Extras that it imports."""

@@ -25,9 +25,9 @@ from seqattn.extras.align.symmetrize import Links, Symmetrization, symmetrized
 from seqattn.metrics.scripts import unsplit
 from seqattn.screen import print_table, progress
 from seqattn.storage import file_faults, user_path
+from seqattn.subcommands.bundle_run import BundleRun, Split
+from seqattn.subcommands.provenance import bundle_contents
 from seqattn.training.task_options import task_class
-from seqattn.verbs.bundle_run import BundleRun, Split
-from seqattn.verbs.provenance import bundle_contents
 
 _PART = 1_024
 """Pairs aligned together; an interruption loses at most these."""

@@ -1,4 +1,4 @@
-"""Comparison of systems over seeds, with intervals and tests: the verb compare."""
+"""Comparison of systems over seeds, with intervals and tests: the subcommand compare."""
 
 NEEDS: tuple[str, ...] = ("pictures",)
 """Extras that it imports."""

@@ -36,10 +36,10 @@ from seqattn.metrics.scripts import split_words
 from seqattn.screen import print_table
 from seqattn.settings.nodes import build
 from seqattn.storage import user_path, write_whole
+from seqattn.subcommands.bundle_run import Split
+from seqattn.subcommands.run_tables import TableDocument
 from seqattn.training.run_directory import room_for_files
 from seqattn.training.task_options import task_class
-from seqattn.verbs.bundle_run import Split
-from seqattn.verbs.run_tables import TableDocument
 
 Read = TypeVar("Read")
 _OF_SPEED = ("accelerator", "devices", "num_nodes")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from seqattn.verbs.run_tables import TableDocument
+from seqattn.subcommands.run_tables import TableDocument
 
 _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",

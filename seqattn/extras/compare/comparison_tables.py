@@ -13,7 +13,7 @@ from seqattn.extras.compare.system_statistics import MetricFigures
 from seqattn.extras.compare.systems import shortened
 from seqattn.metrics.significance import LEVEL
 from seqattn.screen import duration
-from seqattn.verbs.run_tables import TableDocument
+from seqattn.subcommands.run_tables import TableDocument
 
 METHODS = [
     "The 95 % interval of a system is a Student's t interval over its seeds, for the mean over all "

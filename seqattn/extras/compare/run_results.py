@@ -18,15 +18,15 @@ from seqattn.metrics.text import doubts, lower_is_better
 from seqattn.settings.choices import types_at
 from seqattn.settings.data_paths import with_paths
 from seqattn.settings.documents import WEIGHTS, Config
-from seqattn.settings.nodes import TARGET, Node, build, build_verb, remarked
+from seqattn.settings.nodes import TARGET, Node, build, build_subcommand, remarked
 from seqattn.storage import file_faults, is_file, user_path
+from seqattn.subcommands.bundle_run import Split
+from seqattn.subcommands.evaluate import SENTENCES
+from seqattn.subcommands.provenance import contents_now
 from seqattn.training.resume import RESULT, settings_before
-from seqattn.verbs.bundle_run import Split
-from seqattn.verbs.evaluate import SENTENCES
-from seqattn.verbs.provenance import contents_now
 
 _SCORES, _CONFIG = "scores.json", "config.yaml"
-_EVALUATE = "seqattn.verbs.evaluate.Evaluation"
+_EVALUATE = "seqattn.subcommands.evaluate.Evaluation"
 
 
 class Score(BaseModel):
@@ -182,7 +182,7 @@ class Reading:
             "split": self.split,
             "cache_dir": cache_dir,
         }
-        build_verb(_EVALUATE, settings).run(silent=True)
+        build_subcommand(_EVALUATE, settings).run(silent=True)
 
     def _evaluated(
         self, path: Path, directory: Path, run_dir: Path | None, settings: Mapping[str, Any]

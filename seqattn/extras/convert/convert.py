@@ -22,11 +22,11 @@ from seqattn.settings.choices import SLOTS
 from seqattn.settings.data_paths import without_paths
 from seqattn.settings.documents import WEIGHTS
 from seqattn.storage import user_path
+from seqattn.subcommands.bundle_run import ScoredRun
+from seqattn.subcommands.provenance import Provenance, bundle_contents, data_contents
 from seqattn.tokens import BOS, EOS
 from seqattn.training.run_directory import room_for_files
 from seqattn.training.task_options import task_class
-from seqattn.verbs.bundle_run import ScoredRun
-from seqattn.verbs.provenance import Provenance, bundle_contents, data_contents
 
 
 class Report(NamedTuple):
@@ -112,7 +112,7 @@ class Conversion(ScoredRun):
         """Return the inputs that determine the new bundle, including data if it is read."""
         config = read_config(user_path(self.bundle), self.trust)
         own = ("heads", "num_kv_heads", "slots", "prune", "uptrain_steps", "quantize", "scores")
-        settings = {"verb": "convert", **{name: getattr(self, name) for name in own}}
+        settings = {"subcommand": "convert", **{name: getattr(self, name) for name in own}}
         contents = {"bundle": bundle_contents(self.bundle)}
         splits = [self.split] if self.scores or self.prune else []
         if self.scores or self.prune or self.uptrain_steps:

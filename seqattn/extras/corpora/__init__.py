@@ -1,4 +1,4 @@
-"""Corpora created with a model's help: the verbs distil, backtranslate and retrieve."""
+"""Corpora created with a model's help: the subcommands distil, backtranslate and retrieve."""
 
 NEEDS: tuple[str, ...] = ()
 """Extras that it imports."""

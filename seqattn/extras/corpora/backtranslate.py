@@ -36,7 +36,7 @@ class BackTranslation(SyntheticCorpus):
         seed: seed of the noise.
     """
 
-    verb: ClassVar[str] = "backtranslate"
+    subcommand: ClassVar[str] = "backtranslate"
     choice: ClassVar[str] = "backtranslated"
 
     input: str

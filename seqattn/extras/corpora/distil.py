@@ -8,7 +8,7 @@ from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.extras.corpora.synthetic import SyntheticCorpus
 from seqattn.metrics.text import sentence_bleu
-from seqattn.verbs.reranking import most_hypotheses
+from seqattn.subcommands.reranking import most_hypotheses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Distillation(SyntheticCorpus):
         UserError: if target is nearest and the search returns one hypothesis.
     """
 
-    verb: ClassVar[str] = "distil"
+    subcommand: ClassVar[str] = "distil"
     choice: ClassVar[str] = "distilled"
 
     target: Literal["best", "nearest"] = "best"

@@ -20,8 +20,8 @@ from seqattn.extras.corpora.corpora import (
 from seqattn.extras.corpora.retrieval import TfidfIndex
 from seqattn.screen import print_table, progress
 from seqattn.storage import user_path, write_whole
+from seqattn.subcommands.provenance import Provenance
 from seqattn.training.run_directory import claimed
-from seqattn.verbs.provenance import Provenance
 
 _CHOICE = "retrieved"
 _BETWEEN, _END = " | ", " || "
@@ -99,7 +99,7 @@ class Retrieval:
         contents = texts_contents(splits)
         if queries is not None:
             contents |= texts_contents({"input": Texts(queries, [], [], None)})
-        settings = {"verb": "retrieve", "neighbors": self.neighbors, "least": self.least}
+        settings = {"subcommand": "retrieve", "neighbors": self.neighbors, "least": self.least}
         return Provenance(settings=settings, contents=contents)
 
     def _augmentations(

@@ -23,10 +23,10 @@ from seqattn.generation.generator import Generator
 from seqattn.generation.windows import generate_from_windows
 from seqattn.screen import print_table, progress
 from seqattn.storage import file_faults, is_file, user_path, write_whole
+from seqattn.subcommands.bundle_run import BundleRun
+from seqattn.subcommands.provenance import Provenance, bundle_contents
 from seqattn.training.run_directory import claimed
 from seqattn.training.task_options import task_class
-from seqattn.verbs.bundle_run import BundleRun
-from seqattn.verbs.provenance import Provenance, bundle_contents
 
 _PART = 5_000
 """Number of sources searched together; an interruption loses at most these."""
@@ -46,7 +46,7 @@ class SyntheticCorpus(BundleRun):
         cache_dir: cache directory of the data; None for the default.
     """
 
-    verb: ClassVar[str]
+    subcommand: ClassVar[str]
     choice: ClassVar[str]
     """Name of the corpus, as in `data=NAME`."""
 
@@ -80,7 +80,7 @@ class SyntheticCorpus(BundleRun):
         Raises:
             UserError: if the bundle or the data cannot be used, or the directory is in use.
         """
-        bundle = self.load(self.generation).texts(self.verb)
+        bundle = self.load(self.generation).texts(self.subcommand)
         source = task_class(bundle.config).source(self.data)
         splits, summary = read_splits(source, self.cache_dir)
         directory = user_path(self.output)
@@ -90,7 +90,7 @@ class SyntheticCorpus(BundleRun):
             summary = self._make(bundle, splits, directory, provenance) | summary
         if not finished:
             notes = where_it_is(directory, self.choice)
-            print_table(f"{self.verb} with {self.names}", summary, notes=notes)
+            print_table(f"{self.subcommand} with {self.names}", summary, notes=notes)
         return directory
 
     def _make(
@@ -114,7 +114,11 @@ class SyntheticCorpus(BundleRun):
         """Return all settings that determine what the model writes."""
         search = self.settings["generation"]
         generation = {key: value for key, value in search.items() if key != "workers"}
-        return {"verb": self.verb, "generation": generation, "sentences": self.sentences}
+        return {
+            "subcommand": self.subcommand,
+            "generation": generation,
+            "sentences": self.sentences,
+        }
 
     def contents(self) -> dict[str, list[str]]:
         """Return digests of inputs besides the data."""

@@ -20,10 +20,10 @@ from seqattn.generation.beam import BeamSearch
 from seqattn.generation.generator import Generator
 from seqattn.generation.sampling import GreedySearch
 from seqattn.storage import file_faults, new_directory, real_path
+from seqattn.subcommands.provenance import RECORD, Provenance, bundle_contents
 from seqattn.training.run_directory import room_for_files
-from seqattn.verbs.provenance import RECORD, Provenance, bundle_contents
 
-_CACHE = {"verb": "engine=ctranslate2"}
+_CACHE = {"subcommand": "engine=ctranslate2"}
 """Settings in the record of a cache."""
 
 

@@ -1,4 +1,4 @@
-"""Export of a bundle to another engine or format: the verb export."""
+"""Export of a bundle to another engine or format: the subcommand export."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from seqattn.extras.exchange import ctranslate_export, hf_export, hf_folder, onn
 from seqattn.screen import print_table
 from seqattn.settings.documents import WEIGHTS
 from seqattn.storage import new_directory, real_path, user_path
+from seqattn.subcommands.bundle_run import BundleRun
+from seqattn.subcommands.provenance import RECORD, Provenance, bundle_contents
 from seqattn.training.run_directory import room_for_files
-from seqattn.verbs.bundle_run import BundleRun
-from seqattn.verbs.provenance import RECORD, Provenance, bundle_contents
 
 
 class Target(NamedTuple):
@@ -99,7 +99,7 @@ def export_record(
     bundle: str | Path, to: str = "ctranslate2", quantize: str | None = None
 ) -> Provenance:
     """Return the record of an export. Args: as `Export`."""
-    settings = {"verb": "export", "to": to, "quantize": quantize}
+    settings = {"subcommand": "export", "to": to, "quantize": quantize}
     return Provenance(settings=settings, contents={"bundle": bundle_contents(bundle)})
 
 

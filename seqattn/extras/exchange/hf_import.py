@@ -32,8 +32,8 @@ from seqattn.settings.documents import WEIGHTS
 from seqattn.settings.meta_device import on_meta_device
 from seqattn.settings.nodes import Node
 from seqattn.storage import default_cache, is_file, real_path
+from seqattn.subcommands.provenance import Provenance, digests
 from seqattn.training.run_directory import room_for_files
-from seqattn.verbs.provenance import Provenance, digests
 
 FORBIDDEN = -1e3
 """Output bias of a token without a logit: its probability is 0 in float32, and losses finite."""
@@ -114,7 +114,7 @@ class Import:
         own = ("source_begin", "target_begin", "task", "data", "loader")
         settings = {name: self.settings.get(name) for name in own}
         contents = {"source": digests(folder.files)}
-        return Provenance(settings={"verb": "import", **settings}, contents=contents)
+        return Provenance(settings={"subcommand": "import", **settings}, contents=contents)
 
 
 def imported_bundle(source: str) -> Path:

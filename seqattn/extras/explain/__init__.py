@@ -1,4 +1,4 @@
-"""Attributions of outputs, roles of heads, probes of states: the verbs explain, heads and probe."""
+"""Attributions of outputs, roles of heads, probes of states: explain, heads and probe."""
 
 NEEDS: tuple[str, ...] = ("pictures",)
 """Extras that it imports."""

@@ -23,9 +23,9 @@ from seqattn.extras.explain.sentence_explanations import explain_text
 from seqattn.extras.pictures.plots import save
 from seqattn.models.base import Seq2SeqModel
 from seqattn.storage import user_path, write_json
+from seqattn.subcommands.bundle_run import ScoredRun, Split
+from seqattn.subcommands.tables import keep_tables, print_tables
 from seqattn.training.run_directory import distinct_names, room_for_files
-from seqattn.verbs.bundle_run import ScoredRun, Split
-from seqattn.verbs.tables import keep_tables, print_tables
 
 Found = Mapping[str, Any]
 """Contents of explanations.json for each bundle, by its name."""

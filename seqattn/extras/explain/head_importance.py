@@ -9,7 +9,7 @@ from seqattn.errors import UserError
 from seqattn.extras.explain.importance import by_attention, gate_sizes, head_importance
 from seqattn.extras.explain.pruning import Units, pruned
 from seqattn.models.transformer import Transformer
-from seqattn.verbs.bundle_run import ScoredRun
+from seqattn.subcommands.bundle_run import ScoredRun
 
 
 def pairs_of(bundle: Bundle, sources: Sequence[str], targets: Sequence[str]) -> list[Pair]:

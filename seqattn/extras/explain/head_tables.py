@@ -6,8 +6,8 @@ from seqattn.extras.explain.head_figures import AttentionHeads, HeadRow
 from seqattn.extras.explain.head_plots import AblationCurve
 from seqattn.extras.explain.method_tables import rounded
 from seqattn.screen import print_table
-from seqattn.verbs.run_tables import TableDocument
-from seqattn.verbs.tables import numbers_told
+from seqattn.subcommands.run_tables import TableDocument
+from seqattn.subcommands.tables import numbers_told
 
 _FIGURES = ("importance", "entropy", "relative", "confidence", "mark", "-1", "0", "+1", "rare",
             "aligned")  # fmt: skip

@@ -30,9 +30,9 @@ from seqattn.extras.pictures.plots import save
 from seqattn.metrics.text import TextScore
 from seqattn.screen import progress
 from seqattn.storage import user_path, write_json
+from seqattn.subcommands.bundle_run import ScoredRun
+from seqattn.subcommands.tables import keep_tables, print_tables
 from seqattn.training.run_directory import room_for_files
-from seqattn.verbs.bundle_run import ScoredRun
-from seqattn.verbs.tables import keep_tables, print_tables
 
 RANDOM = 3
 """Random orders of removal, whose mean is the baseline."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqattn.verbs.run_tables import TableDocument
+from seqattn.subcommands.run_tables import TableDocument
 
 _COLUMNS = {
     "AER": ("alignment_error_rate", 1),

@@ -22,10 +22,10 @@ from seqattn.extras.explain.probes import (
 )
 from seqattn.screen import print_table
 from seqattn.storage import user_path, write_json
+from seqattn.subcommands.bundle_run import BundleRun, Split
 from seqattn.tokens import EOS
 from seqattn.training.run_directory import room_for_files
 from seqattn.training.task_options import task_class
-from seqattn.verbs.bundle_run import BundleRun, Split
 
 _SHOWN = 4  # maximum occurrences of the word
 

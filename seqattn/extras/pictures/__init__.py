@@ -1,4 +1,4 @@
-"""Pictures and health of attention: the verb analyze, and what a training run draws and logs."""
+"""Pictures and health of attention: analyze, and what a training run draws and logs."""
 
 NEEDS: tuple[str, ...] = ()
 """Extras that it imports."""

@@ -8,7 +8,7 @@ from seqattn.errors import UserError
 from seqattn.extras.pictures.of_bundle import pictures_of
 from seqattn.extras.pictures.plots import save
 from seqattn.storage import user_path
-from seqattn.verbs.bundle_run import BundleRun, check_read
+from seqattn.subcommands.bundle_run import BundleRun, check_read
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ written to a file or returned by a server.
 
 from typing import TypedDict
 
-from seqattn.verbs.run_tables import TableDocument
+from seqattn.subcommands.run_tables import TableDocument
 
 
 class ArrayDocument(TypedDict):

@@ -16,8 +16,8 @@ from seqattn.extras.report.sentences import Look, looks_into, sentence_document,
 from seqattn.extras.report.single_file import page
 from seqattn.screen import progress
 from seqattn.storage import file_faults, user_path, write_whole
+from seqattn.subcommands.bundle_run import ScoredRun
 from seqattn.training.run_directory import distinct_names
-from seqattn.verbs.bundle_run import ScoredRun
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from seqattn.metrics.text import TextScore
 from seqattn.screen import duration
 from seqattn.settings.documents import WEIGHTS
 from seqattn.settings.nodes import TARGET
+from seqattn.subcommands.run_tables import run_tables
 from seqattn.training.measurements import read_figures, training_of
-from seqattn.verbs.run_tables import run_tables
 
 _MOST_POINTS = 400
 _CLOCKS = ("epoch", "step", "train/seconds_left")

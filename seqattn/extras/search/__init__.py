@@ -1,4 +1,4 @@
-"""Search for the attention and sizes that suit given data: the verb search."""
+"""Search for the attention and sizes that suit given data: the subcommand search."""
 
 NEEDS: tuple[str, ...] = ("compare",)
 """Extras that it imports."""

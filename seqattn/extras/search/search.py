@@ -13,8 +13,8 @@ from seqattn.extras.search.search_space import SearchSpace
 from seqattn.places import install
 from seqattn.processes import cores
 from seqattn.settings.nodes import build
+from seqattn.subcommands.provenance import data_contents
 from seqattn.training.run_directory import claimed
-from seqattn.verbs.provenance import data_contents
 
 _NOT_TAKEN = ("resume", "init_from", "embeddings", "find_lr")
 """Keys of train that a search does not accept."""

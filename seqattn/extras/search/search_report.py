@@ -20,7 +20,7 @@ from seqattn.extras.search.search_study import Halving
 from seqattn.places import commands
 from seqattn.screen import duration
 from seqattn.storage import write_whole
-from seqattn.verbs.run_tables import TableDocument
+from seqattn.subcommands.run_tables import TableDocument
 
 _CAVEAT = (
     "The ranking after few steps may differ from that after many. The best model was chosen and "

@@ -1,4 +1,4 @@
-"""HTTP server of a bundle: the verb serve."""
+"""HTTP server of a bundle: the subcommand serve."""
 
 NEEDS: tuple[str, ...] = ("explain", "report")
 """Extras that it imports."""

@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from seqattn.errors import UserError
 from seqattn.extras.serve.limits import Limits
 from seqattn.places import install
-from seqattn.verbs.bundle_run import BundleRun
+from seqattn.subcommands.bundle_run import BundleRun
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Shards of corpora larger than memory: the verb prepare, and a source that reads them."""
+"""Shards of corpora larger than memory: the subcommand prepare, and a source that reads them."""
 
 NEEDS: tuple[str, ...] = ()
 """Extras that it imports."""

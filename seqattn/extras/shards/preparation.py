@@ -13,8 +13,8 @@ from seqattn.extras.shards.shard_files import MANIFEST, TOKENIZER, WORK, Manifes
 from seqattn.screen import duration, print_table
 from seqattn.settings.nodes import build
 from seqattn.storage import file_faults, is_file
+from seqattn.subcommands.provenance import Provenance
 from seqattn.training.run_directory import claimed
-from seqattn.verbs.provenance import Provenance
 
 MAKING = "making shards"
 """Name of the longest part of the work."""

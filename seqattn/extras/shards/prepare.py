@@ -51,8 +51,8 @@ from seqattn.screen import progress
 from seqattn.settings.data_paths import without_paths
 from seqattn.settings.nodes import Node
 from seqattn.storage import file_faults, is_file, user_path, write_whole
+from seqattn.subcommands.provenance import RECORD, Provenance, data_contents, digests, say_finished
 from seqattn.training.setting_roles import role_in
-from seqattn.verbs.provenance import RECORD, Provenance, data_contents, digests, say_finished
 
 _CHUNKS = "chunks.json"
 

@@ -8,7 +8,7 @@ import pytest
 import seqattn
 from seqattn.analysis.word_alignment import AlignmentReading
 from seqattn.data.word_links import WordLinks
-from seqattn.extras.align import align as verb
+from seqattn.extras.align import align as subcommand
 from seqattn.extras.align.choose import Candidate, by_agreement, by_gold, candidates
 from seqattn.extras.align.gold import alignment_scores, with_interval
 from seqattn.extras.align.symmetrize import symmetrized
@@ -86,8 +86,8 @@ def test_two_files_and_a_split_are_aligned_as_in_python(capfd, bundle, corpus, t
 @pytest.mark.parametrize("torn", ["", "0-0 1-"])
 def test_a_stopped_command_continues(capfd, bundle, corpus, tmp_path, monkeypatch, torn):
     words = (bundle, *files(corpus, "train"), f"output={tmp_path}/links")
-    monkeypatch.setattr(verb, "_PART", 8)
-    aligned, links_of = [], verb.Aligner.links
+    monkeypatch.setattr(subcommand, "_PART", 8)
+    aligned, links_of = [], subcommand.Aligner.links
 
     def stopping(self, sources, targets):
         aligned.extend(sources)
@@ -95,8 +95,8 @@ def test_a_stopped_command_continues(capfd, bundle, corpus, tmp_path, monkeypatc
             raise KeyboardInterrupt
         return links_of(self, sources, targets)
 
-    monkeypatch.setattr(verb.Aligner, "links", stopping)
-    aligning = verb.Aligning(
+    monkeypatch.setattr(subcommand.Aligner, "links", stopping)
+    aligning = subcommand.Aligning(
         bundle=bundle.partition("=")[2], data=None, source=words[1].partition("=")[2],
         target=words[2].partition("=")[2], output=f"{tmp_path}/links",
     )  # fmt: skip

@@ -1,3 +1,3 @@
 """The bundles that corpora are made with."""
 
-from tests.verbs.conftest import writers  # noqa: F401
+from tests.subcommands.conftest import writers  # noqa: F401

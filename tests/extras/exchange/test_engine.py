@@ -17,9 +17,9 @@ from seqattn.extras.exchange.engine import CTranslate2
 from seqattn.extras.serve.app import make_app
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.service import Service
+from seqattn.subcommands.provenance import Provenance
+from seqattn.subcommands.tuning import AllFinished
 from seqattn.tokens import EOS, PAD
-from seqattn.verbs.provenance import Provenance
-from seqattn.verbs.tuning import AllFinished
 from tests.cli.small import listing, pairs, refusal, run, succeed
 
 pytest.importorskip("ctranslate2")

@@ -12,7 +12,7 @@ from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.extras.explain.explanations import METHODS, explain
 from seqattn.extras.explain.method_scores import ExplainedBundle
-from seqattn.verbs.run_tables import run_tables
+from seqattn.subcommands.run_tables import run_tables
 from tests.cli.fork import run_forked
 from tests.cli.small import pairs, refusal, succeed
 
@@ -30,7 +30,7 @@ def gold(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def explained(trained, gold, tmp_path_factory):
-    """What the verb says and writes of the test split."""
+    """What the subcommand says and writes of the test split."""
     output = tmp_path_factory.mktemp("explained") / "out"
     words = ["split=test", f"data.alignments={gold}", f"output={output}", "replaced=[uniform]"]
     words += [f"bundle={trained}/model", "methods=[attention]"]

@@ -1,4 +1,4 @@
-"""The verbs heads and probe: what they print, write and refuse."""
+"""The subcommands heads and probe: what they print, write and refuse."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 import seqattn
 from seqattn.extras.explain.head_importance import pairs_of
 from seqattn.extras.explain.head_plots import head_map
-from seqattn.verbs.run_tables import run_tables
+from seqattn.subcommands.run_tables import run_tables
 from tests.bundle.conftest import configuration, untrained
 from tests.cli.small import data_of, refusal, succeed
 

@@ -64,7 +64,7 @@ def test_a_window_counts_only_the_keys_within():
 
 
 @pytest.mark.parametrize("name", ["mha", "moa"])
-def test_figures_are_those_of_the_verb_heads(name):
+def test_figures_are_those_of_the_subcommand_heads(name):
     """A mixture's heads are its experts here and there."""
     model = make_transformer(load_choice("attention", name))
     pairs = [

@@ -6,8 +6,8 @@ import pytest
 
 from seqattn.errors import UserError
 from seqattn.extras.report.run_document import flat, learning_curves, saved_scores
+from seqattn.subcommands.run_tables import run_tables
 from seqattn.training.measurements import read_figures
-from seqattn.verbs.run_tables import run_tables
 
 TABLE = {"title": "roles", "columns": ["head", "role", "share"], "rows": [["1", None, 0.5]]}
 

@@ -1,10 +1,10 @@
-"""The verb search."""
+"""The subcommand search."""
 
 import shlex
 
 import pytest
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.extras.search.search import ModelSearch
 from seqattn.extras.search.search_study import Halving
 from seqattn.places import install
@@ -64,9 +64,9 @@ def test_a_search_without_optuna_says_how_to_install_it(corpus, tmp_path):
     words = [*train_arguments(corpus, f"run_dir={tmp_path}/found"), "space.attention=[mha,mqa]"]
     program = f"""
 import sys
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 sys.stderr = sys.stdout
-print(run_verb("search", {words!r}))
+print(run_subcommand("search", {words!r}))
 """
     line = f"error: search needs optuna; {install('search')}"
     assert printed_without(("optuna",), program).splitlines() == [line, "2"]
@@ -95,7 +95,7 @@ def test_a_search_ends_in_a_report_and_the_command_that_trains_the_best(
     assert ranges or "3 skipped: attention.num_heads must divide model.dim (16), got 3" in report
     command = out.split("train it in full with: python train.py ")[1].splitlines()[0]
     given = [*shlex.split(command), "trainer.max_steps=4", f"run_dir={tmp_path}/run"]
-    assert run_verb("train", given) == 0
+    assert run_subcommand("train", given) == 0
     trained = set(home.glob("trials/*/checkpoints/*"))
     succeed(capfd, "search", *words)  # which trains nothing
     assert set(home.glob("trials/*/checkpoints/*")) == trained

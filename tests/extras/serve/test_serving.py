@@ -1,4 +1,4 @@
-"""The verb `serve`: what it refuses before it listens."""
+"""The subcommand `serve`: what it refuses before it listens."""
 
 import os
 import socket

@@ -5,7 +5,7 @@ import numpy as np
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.extras.shards.cleaning import Cleaning
-from seqattn.settings.nodes import build_verb
+from seqattn.settings.nodes import build_subcommand
 from tests.data.source_helpers import write_text
 from tests.nodes import node, node_of
 
@@ -39,7 +39,7 @@ def again(folder, **changes):
         "data": node_of(ParallelText, str(folder / "text"), "en", "de"),
         "output": str(folder / "shards"),
     }
-    return build_verb("seqattn.extras.shards.prepare.Preparation", node({**own, **changes}))
+    return build_subcommand("seqattn.extras.shards.prepare.Preparation", node({**own, **changes}))
 
 
 def prepare(folder, pairs=PAIRS, **changes):

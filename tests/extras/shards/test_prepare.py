@@ -17,10 +17,10 @@ FEW = ["shard_pairs=20", "workers=1", "tokenizer.vocab_size=60"]
 @pytest.fixture(scope="module")
 def prepared(corpus):
     """Three shards of twenty pairs each, with the corpus' validation and test texts."""
-    from seqattn.cli.main import run_verb
+    from seqattn.cli.main import run_subcommand
 
     home = corpus.parent / "shards"
-    assert run_verb("prepare", [*data_of(corpus), *FEW, f"output={home}"]) == 0
+    assert run_subcommand("prepare", [*data_of(corpus), *FEW, f"output={home}"]) == 0
     return home
 
 

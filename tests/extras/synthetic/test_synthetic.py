@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.data.base import MissingSplit
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
@@ -113,7 +113,7 @@ SMALL = [
 @pytest.mark.slow
 def test_a_training_reports_its_scores_and_warns_of_nothing(tmp_path, capfd):
     words = ["task=synthetic", *SMALL, f"run_dir={tmp_path}/run", f"cache_dir={tmp_path}"]
-    assert run_verb("train", words) == 0
+    assert run_subcommand("train", words) == 0
     out = "".join(capfd.readouterr())
     assert "val/symbol_accuracy" in out
     assert "read from data.kind=copy data.seed=0 (val)" in out

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from seqattn.cli.main import run_verb
+from seqattn.cli.main import run_subcommand
 from seqattn.extras.pictures.watch import HeatmapCallback
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
 from tests.cli.small import (
@@ -338,4 +338,4 @@ def test_a_resumption_mid_epoch_needs_the_same_batches(corpus, capfd):
     )
     assert text.startswith("cannot resume after step 4 of the epoch: the data, batch")
     assert sorted((run_dir / "checkpoints").iterdir()) == before
-    assert run_verb("train", [f"resume={run_dir}", "trainer.max_steps=6"]) == 0
+    assert run_subcommand("train", [f"resume={run_dir}", "trainer.max_steps=6"]) == 0

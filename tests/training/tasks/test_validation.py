@@ -15,9 +15,9 @@ from seqattn.extras.answers.span_setup import SpanSetup
 from seqattn.extras.answers.tasks import ExtractiveAnswering
 from seqattn.generation.base import Hypothesis
 from seqattn.metrics.text import TextScorer
+from seqattn.subcommands.evaluate import Evaluation
 from seqattn.training.tasks.seq2seq import TextValidation
 from seqattn.training.tasks.text_setup import TextSetup
-from seqattn.verbs.evaluate import Evaluation
 
 
 class Echo:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from seqattn.screen import print_table
 from seqattn.settings.documents import CONFIG
 from seqattn.storage import user_path
-from seqattn.verbs.run_tables import TableDocument, write_table
+from seqattn.subcommands.run_tables import TableDocument, write_table
 
 
 def keep_tables(bundle: str, tables: Mapping[str, TableDocument]) -> None:

@@ -9,9 +9,9 @@ from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, GreedySearch, LengthLimit, Sampling
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.text import TextScorer
+from seqattn.subcommands.reranking import Reranking
+from seqattn.subcommands.tuning import AllFinished, Tuning, grid_of, show
 from seqattn.tokens import BOS
-from seqattn.verbs.reranking import Reranking
-from seqattn.verbs.tuning import AllFinished, Tuning, grid_of, show
 from tests.bundle.conftest import corpus
 from tests.metrics.error_scorer import ErrorScorer
 from tests.nodes import node
@@ -189,7 +189,7 @@ def test_a_weight_is_tuned_with_the_search(bundle, writers, monkeypatch):
         scored.extend(map(str, pairs))
         return [float(sum(read) % 7) for read, _ in pairs]
 
-    monkeypatch.setattr("seqattn.verbs.reranking.forced_log_probabilities", some)
+    monkeypatch.setattr("seqattn.subcommands.reranking.forced_log_probabilities", some)
     grid = {"rerank.weight": [0.0, 50.0], "length_penalty": [0.0, 1.0]}
     found = tuned(bundle, BeamSearch(LIMIT, beam_size=3), grid, rerank=options, reranker=reranker)
     assert len(scored) == len(set(scored)) > 0  # none twice

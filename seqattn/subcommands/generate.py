@@ -23,8 +23,8 @@ from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.base import AnySearch, Progress
 from seqattn.generation.windows import generate_from_windows
 from seqattn.storage import user_path
-from seqattn.verbs.bundle_run import BundleRun, check_read
-from seqattn.verbs.reranking import Reranker, Reranking
+from seqattn.subcommands.bundle_run import BundleRun, check_read
+from seqattn.subcommands.reranking import Reranker, Reranking
 
 _SHOWN = 3  # unknown pieces
 

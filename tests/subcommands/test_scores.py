@@ -1,7 +1,7 @@
 """How scores are written down and shown."""
 
 from seqattn.metrics.text import TextScore
-from seqattn.verbs.evaluate import plain_scores, score_rows
+from seqattn.subcommands.evaluate import plain_scores, score_rows
 
 SCORES = [TextScore("ROUGE-1", 25.5, "nrefs:1", (24.25, 26.75)), TextScore("EM", 3.0, "norm:x")]
 

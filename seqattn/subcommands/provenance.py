@@ -42,9 +42,12 @@ class Provenance(BaseModel):
         """
         file = directory / RECORD
         try:
-            return cls.model_validate(read_json(file, "a record of settings and inputs"))
+            record = cls.model_validate(read_json(file, "a record of settings and inputs"))
         except ValidationError as error:
             raise UserError(f"cannot read {file}; choose another directory") from error
+        if "verb" in record.settings:  # the key in outputs of earlier versions
+            record.settings["subcommand"] = record.settings.pop("verb")
+        return record
 
     def is_finished(self, directory: Path, last: str) -> bool:
         """Return True, after printing a line, if a directory holds the complete output.

@@ -20,7 +20,7 @@ import seqattn
 from seqattn.__main__ import main
 from seqattn.analysis import capture
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.cli.help_page import verbs
+from seqattn.cli.help_page import subcommands
 from seqattn.settings.assembly import Architecture
 from seqattn.settings.documents import bundle_dir
 from tests.cli.fork import start_forked
@@ -579,9 +579,9 @@ def test_capture_watches_a_loaded_bundle(loaded):
 # --- help, settings, sweeps ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["train", "generate", "evaluate"])
-def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
-    script = "train.py" if verb == "train" else f"scripts/{verb}.py"
+@pytest.mark.parametrize("subcommand", ["train", "generate", "evaluate"])
+def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, subcommand):
+    script = "train.py" if subcommand == "train" else f"scripts/{subcommand}.py"
     monkeypatch.setattr(sys, "argv", [script, "--help"])
     with pytest.raises(SystemExit, match="0"):
         runpy.run_path(str(ROOT / script), run_name="__main__")
@@ -589,9 +589,9 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
     assert re.match(rf"usage: python \S*{script} \[key=value ...]\n", out)
     assert "Examples:" in out
     assert max(map(len, out.splitlines())) <= 100
-    if verb == "evaluate":
+    if subcommand == "evaluate":
         assert "\nscorer=null: keys of the bundle's: tokenize, lowercase" in out
-    if verb == "train":
+    if subcommand == "train":
         assert "\nname: ${task.name}  # runs go to runs/NAME/TIME\n" in out
         for group, choices in groups().items():
             if group not in ("engine", "importer"):  # of generation, and of folders
@@ -626,13 +626,13 @@ def test_the_command_says_its_version(capfd):
     assert capfd.readouterr().out == f"seqattn {seqattn.__version__}\n"
 
 
-def test_help_without_a_verb_lists_the_verbs(capfd):
-    assert len(verbs()) == 19
-    assert max(map(len, verbs().values())) < 90
+def test_help_without_a_subcommand_lists_the_subcommands(capfd):
+    assert len(subcommands()) == 19
+    assert max(map(len, subcommands().values())) < 90
     for arguments in ([], ["--help"], ["-h"]):
         assert main(arguments) == 0
         out = capfd.readouterr().out
-        assert all(f"\n  {verb} " in out for verb in verbs())
+        assert all(f"\n  {subcommand} " in out for subcommand in subcommands())
 
 
 def test_cfg_job_prints_every_key_with_its_value(capfd):
@@ -679,8 +679,8 @@ def test_pages_of_help_end_quietly_in_a_pipe_that_is_closed(words):
 def test_a_sentence_waits_for_no_package_of_scores_plots_and_training(bundle):
     code = """
 import sys
-from seqattn.cli.main import run_verb
-assert run_verb("generate", [sys.argv[1], "text=dog", "generation=beam"]) == 0
+from seqattn.cli.main import run_subcommand
+assert run_subcommand("generate", [sys.argv[1], "text=dog", "generation=beam"]) == 0
 slow = {"datasets", "lightning", "matplotlib", "pandas", "scipy", "torchmetrics", "transformers"}
 sys.exit(", ".join(slow & {*sys.modules}) or 0)
 """
@@ -696,7 +696,7 @@ def test_a_reader_that_closes_early_is_no_error(bundle, corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("verb", "words", "key"),
+    ("subcommand", "words", "key"),
     [
         ("generate", "bundle=RUN", "bundle"),
         ("generate", "bundle=RUN ensemble=[RUN]", "ensemble"),
@@ -707,8 +707,8 @@ def test_a_reader_that_closes_early_is_no_error(bundle, corpus, tmp_path):
         ("prepare", "output=OUT vocabulary=RUN", "vocabulary"),
     ],
 )
-def test_a_run_stands_for_its_bundle(trained, verb, words, key):
-    settings, _ = composed(verb, *words.replace("RUN", str(trained)).split())
+def test_a_run_stands_for_its_bundle(trained, subcommand, words, key):
+    settings, _ = composed(subcommand, *words.replace("RUN", str(trained)).split())
     value = OmegaConf.select(OmegaConf.create(settings), key)
     values = [value] if isinstance(value, str) else value
     assert set(values) == {f"{trained}/model"}

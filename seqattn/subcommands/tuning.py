@@ -17,7 +17,7 @@ from seqattn.metrics.significance import LEVEL, sentence_tests
 from seqattn.metrics.text import Scorer, TextScore, lower_is_better, reference_lists
 from seqattn.screen import print_table
 from seqattn.settings.nodes import Node, build, changed
-from seqattn.verbs.reranking import Reranker, Reranking
+from seqattn.subcommands.reranking import Reranker, Reranking
 
 Settings = dict[str, float]
 """Values by dotted keys of the search, and `rerank.weight`."""

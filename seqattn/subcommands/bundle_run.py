@@ -1,4 +1,4 @@
-"""Base classes of verbs that use a bundle."""
+"""Base classes of subcommands that use a bundle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ Split = Literal["train", "val", "test"]
 
 @dataclass(frozen=True, kw_only=True)
 class BundleRun:
-    """Base class of verbs that use a bundle.
+    """Base class of subcommands that use a bundle.
 
     Args:
         bundle: path of the bundle.
@@ -59,7 +59,7 @@ class BundleRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRun(BundleRun):
-    """Base class of verbs that score a bundle's outputs for a split.
+    """Base class of subcommands that score a bundle's outputs for a split.
 
     Args:
         bundle, device, trust: as `BundleRun`.

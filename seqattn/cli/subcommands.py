@@ -1,4 +1,4 @@
-"""Actions of the verbs, with a configuration composed by Hydra."""
+"""Actions of the subcommands, with a configuration composed by Hydra."""
 
 import re
 import sys
@@ -12,49 +12,49 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from seqattn.cli.help_page import verbs
+from seqattn.cli.help_page import subcommands
 from seqattn.config.compose import resolve_settings, settings_of_training
-from seqattn.config.verb_files import bases, own_keys, verb_class
+from seqattn.config.subcommand_files import bases, own_keys, subcommand_class
 from seqattn.errors import UserError
 from seqattn.places import CONF
-from seqattn.settings.nodes import TARGET, build, build_verb
+from seqattn.settings.nodes import TARGET, build, build_subcommand
 from seqattn.training.run_directory import remove_empty
 
 Action = Callable[[DictConfig], float | None]
 
 
-def action_of(verb: str) -> Action:
-    """Return the action of a verb, which builds the class of its YAML and runs it.
+def action_of(subcommand: str) -> Action:
+    """Return the action of a subcommand, which builds the class of its YAML and runs it.
 
     Raises:
-        UserError: if there is no such verb, or an extra that it needs is not installed.
+        UserError: if there is no such subcommand, or an extra that it needs is not installed.
     """
-    if not re.fullmatch(r"\w+", verb) or not (CONF / f"{verb}.yaml").is_file():
-        raise UserError(f"unknown subcommand {verb}; choose from {', '.join(verbs())}")
-    extra = extra_of(verb)
+    if not re.fullmatch(r"\w+", subcommand) or not (CONF / f"{subcommand}.yaml").is_file():
+        raise UserError(f"unknown subcommand {subcommand}; choose from {', '.join(subcommands())}")
+    extra = extra_of(subcommand)
     waiting = [extra] if extra else []
     while waiting:
         name = f"seqattn.extras.{waiting.pop()}"
         try:
             waiting += import_module(name).NEEDS
         except ModuleNotFoundError as error:
-            raise UserError(f"{verb} needs {name}, which is not installed") from error
-    if verb == "train":
+            raise UserError(f"{subcommand} needs {name}, which is not installed") from error
+    if subcommand == "train":
         return train
-    return partial(_run_over_trainings if "train" in bases(verb) else _run, verb)
+    return partial(_run_over_trainings if "train" in bases(subcommand) else _run, subcommand)
 
 
-def extra_of(verb: str) -> str | None:
-    """Return the extra that the class of a verb belongs to, None for one of the core."""
-    match = re.match(r"seqattn\.extras\.(\w+)\.", verb_class(verb))
+def extra_of(subcommand: str) -> str | None:
+    """Return the extra that the class of a subcommand belongs to, None for one of the core."""
+    match = re.match(r"seqattn\.extras\.(\w+)\.", subcommand_class(subcommand))
     return match[1] if match else None
 
 
-def _run(verb: str, config: DictConfig) -> None:
-    settings = resolve_settings(verb, config)
+def _run(subcommand: str, config: DictConfig) -> None:
+    settings = resolve_settings(subcommand, config)
     if settings.get("bundle") and sys.stderr is not None and sys.stderr.isatty():
         print(f"loading {settings['bundle']}", file=sys.stderr)
-    build_verb(verb_class(verb), settings).run()  # imports torch
+    build_subcommand(subcommand_class(subcommand), settings).run()  # imports torch
 
 
 def job_dir() -> Path:
@@ -76,22 +76,22 @@ def train(config: DictConfig) -> float | None:
             )
         if several:
             settings["sweep"] = run_dir.parent.name
-        run = build_verb(verb_class("train"), settings)
+        run = build_subcommand(subcommand_class("train"), settings)
         result: float | None = run.find_rate() if run.find_lr else run.run().monitored
         return result
     finally:
         remove_empty(run_dir)  # created by Hydra
 
 
-def _run_over_trainings(verb: str, config: DictConfig) -> None:
-    """Run a verb that includes the keys of train, such as search.
+def _run_over_trainings(subcommand: str, config: DictConfig) -> None:
+    """Run a subcommand that includes the keys of train, such as search.
 
     Its class gets the settings of a training run, and a command line that reproduces them.
     """
     run_dir = job_dir()
     try:
-        settings = resolve_settings(verb, config, run_dir=str(run_dir))
-        own = {key: settings.pop(key) for key in own_keys(verb) if key != "run_dir"}
+        settings = resolve_settings(subcommand, config, run_dir=str(run_dir))
+        own = {key: settings.pop(key) for key in own_keys(subcommand) if key != "run_dir"}
         words = [
             word
             for word in HydraConfig.get().overrides.task
@@ -102,7 +102,7 @@ def _run_over_trainings(verb: str, config: DictConfig) -> None:
         others = HydraConfig.get().overrides.hydra
         paths = [one for one in others if one.startswith("hydra.searchpath=")]
         own |= {
-            TARGET: verb_class(verb),
+            TARGET: subcommand_class(subcommand),
             "run_dir": str(run_dir),
             "seed": settings["seed"],
             "overrides": words,

@@ -21,12 +21,12 @@ from seqattn.metrics.text import TextScore, doubts
 from seqattn.roles import Role
 from seqattn.screen import print_table, progress
 from seqattn.storage import user_path, write_json, write_whole
+from seqattn.subcommands.bundle_run import ScoredRun, Split
+from seqattn.subcommands.provenance import contents_now
+from seqattn.subcommands.reranking import Reranking
+from seqattn.subcommands.tuning import Tuning, grid_of, show
 from seqattn.training.run_directory import room_for_files
 from seqattn.training.setting_roles import differences
-from seqattn.verbs.bundle_run import ScoredRun, Split
-from seqattn.verbs.provenance import contents_now
-from seqattn.verbs.reranking import Reranking
-from seqattn.verbs.tuning import Tuning, grid_of, show
 
 SENTENCES, SENTENCE = "sentences.jsonl", ("source", "references", "output")
 """File of an evaluation with its rows, and their fields."""
