@@ -202,6 +202,16 @@ class Seq2SeqData(TextData):
     default_options = LoaderOptions
     unit = "pairs"
 
+    def __init__(
+        self, source: Source, tokenizer_config: TokenizerConfig, *rest: Any, **more: Any
+    ) -> None:
+        super().__init__(source, tokenizer_config, *rest, **more)
+        if self.options.subword_sampling is not None and tokenizer_config.whole:
+            raise UserError(
+                "loader.subword_sampling needs subwords on both sides; set it to null, or choose "
+                "tokenizer=unigram or bpe"
+            )
+
     def rows(self, split: str) -> Texts:
         """Return the raw texts of a split, with nothing left out."""
         return Texts.of(self._rows(split))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,6 +22,7 @@ from seqattn.tokens import UNK
 
 _FORMAT = "seqattn-tokenizer-1"
 _TRUECASER = "truecaser.json"
+_SYMBOL = re.compile("▁?[^▁]+|▁$")
 _NAMES = [["joint.json"], ["joint.model"], ["source.model", "target.model"]]
 
 
@@ -95,7 +97,8 @@ class Tokenizer:
         for ids, text in zip(self.encode_source(texts), texts, strict=True):
             if UNK in ids:
                 pieces = self.source_pieces(ids, text)
-                counts.update(piece for piece, one in zip(pieces, ids, strict=True) if one == UNK)
+                runs = (piece for piece, one in zip(pieces, ids, strict=True) if one == UNK)
+                counts.update(piece for run in runs for piece in _SYMBOL.findall(run))
         return counts
 
     def _more(self) -> dict[str, Any]:

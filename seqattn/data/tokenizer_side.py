@@ -91,7 +91,8 @@ class Side:
         """Encoding of line breaks."""
         if any(LINE_BREAK in piece for piece in self.vocabulary()):
             return "piece"
-        return "space" if self._folds else "unknown"
+        folds = self._processor.normalize("a\nb") == self._processor.normalize("a b")
+        return "space" if folds else "unknown"
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode texts, after `begin` and with the end mark; an empty text has only the latter."""

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
@@ -31,8 +31,13 @@ LONGEST_LEARNT = 20_000
 """Characters of a text used for training: sentencepiece is quadratic in the length of a run of
 letters without a space, minutes for a million."""
 _LARGEST_UNASKED = 8000
+_MODELS = {"characters": "char", "symbols": "word"}
+"""sentencepiece's names of kinds, if they differ."""
 _SYMBOL = re.compile(r"[^\s▁▅]+")
 _TOO_LARGE = re.compile(r"set it to a value <= (\d+)")
+
+
+Kind = Literal["unigram", "bpe", "characters", "symbols"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +45,10 @@ class TokenizerConfig:
     """Settings of a vocabulary to train.
 
     Args:
-        kind: "unigram" (Kudo 2018, arXiv 1804.10959) or "bpe" (Sennrich 2016, arXiv 1508.07909).
+        kind: "unigram" (Kudo 2018, arXiv 1804.10959), "bpe" (Sennrich 2016, arXiv 1508.07909),
+            "characters", or "symbols" that spaces separate.
         vocab_size: pieces of each vocabulary, the four marks included; None for 8,000, or fewer for
-            a small corpus.
+            a small corpus; for characters and symbols, None for all.
         joint: True for one vocabulary for both sides, so that embeddings can be shared; False for
             one of `vocab_size` for each.
         byte_fallback: spell unknown characters in bytes (256 pieces more) rather than as unknown.
@@ -55,13 +61,15 @@ class TokenizerConfig:
         truecase: restore capital letters in outputs if `normalization` folds case; see
             `Truecaser`.
         symbols: pieces that are never split, such as "<2de>" before each source.
+        target_kind: kind of the target side's vocabulary; None for `kind`.
 
     Raises:
-        UserError: for `line_breaks` or `truecase` with a rule that preserves them anyway, or for
-            symbols that are empty, repeated, marks, or have spaces.
+        UserError: for `line_breaks` or `truecase` with a rule that preserves them anyway, for
+            symbols that are empty, repeated, marks, or have spaces, or for settings that do not
+            fit the kind.
     """
 
-    kind: Literal["unigram", "bpe"] = "unigram"
+    kind: Kind = "unigram"
     vocab_size: Annotated[int, Ge(EOS + 2), Le(1_000_000)] | None = None
     joint: bool = True
     byte_fallback: bool = False
@@ -70,8 +78,19 @@ class TokenizerConfig:
     line_breaks: bool = False
     truecase: bool = False
     symbols: Sequence[str] | None = None
+    target_kind: Kind | None = None
 
     def __post_init__(self) -> None:
+        if self.joint and self.target_kind not in (None, self.kind):
+            raise UserError(
+                f"tokenizer.target_kind={self.target_kind} needs a vocabulary for each side; set "
+                "tokenizer.joint=false"
+            )
+        if self.byte_fallback and self.whole:
+            raise UserError(
+                "tokenizer.byte_fallback needs subwords; set it to false, or choose "
+                "tokenizer=unigram or bpe"
+            )
         symbols = self.symbols or ()
         for number, symbol in enumerate(symbols):
             if symbol in (*MARKS, *symbols[:number]) or not _SYMBOL.fullmatch(symbol):
@@ -89,6 +108,16 @@ class TokenizerConfig:
                 "tokenizer.truecase=true requires a tokenizer.normalization that folds case, such "
                 f"as nmt_nfkc_cf, got {self.normalization}; set tokenizer.truecase=false"
             )
+
+    @property
+    def kinds(self) -> tuple[Kind, Kind]:
+        """Kinds of the source's and the target's vocabulary."""
+        return self.kind, self.target_kind or self.kind
+
+    @property
+    def whole(self) -> bool:
+        """True if a side has characters or symbols, which have one segmentation only."""
+        return not {*self.kinds}.isdisjoint(_MODELS)
 
 
 @dataclass(frozen=True, init=False)
@@ -169,7 +198,11 @@ def train_tokenizer(
     sides = {"joint": [source, target]}
     if not config.joint:
         sides = {"source": [source], "target": [target]}
-    models = [_model(texts, config, side) for side, texts in sides.items()]
+    kinds = dict(zip(("source", "target"), config.kinds, strict=True))
+    models = [
+        _model(texts, replace(config, kind=kinds.get(side, config.kind), target_kind=None), side)
+        for side, texts in sides.items()
+    ]
     truecaser = Truecaser.learnt(target) if config.truecase else None
     tokenizer = Tokenizer(models[0], models[1] if len(models) > 1 else None, truecaser)
     tokenizer.save(directory)
@@ -183,6 +216,8 @@ def _content_key(source: Iterable[str], target: Iterable[str], config: Tokenizer
         del settings["truecase"]  # keeps vocabularies cached before these settings existed
     if not config.symbols:
         del settings["symbols"]
+    if config.target_kind is None:
+        del settings["target_kind"]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update(sentencepiece.__version__.encode())
     for side, texts in (("source", source), ("target", target)):
@@ -198,9 +233,11 @@ def _content_key(source: Iterable[str], target: Iterable[str], config: Tokenizer
 
 def _announce(sizes: list[int], config: TokenizerConfig) -> None:
     """Print to standard error what is trained. Args: sizes: characters of each text."""
-    kind, size = config.kind, config.vocab_size
-    vocabularies = f"a joint {kind} vocabulary" if config.joint else f"two {kind} vocabularies"
+    kinds, size = [*dict.fromkeys(config.kinds)], config.vocab_size
+    of = " and ".join(kinds)
+    vocabularies = f"a joint {of} vocabulary" if config.joint else f"two {of} vocabularies"
     most = f"at most {_LARGEST_UNASKED:,}" if size is None else f"{size:,}"
+    most = "all" if size is None and {*kinds} <= {*_MODELS} else most
     lines = [f"training {vocabularies} of {most} pieces on {len(sizes):,} lines ..."]
     long = [number for number, size in enumerate(sizes, 1) if size > LONGEST_LEARNT]
     if long:
@@ -216,6 +253,8 @@ def _learnt(text: str, config: TokenizerConfig) -> str:
     text = text[:LONGEST_LEARNT]
     if config.line_breaks:
         return set_apart(text)
+    if config.kind == "symbols":  # its model folds spaces, so that texts are not escaped
+        return text
     return escaped(text) if config.normalization == "identity" else text
 
 
@@ -237,8 +276,10 @@ def _train(texts: Iterable[str], config: TokenizerConfig, size: int) -> bytes:
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=(_learnt(text, config) for text in texts),
         model_writer=model,
-        model_type=config.kind,
+        model_type=_MODELS.get(config.kind, config.kind),
         vocab_size=size,
+        use_all_vocab=config.kind in _MODELS and config.vocab_size is None,
+        add_dummy_prefix=config.kind != "characters",
         byte_fallback=config.byte_fallback,
         character_coverage=config.character_coverage,
         normalization_rule_name=config.normalization,
@@ -246,7 +287,7 @@ def _train(texts: Iterable[str], config: TokenizerConfig, size: int) -> bytes:
             *([LINE_BREAK] if config.line_breaks else []),
             *(config.symbols or ()),
         ],
-        remove_extra_whitespaces=config.normalization != "identity",
+        remove_extra_whitespaces=config.normalization != "identity" or config.kind == "symbols",
         pad_id=PAD,
         unk_id=UNK,
         bos_id=BOS,

@@ -10,6 +10,7 @@ from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
+from seqattn.errors import UserError
 from seqattn.tokens import EOS, PAD
 from tests.data.source_helpers import write_text
 
@@ -120,3 +121,8 @@ def test_validation_and_sources_in_windows_are_cut_as_ever(corpus):
     assert sources[0] == sources[1]
     assert data.longest == plain.longest
     assert max(batch.source.shape[1] for batch in loaders[0]) == 3
+
+
+def test_characters_are_not_sampled(corpus):
+    with pytest.raises(UserError, match=r"^loader.subword_sampling needs subwords on both sides"):
+        build(corpus, "characters")

@@ -20,10 +20,10 @@ def train(tmp_path, **changes):
     return train_tokenizer(SOURCE, TARGET, config, tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "characters"])
 @pytest.mark.parametrize("joint", [True, False])
 def test_known_text_comes_back_to_the_letter_with_its_spaces(tmp_path, kind, joint):
-    size = 40 if kind == "bpe" else 30 if joint else 24
+    size = {"bpe": 40, "unigram": 30 if joint else 24}.get(kind)
     tokenizer = train(tmp_path, kind=kind, joint=joint, vocab_size=size)
     texts = [*TARGET, "die  katze ", " den hund", ""]
 
@@ -48,6 +48,28 @@ def test_marks_are_dropped_from_decoded_text_and_unknown_is_shown(tmp_path):
     [unknown] = tokenizer.encode_target(["ein ☃"])
     assert UNK in unknown
     assert tokenizer.decode_target([unknown]) == ["ein ⁇"]
+
+
+def test_letters_lead_to_symbols_that_spaces_separate(tmp_path):
+    words, phones = ["tʃip", "naïve", "n t"], ["tʃ ø p", "  n aø  ih v ", "n"]
+    config = TokenizerConfig("characters", joint=False, symbols=["<2x>"], target_kind="symbols")
+    tokenizer = train_tokenizer(words, phones, config, tmp_path)
+
+    assert {*tokenizer.source_vocabulary()[5:]} == {*"".join(words).replace(" ", "▁")}
+    names = {f"▁{phone}" for phone in " ".join(phones).split()}
+    assert {*tokenizer.target_vocabulary()[4:]} == {"<2x>", "▁<2x>", *names}
+    [ids] = tokenizer.encode_source(["<2x>nt tʃ"])
+    assert tokenizer.source_pieces(ids) == ["<2x>", "n", "t", "▁", "t", "ʃ", "</s>"]
+    assert tokenizer.source_offsets(["nt"])[0][1] == [(0, 1), (1, 2)]
+    rows = tokenizer.encode_target(phones)
+    assert [*map(len, rows)] == [4, 5, 2]
+    assert tokenizer.decode_target(rows) == ["tʃ ø p", "n aø ih v", "n"]
+    assert tokenizer.encode_target(["nt"]) == [[UNK, EOS]]
+
+
+def test_each_unknown_symbol_of_a_run_is_counted(tmp_path):
+    tokenizer = train_tokenizer(["a b"], ["a"], TokenizerConfig("symbols"), tmp_path)
+    assert tokenizer.unknown(["x yy a x", "b"]) == {"▁x": 2, "▁yy": 1}
 
 
 def test_byte_fallback_spells_what_no_piece_spells(tmp_path):
@@ -210,9 +232,17 @@ def test_no_text_is_refused(tmp_path):
             train_tokenizer([line] * 2, [line] * 2, some, tmp_path)
 
 
-def test_line_breaks_that_are_kept_anyway_are_refused():
-    with pytest.raises(UserError, match="normalization=identity already keeps line breaks"):
-        TokenizerConfig(line_breaks=True)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"line_breaks": True}, "normalization=identity already keeps line breaks"),
+        ({"target_kind": "bpe"}, "tokenizer.target_kind=bpe needs a vocabulary for each side; set"),
+        ({"kind": "symbols", "byte_fallback": True}, "tokenizer.byte_fallback needs subwords; set"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        TokenizerConfig(**settings)
 
 
 def test_absent_truncated_and_foreign_tokenizers_are_refused(tmp_path):
