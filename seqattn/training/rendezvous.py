@@ -33,7 +33,7 @@ class Rendezvous:
     """
 
     def __init__(self) -> None:
-        self._held = 0
+        self._rounds = 0
         self._tells: dict[str, bool] = {}  # errors, and whether this rank reports them
 
     def agreed(self, choose: Callable[[], str]) -> str:
@@ -99,11 +99,11 @@ class Rendezvous:
         """Yield the part of the store for the next round."""
         from torch.distributed import PrefixStore
 
-        self._held += 1
+        self._rounds += 1
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
         self._patience = patience
         try:
-            yield PrefixStore(f"seqattn/{attempt}/{self._held}", self._store)
+            yield PrefixStore(f"seqattn/{attempt}/{self._rounds}", self._store)
         except RuntimeError as error:  # connection errors of torch
             first = "rank 0 has exited, or cannot be reached at MASTER_ADDR:MASTER_PORT"
             raise UserError(f"{first} ({str(error).splitlines()[0]})") from error
