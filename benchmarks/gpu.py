@@ -35,6 +35,7 @@ from benchmarks.gpu_training import resumed
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
+from seqattn.generation.generator import Generator
 from seqattn.models.base import Seq2SeqModel
 from seqattn.positions import RotaryPosition
 
@@ -96,7 +97,7 @@ def check_decoding(machine: Machine) -> None:
 def _decoding(machine: Machine, name: str, search: Search, sources: list[list[int]]) -> None:
     model = transformer(decoder=DECODERS[name], position=RotaryPosition).eval()
     ours, theirs = (
-        search.over(model.to(device)).generate(sources)
+        Generator(model.to(device), search).generate(sources)
         for device in (torch.device("cpu"), machine.device)
     )
     firsts = [(one[0], other[0]) for one, other in zip(ours, theirs, strict=True)]

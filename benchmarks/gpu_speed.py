@@ -17,6 +17,7 @@ from seqattn.data.batch import Batch
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
+from seqattn.generation.generator import Generator
 from seqattn.models.stack import compile_layers
 from seqattn.positions import RotaryPosition
 
@@ -183,7 +184,7 @@ def decoding_speed(machine: Machine) -> None:
             machine.device.type, dtype=torch.bfloat16, enabled=kind is not None
         )
         with autocast:
-            generator = replace(search, graph=graph).over(model)
+            generator = Generator(model, replace(search, graph=graph))
             seconds = machine.seconds(lambda: generator.generate(sources), 1, 1)
         step = 1e3 * seconds / length / -(-count // search.batch_size)
         text = f"{count / seconds:,.0f} sentences/s, {step:.2f} ms/step of {search.batch_size}"

@@ -11,6 +11,7 @@ from benchmarks.suite import Sample
 from benchmarks.transformer_models import Shape, own_transformer
 from seqattn.data.batch import collate
 from seqattn.generation import BeamSearch, GreedySearch, LengthLimit
+from seqattn.generation.generator import Generator
 from seqattn.ops.int8 import round_weights
 
 Rows = Sequence[Sequence[int]]
@@ -52,4 +53,6 @@ class Contestant(Trained):
             "batch_size": batch_size, "workers": self.workers,
         }  # fmt: skip
         search = GreedySearch(**options) if beams == 1 else BeamSearch(beam_size=beams, **options)
-        return sum(len(hypotheses[0].ids) for hypotheses in search.over(self.model).generate(rows))
+        return sum(
+            len(hypotheses[0].ids) for hypotheses in Generator(self.model, search).generate(rows)
+        )

@@ -274,7 +274,9 @@ class Bundle:
     def generator(self, generation: Choice = None, **settings: Any) -> Generator:
         """Return the search bound to the model. Args: as `search`."""
         search: Search = self.search(generation, **settings)
-        return self.searched_by(search) if self.searched_by else search.over(self.answering)
+        if self.searched_by:
+            return self.searched_by(search)
+        return Generator(self.answering, search)
 
     @property
     def answering(self) -> Seq2SeqModel | Ensemble:

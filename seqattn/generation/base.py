@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from annotated_types import Ge, Le
@@ -18,9 +18,6 @@ from seqattn.generation.processors import Processor
 from seqattn.models.base import Memory, Prediction
 from seqattn.ops.gpu import without_cudnn_attention
 from seqattn.roles import Role
-
-if TYPE_CHECKING:
-    from seqattn.generation.generator import Generator
 
 Processors = Sequence[Processor] | Mapping[str, Processor]
 """Processors, applied in order; for a mapping, its values."""
@@ -129,7 +126,13 @@ class Search(AnySearch, ABC):
     Args:
         limit: maximum length of a hypothesis.
         processors: constraints on the next token of a hypothesis.
-        batch_size, batch_tokens, workers: for `over`, as in `Generator`.
+        batch_size: maximum sources in a batch; 0 for no limit. On a CPU a batch above 128 is at
+            most a sixteenth of all sources, so that processes can share them. A batch never has
+            more than 4,096 hypotheses.
+        batch_tokens: maximum padded source tokens in a batch; 0 for no limit.
+        workers: single-threaded processes that share the batches on a CPU, at most one per batch;
+            None for torch's number of threads. Batches, and so results, are the same as with one
+            process. With a single batch none is started.
         graph: on a GPU, replay decoding steps as CUDA graphs where the model supports it.
     """
 
@@ -170,12 +173,6 @@ class Search(AnySearch, ABC):
 
     def check(self, model: SearchModel) -> None:
         self.limit.check(model)
-
-    def over(self, model: SearchModel) -> "Generator":
-        """Return a generator that runs this search over any number of sources."""
-        from seqattn.generation.generator import Generator  # avoids an import cycle
-
-        return Generator(model, self, self.batch_size, self.batch_tokens, self.workers)
 
     @abstractmethod
     def search(

@@ -12,14 +12,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from seqattn.attention.base import length_key
 from seqattn.attention.observation import Observable
-from seqattn.checking import CountOrNone
 from seqattn.errors import UserError
 from seqattn.generation.base import (
     Hypothesis,
     Progress,
     Search,
     SearchModel,
-    WorkersOrNone,
     inference,
 )
 from seqattn.generation.workers import Workers, usual_workers
@@ -50,14 +48,7 @@ class Generator:
 
     Args:
         model: the model, a module.
-        search: greedy, beam, sampling or minimum Bayes risk.
-        batch_size: maximum sources in a batch; 0 for no limit. On a CPU a batch above 128 is at
-            most a sixteenth of all sources, so that processes can share them. A batch never has
-            more than 4,096 hypotheses.
-        batch_tokens: maximum padded source tokens in a batch; 0 for no limit.
-        workers: single-threaded processes that share the batches on a CPU, at most one per batch;
-            None for torch's number of threads. Batches, and so results, are the same as with one
-            process. With a single batch none is started.
+        search: greedy, beam, sampling or minimum Bayes risk, with its sizes of batches.
         open_workers: workers started by `open`.
 
     Raises:
@@ -66,9 +57,6 @@ class Generator:
 
     model: SearchModel
     search: Search
-    batch_size: CountOrNone = 128
-    batch_tokens: CountOrNone = 16_384
-    workers: WorkersOrNone = None
     open_workers: Workers[Batch, Hypotheses] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -137,10 +125,10 @@ class Generator:
         """Return the number of processes; 1 if weights are observed, to do so in this process."""
         if any(isinstance(part, Observable) and part.is_observed for part in self._model.modules()):
             return 1
-        device = self._device
+        device, workers = self._device, self.search.workers
         if device.type == "cpu":
-            return usual_workers() if self.workers is None else self.workers
-        if self.workers is not None and self.workers > 1:
+            return usual_workers() if workers is None else workers
+        if workers is not None and workers > 1:
             raise UserError(f"generation.workers needs device=cpu, got {device}; remove it")
         return 1
 
@@ -155,8 +143,9 @@ class Generator:
 
     def _largest(self, sources: int) -> int:
         """Return the maximum batch size for a number of sources."""
-        largest = self.batch_size or sources
-        if self.batch_size and self._device.type == "cpu":
+        size = self.search.batch_size
+        largest = size or sources
+        if size and self._device.type == "cpu":
             largest = min(largest, max(_SHARED, math.ceil(sources / 16)))
         return min(largest, max(1, _HYPOTHESES // self.search.beams))
 
@@ -179,12 +168,12 @@ class Generator:
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Yield batches of non-empty source indices, longest first, so memory runs out early."""
-        largest = self._largest(len(sources))
+        largest, tokens = self._largest(len(sources)), self.search.batch_tokens
         order = sorted((n for n, s in enumerate(sources) if len(s)), key=lambda n: -len(sources[n]))
         batch: list[int] = []
         for number in order:
             longest = len(sources[batch[0]]) if batch else 0
-            over = self.batch_tokens and longest * (len(batch) + 1) > self.batch_tokens
+            over = tokens and longest * (len(batch) + 1) > tokens
             if batch and (over or len(batch) == largest):
                 yield batch
                 batch = []

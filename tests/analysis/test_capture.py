@@ -102,7 +102,7 @@ def test_weights_of_every_slot_are_the_written_out_softmax(kv_heads):
 def test_generation_that_could_have_workers_is_observed_in_this_process(workers, monkeypatch):
     monkeypatch.setattr(generator, "usual_workers", lambda: 2)
     model = model_of()
-    search = Generator(model, GreedySearch(LengthLimit(0, 2)), batch_size=1, workers=workers)
+    search = Generator(model, GreedySearch(LengthLimit(0, 2), batch_size=1, workers=workers))
     with search.open() as opened, capture(model) as maps:
         opened.generate([[4, 5, 3], [6, 3]])
     assert {len(maps[name]) for name in NAMES if name.startswith("encoder")} == {2}

@@ -1,5 +1,7 @@
 """Edited weights and gated heads, in whole passes and in decoding."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -179,9 +181,9 @@ def test_searches_follow_an_edit_with_workers_and_without(search):
     limit = LengthLimit(1.0, 3)
 
     def found(workers):
-        return Generator(model, search(limit=limit), batch_size=1, workers=workers).generate(
-            sources
-        )
+        return Generator(
+            model, replace(search(limit=limit), batch_size=1, workers=workers)
+        ).generate(sources)
 
     plain = found(1)
     with intervene(model, {"*cross_attention": uniform}, {"encoder.*": [0.0, 1.0, 1.0, 1.0]}):

@@ -9,6 +9,7 @@ from seqattn.analysis import capture
 from seqattn.generation import GreedySearch, LengthLimit, Sampling, captured_steps, stepper
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.captured_steps import CapturedSteps
+from seqattn.generation.generator import Generator
 from seqattn.generation.processors import NoRepeatNgram
 from seqattn.models.recurrent_state import RecurrentState
 from tests.builders import fitting, load_choice, load_variant, make_transformer, position_choices
@@ -65,9 +66,9 @@ def graphs(monkeypatch):
 def test_outputs_are_those_of_plain_steps(graphs, options, search):
     model = make_transformer(**OPTIONS[options]()).eval()
     search = SEARCHES[search]
-    plain = search(graph=False).over(model).generate(SOURCES)
+    plain = Generator(model, search(graph=False)).generate(SOURCES)
     assert not graphs
-    found = search().over(model).generate(SOURCES)
+    found = Generator(model, search()).generate(SOURCES)
     assert [[one.ids for one in some] for some in found] == [
         [one.ids for one in some] for some in plain
     ]
@@ -81,18 +82,18 @@ def test_outputs_are_those_of_plain_steps(graphs, options, search):
 )
 def test_caches_that_only_grow_are_fixed(graphs, name, fixed):
     model = make_transformer(attention=load_choice("attention", name)).eval()
-    SEARCHES["beam"]().over(model).generate(SOURCES)
+    Generator(model, SEARCHES["beam"]()).generate(SOURCES)
     assert bool(graphs) == fixed
 
 
 def test_a_graph_is_captured_again_when_its_tensors_move(graphs):
     model = make_transformer().eval()
     limit = LengthLimit(0.0, 20, minimum=20)
-    GreedySearch(limit).over(model).generate(SOURCES)
+    Generator(model, GreedySearch(limit)).generate(SOURCES)
     assert [graph.rows for graph in graphs] == [5, 5, 5, 5]  # rooms of 4, 8, 16 and 32
     graphs.clear()
     lengths = LengthLimit(2.0, 0)  # of 4 to 12 tokens
-    GreedySearch(lengths, processors=[_never_ends]).over(model).generate(SOURCES)
+    Generator(model, GreedySearch(lengths, processors=[_never_ends])).generate(SOURCES)
     assert [graph.rows for graph in graphs] == [5, 5, 1]
 
 
@@ -102,8 +103,8 @@ def _never_ends(scores, said):
 
 def test_recurrent_and_observed_models_take_plain_steps(graphs, monkeypatch):
     assert not RecurrentState.fix(None, 4)
-    GreedySearch(LIMIT).over(make_recurrent("bahdanau").eval()).generate(SOURCES)
-    BeamSearch(LIMIT, coverage_penalty=0.1).over(make_transformer().eval()).generate(SOURCES)
+    Generator(make_recurrent("bahdanau").eval(), GreedySearch(LIMIT)).generate(SOURCES)
+    Generator(make_transformer().eval(), BeamSearch(LIMIT, coverage_penalty=0.1)).generate(SOURCES)
     assert not graphs
     monkeypatch.undo()
     model = make_transformer().eval()
@@ -120,5 +121,5 @@ def test_recurrent_and_observed_models_take_plain_steps(graphs, monkeypatch):
 def test_a_gpus_graphs_give_the_outputs_of_plain_steps(search):
     model = make_transformer().eval().cuda()
     search = SEARCHES[search]
-    plain, found = (search(graph=on).over(model).generate(SOURCES) for on in (False, True))
+    plain, found = (Generator(model, search(graph=on)).generate(SOURCES) for on in (False, True))
     assert [some[0].ids for some in found] == [some[0].ids for some in plain]

@@ -1,5 +1,7 @@
 """What every search obeys: limits, batches, order, and rows that leave when they are done."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -48,9 +50,9 @@ def same(found, expected):
 def test_batching_and_padding_change_no_hypothesis_of_a_transformer(make, scheme):
     model = make_transformer(heads(HEADS, 2), POSITIONS[scheme])
     search = make(ratio=1.0, extra=5)
-    one_by_one = Generator(model, search, batch_size=1).generate(SOURCES)
+    one_by_one = Generator(model, replace(search, batch_size=1)).generate(SOURCES)
     for batches in ({"batch_size": 3}, {"batch_size": 0}, {"batch_tokens": 9}):
-        same(Generator(model, search, **batches).generate(SOURCES), one_by_one)
+        same(Generator(model, replace(search, **batches)).generate(SOURCES), one_by_one)
 
 
 @searches
@@ -61,7 +63,7 @@ def test_batching_changes_no_hypothesis_of_any_model_of_the_contract(make):
     together = Generator(model, search).generate(sources)
     (state,) = model.states  # rows that are done stay a while, until enough of them are
     assert 0 < len(state.kept) < len(state.rows_decoded) - 1
-    same(together, Generator(TableModel(8), search, batch_size=1).generate(sources))
+    same(together, Generator(TableModel(8), replace(search, batch_size=1)).generate(sources))
     assert len({hypotheses[0].ids for hypotheses in together}) > 20
 
 
@@ -77,7 +79,7 @@ def test_batching_changes_no_hypothesis_of_any_model_of_the_contract(make):
 @pytest.mark.parametrize("batch_size", [0, 128])
 def test_a_batch_has_at_most_so_many_hypotheses_of_all_its_sources(search, rows, batch_size):
     model = TableModel(8)
-    Generator(model, search, batch_size, workers=1).generate([[4, 5, 3]] * 9)
+    Generator(model, replace(search, batch_size=batch_size, workers=1)).generate([[4, 5, 3]] * 9)
     assert [state.rows_decoded[0] for state in model.states] == rows
 
 
@@ -163,7 +165,7 @@ def test_it_stops_when_every_sentence_is_done(make):
 def test_batches_hold_no_more_than_they_may_longest_first():
     def rows(**limits):
         model = TableModel(7, never_ends)
-        Generator(model, GreedySearch(LengthLimit(0, 1)), **limits).generate(SOURCES)
+        Generator(model, GreedySearch(LengthLimit(0, 1), **limits)).generate(SOURCES)
         return [[len(source) for source in state.sources] for state in model.states]
 
     assert rows() == [[7, 4, 4, 3, 2, 2]]
@@ -177,7 +179,9 @@ def test_large_batches_are_for_many_sources_so_that_processes_can_share_them():
     def sizes(sources, batch_size):
         model = TableModel(7, never_ends)
         search = GreedySearch(LengthLimit(0, 1))
-        Generator(model, search, batch_size, workers=1).generate([[3]] * sources)
+        Generator(model, replace(search, batch_size=batch_size, workers=1)).generate(
+            [[3]] * sources
+        )
         return [len(state.sources) for state in model.states]
 
     assert sizes(300, 256) == [128, 128, 44]
@@ -198,7 +202,7 @@ def test_generation_drops_nothing_and_leaves_the_models_mode_as_it_was(training)
 
 def test_progress_over_windows_is_told_in_sources():
     told, windows = [], [[[4, 3]], [[4, 4, 3]] * 5, [[5, 3]] * 2, [[]]]
-    generator = Generator(TableModel(7), GreedySearch(LengthLimit()), batch_size=2)
+    generator = Generator(TableModel(7), GreedySearch(LengthLimit(), batch_size=2))
     found = generate_from_windows(generator, windows, progress=lambda *at: told.append(at))
     assert len(found) == 4
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]  # of the eight windows that hold something

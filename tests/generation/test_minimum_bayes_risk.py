@@ -1,6 +1,7 @@
 """Of samples the one that is most like all of them."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_an_output_scores_its_mean_likeness_to_all_samples(order, monkeypatch):
 
     monkeypatch.setattr(Sampling, "draw", noted)
     search = MinimumBayesRisk(LIMIT, n_best=40, samples=40, order=order, seed=5)
-    found = Generator(TableModel(8), search, workers=1).generate([[4, 5, 3], [6, 3]])
+    found = Generator(TableModel(8), replace(search, workers=1)).generate([[4, 5, 3], [6, 3]])
     for ranked, samples in zip(found, drawn, strict=True):
         assert len(samples) == 40
         assert {one.ids for one in ranked} == {one.ids for one in samples}
@@ -44,7 +45,7 @@ def test_what_is_drawn_most_often_wins_where_outputs_have_nothing_in_common(monk
     texts = [(4,), (5, 6), (7,), (5, 6), (), (8,)]
     samples = [Hypothesis(ids, 0.0, -1.0) for ids in texts]
     monkeypatch.setattr(Sampling, "draw", lambda *args: [samples])
-    search = Generator(TableModel(8), MinimumBayesRisk(LIMIT, n_best=9), workers=1)
+    search = Generator(TableModel(8), MinimumBayesRisk(LIMIT, n_best=9, workers=1))
     ((best, *others),) = search.generate([[4, 3]])
     assert best.ids == (5, 6)
     assert best.score == pytest.approx(2 / 6)

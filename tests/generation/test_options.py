@@ -5,6 +5,7 @@ import pytest
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, GreedySearch, LengthLimit, Sampling, stepper
 from seqattn.generation.ensemble import Ensemble
+from seqattn.generation.generator import Generator
 from seqattn.generation.minimum_bayes_risk import MinimumBayesRisk
 from seqattn.tokens import EOS
 from tests.generation.table_model import TableModel
@@ -15,16 +16,16 @@ def test_a_minimum_beyond_the_model_s_positions_is_refused_before_any_search(sea
     model = TableModel(7, longest=12)
     ensemble = Ensemble([TableModel(7, longest=20), model])
     for asked in (model, ensemble):
-        search(LengthLimit(minimum=12)).over(asked)
+        Generator(asked, search(LengthLimit(minimum=12)))
         with pytest.raises(UserError, match=r"limit.minimum must be at most 12, .* got 13; lower"):
-            search(LengthLimit(minimum=13)).over(asked)
-    search(LengthLimit(minimum=10_000)).over(TableModel(7))
+            Generator(asked, search(LengthLimit(minimum=13)))
+    Generator(TableModel(7), search(LengthLimit(minimum=10_000)))
 
 
 def test_a_search_over_long_outputs_says_that_it_goes_on(monkeypatch, capsys):
     monkeypatch.setattr(stepper, "_TELL", 10)
     model = TableModel(7)
-    GreedySearch(LengthLimit(0, 25, minimum=25)).over(model).generate([[5, EOS]])
+    Generator(model, GreedySearch(LengthLimit(0, 25, minimum=25))).generate([[5, EOS]])
     told = capsys.readouterr().err.splitlines()
     assert [line.partition(" and ")[0] for line in told] == [
         f"outputs have reached {n} tokens" for n in (10, 20)

@@ -148,7 +148,9 @@ def test_no_batch_changes_what_a_search_under_constraints_by_the_source_finds(ma
     constraints = [EncoderNoRepeatNgram(2), RepetitionPenalty(1.5), BadWords([[5, 4]])]
     search = make_search(LengthLimit(1.5, 6), processors=[ForcedPrefix([4], constraints)])
     for model in (TableModel(7), make_transformer()):
-        alone, together = (Generator(model, search, size).generate(SOURCES) for size in (1, 4))
+        alone, together = (
+            Generator(model, replace(search, batch_size=size)).generate(SOURCES) for size in (1, 4)
+        )
         assert [[one.ids for one in found] for found in alone] == [
             [one.ids for one in found] for found in together
         ]
@@ -244,7 +246,9 @@ def test_no_batch_changes_what_a_search_under_all_options_finds(make_search):
         options["coverage_penalty"] = 0.5
     search = make_search(LengthLimit(1.5, 6, 2), **options)
     for model in (LookingModel(7), make_transformer(copy=True), make_recurrent(copy=True)):
-        alone, together = (Generator(model, search, size).generate(SOURCES) for size in (1, 4))
+        alone, together = (
+            Generator(model, replace(search, batch_size=size)).generate(SOURCES) for size in (1, 4)
+        )
         for one, other in zip(alone, together):
             assert [hypothesis.ids for hypothesis in one] == [h.ids for h in other]
             assert all(len(hypothesis.ids) >= 2 for hypothesis in one)

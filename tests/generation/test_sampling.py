@@ -1,6 +1,7 @@
 """Sampling against the distribution it must draw from, with fixed seeds and stated bounds."""
 
 import collections
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ def drawn(**options):
     """How often each first token is drawn; the end counts as itself."""
     model = TableModel(len(LOGITS), lambda source, prefix: LOGITS)
     search = Sampling(ONE, **options)
-    found = Generator(model, search, batch_size=0).generate([[4, 3]] * DRAWS)
+    found = Generator(model, replace(search, batch_size=0)).generate([[4, 3]] * DRAWS)
     return collections.Counter(best.ids[0] if best.ids else EOS for (best,) in found)
 
 

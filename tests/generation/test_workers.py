@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -67,25 +68,29 @@ class Full(GreedySearch):
 @pytest.mark.parametrize("batches", [{"batch_size": 2}, {"batch_tokens": 9}])
 def test_workers_change_no_hypothesis_to_the_bit(search, batches):
     model = model_of(search)
-    alone = Generator(model, search, **batches, workers=1).generate(SOURCES)
+    alone = Generator(model, replace(search, **batches, workers=1)).generate(SOURCES)
     for count in (2, 3, 9):
-        assert Generator(model, search, **batches, workers=count).generate(SOURCES) == alone
-    few = Generator(model, search, batch_size=1, workers=3)
-    one_by_one = Generator(model, search, batch_size=1, workers=1)
+        assert (
+            Generator(model, replace(search, **batches, workers=count)).generate(SOURCES) == alone
+        )
+    few = Generator(model, replace(search, batch_size=1, workers=3))
+    one_by_one = Generator(model, replace(search, batch_size=1, workers=1))
     assert few.generate(SOURCES[:2], [7, 8]) == one_by_one.generate(SOURCES[:2], [7, 8])
 
 
 def test_workers_that_are_spawned_find_the_same(monkeypatch):
     model, search = make_transformer(), SEARCHES["beam"]
-    alone = Generator(model, search, 4, workers=1).generate(SOURCES)
+    alone = Generator(model, replace(search, batch_size=4, workers=1)).generate(SOURCES)
     monkeypatch.setattr(workers, "START", "spawn")
-    assert Generator(model, search, 4, workers=2).generate(SOURCES) == alone
+    assert Generator(model, replace(search, batch_size=4, workers=2)).generate(SOURCES) == alone
 
 
 @searches
 def test_workers_change_no_hypothesis_of_windows(search):
     model, windows = model_of(search), [SOURCES[:3], SOURCES[3:4], SOURCES[4:9]]
-    alone, shared = (Generator(model, search, 2, workers=count) for count in (1, 2))
+    alone, shared = (
+        Generator(model, replace(search, batch_size=2, workers=count)) for count in (1, 2)
+    )
     told = []
     found = generate_from_windows(shared, windows, [5, 6, 9], lambda *at: told.append(at))
     assert found == generate_from_windows(alone, windows, [5, 6, 9])
@@ -96,8 +101,10 @@ def test_workers_change_no_hypothesis_of_windows(search):
 
 def test_open_workers_serve_one_call_after_another_and_leave_the_model_as_it_was():
     model = make_transformer(dropout=0.5).train()
-    alone = Generator(model, SEARCHES["sampling"], 2, workers=1)
-    with Generator(model, SEARCHES["sampling"], 2, workers=2).open() as generator:
+    alone = Generator(model, replace(SEARCHES["sampling"], batch_size=2, workers=1))
+    with Generator(
+        model, replace(SEARCHES["sampling"], batch_size=2, workers=2)
+    ).open() as generator:
         assert generator.generate(SOURCES[:1]) == alone.generate(SOURCES[:1])
         assert active_children() == []  # a single batch needs none
         for part in (SOURCES, SOURCES[3:], SOURCES[:5]):
@@ -115,7 +122,7 @@ def test_processes_are_started_where_there_are_several_batches_and_threads(monke
             super().__init__(count, ready)
 
     monkeypatch.setattr("seqattn.generation.generator.Workers", Counted)
-    generator = Generator(make_transformer(), GreedySearch(LIMIT), batch_size=4)
+    generator = Generator(make_transformer(), GreedySearch(LIMIT, batch_size=4))
     generator.generate(SOURCES)
     assert started == []  # torch has one thread
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
@@ -129,12 +136,12 @@ def test_processes_are_started_where_there_are_several_batches_and_threads(monke
     thread.start()
     thread.join()
     assert started == [2]
-    Generator(generator.model, generator.search, 4, workers=7).generate(SOURCES)
+    Generator(generator.model, replace(generator.search, batch_size=4, workers=7)).generate(SOURCES)
     assert started == [2, 3]
 
 
 def test_a_worker_that_dies_is_told():
-    generator = Generator(make_transformer(), Dying(LIMIT), batch_size=1, workers=2)
+    generator = Generator(make_transformer(), Dying(LIMIT, batch_size=1, workers=2))
     with pytest.raises(
         UserError, match=r"a worker process died.*; set generation.workers=1, or a lower"
     ):
@@ -143,7 +150,7 @@ def test_a_worker_that_dies_is_told():
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_memory_that_runs_out_is_told_with_what_to_do(count):
-    generator = Generator(make_transformer(), Full(LIMIT), batch_size=4, workers=count)
+    generator = Generator(make_transformer(), Full(LIMIT, batch_size=4, workers=count))
     with pytest.raises(UserError) as caught:
         generator.generate(SOURCES)
     assert str(caught.value) == (
@@ -159,13 +166,13 @@ def test_what_a_search_refuses_is_refused_in_the_same_words():
     model.has_weights = False
     for count in (1, 2):
         with pytest.raises(UserError, match="coverage_penalty needs attention weights"):
-            Generator(model, search, 4, workers=count).generate(SOURCES)
+            Generator(model, replace(search, batch_size=4, workers=count)).generate(SOURCES)
 
 
 def test_workers_are_refused_off_the_cpu():
     model = make_transformer().to("meta")
     with pytest.raises(UserError) as caught:
-        Generator(model, GreedySearch(), 2, workers=2).generate(SOURCES)
+        Generator(model, GreedySearch(batch_size=2, workers=2)).generate(SOURCES)
     assert str(caught.value) == "generation.workers needs device=cpu, got meta; remove it"
 
 

@@ -98,7 +98,7 @@ def test_a_layer_takes_a_mixer_that_does_not_attend():
         assert not state.can_crop
         sources = [[4, 5, 3], [6, 7, 8, 9, 3]]
         together = Generator(model, BeamSearch(LengthLimit(1.0, 3), 3)).generate(sources)
-        alone = Generator(model, BeamSearch(LengthLimit(1.0, 3), 3), 1).generate(sources)
+        alone = Generator(model, BeamSearch(LengthLimit(1.0, 3), 3, batch_size=1)).generate(sources)
     assert [[h.ids for h in found] for found in together] == [[h.ids for h in f] for f in alone]
     nothing = [RunningMean] * 2
     alone = slots._replace(encoder=nothing, decoder=nothing, position=RotaryPosition)

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
+from seqattn.generation.generator import Generator
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
@@ -132,7 +133,7 @@ class Searching(Seq2SeqTask):
     def validation_step(self, one, number):
         super().validation_step(one, number)
         for _ in range(self.global_rank):
-            GreedySearch().over(self.model).generate(one.source.tolist())
+            Generator(self.model, GreedySearch()).generate(one.source.tolist())
             self.model.encode(one.source)
 
 

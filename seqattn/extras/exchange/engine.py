@@ -65,10 +65,9 @@ class CTranslate2:
                 raise UserError(f"engine=ctranslate2 does not support {reason}; use engine=auto")
             if reason:
                 note(f"engine: PyTorch (CTranslate2 does not support {reason})")
-                return search.over(texts.answering)
+                return Generator(texts.answering, search)
             note(f"engine: {translators}")
-            settings = search.batch_size, search.batch_tokens, search.workers
-            return CTranslateGenerator(texts.model, search, *settings, translators=translators)
+            return CTranslateGenerator(texts.model, search, translators=translators)
 
         return replace(texts, searched_by=generator)
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from seqattn.extras.report.document_types import BeamNode
 from seqattn.generation.base import Hypothesis
-from seqattn.generation.beam import BeamSearch
-from seqattn.generation.beam_batch import Candidates
+from seqattn.generation.beam import BeamSearch, Candidates
 from seqattn.tokens import EOS
 
 

@@ -21,6 +21,7 @@ from seqattn.extras.report.copy_document import copied_document, copy_probabilit
 from seqattn.extras.report.document_types import LookDocument
 from seqattn.generation.base import Hypothesis, Search
 from seqattn.generation.beam import BeamSearch
+from seqattn.generation.generator import Generator
 from seqattn.metrics.text import sentence_chrf
 
 
@@ -113,7 +114,7 @@ class TextLook:
         search = self.search
         if isinstance(search, BeamSearch):
             search = TracedBeamSearch.of(search)
-        hypotheses = search.over(self.bundle.model).generate([source])[0]
+        hypotheses = Generator(self.bundle.model, search).generate([source])[0]
         nodes = search.nodes if isinstance(search, TracedBeamSearch) else []
         return Searched(source, hypotheses, nodes, windows)
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from seqattn.extras.search.search import ModelSearch
+from seqattn.extras.search.search_options import SearchOptions
 from seqattn.extras.search.search_space import Candidate
 from seqattn.processes import follow_parent
 from seqattn.training.measurements import read_figures
@@ -26,7 +26,7 @@ _ENDING = 30.0
 """Seconds that a process gets to save."""
 
 
-def command(search: ModelSearch, model: Candidate, run_dir: Path, seed: int) -> list[str]:
+def command(search: SearchOptions, model: Candidate, run_dir: Path, seed: int) -> list[str]:
     """Return the command line that trains a model of a search, as arguments of seqattn."""
     path = str(run_dir).replace("\\", "\\\\").replace("'", "\\'")
     budget, warmup = search.budget, search.settings["schedule"].get("warmup_steps")

@@ -13,8 +13,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from seqattn.errors import UserError
 from seqattn.extras.compare.costs import sizes_of
-from seqattn.extras.search.search import ModelSearch
 from seqattn.extras.search.search_journal import distributions, is_log, open_study
+from seqattn.extras.search.search_options import SearchOptions
 from seqattn.extras.search.search_runs import TrainingRun, command, stop, train_all
 from seqattn.extras.search.search_space import Candidate, applied, value_at
 from seqattn.screen import duration
@@ -40,7 +40,7 @@ class Halving:
 
     def __init__(
         self,
-        search: ModelSearch,
+        search: SearchOptions,
         candidates: list[Candidate],
         jobs: int,
         made_from: dict[str, Any],

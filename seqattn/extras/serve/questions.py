@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into
@@ -19,9 +19,6 @@ from seqattn.extras.serve.schemas import (
     SentenceRequest,
 )
 from seqattn.extras.serve.searches import Gone, Left, Tell, search_for
-
-if TYPE_CHECKING:
-    from seqattn.extras.serve.texts import Texts
 
 WRITES_NOTHING = "this bundle answers with spans and generates no text; use /v1/answer"
 
@@ -84,7 +81,7 @@ class Spans:
         jobs = [Shared(search, pair, size) for pair, size in zip(pairs, sizes, strict=True)]
         return Task(jobs, response)
 
-    def writer(self) -> "Texts":
+    def writer(self) -> NoReturn:
         """Raise UserError for requests that need a text model.
 
         Raises:

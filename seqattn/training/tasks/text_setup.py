@@ -7,6 +7,7 @@ from seqattn.data.module import Seq2SeqData
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
 from seqattn.generation.base import Progress
+from seqattn.generation.generator import Generator
 from seqattn.metrics.text import named
 from seqattn.training.setup import Setup
 from seqattn.training.start import Start
@@ -41,7 +42,7 @@ class TextSetup(Setup):
             search.limit, processors=search.processors, batch_size=_VALIDATED, workers=1
         )
         return TextValidation(
-            self.bundle.begun(greedy).over(self.model),
+            Generator(self.model, self.bundle.begun(greedy)),
             self.run.task.scorer,
             self.bundle.tokenizer.decode_target,
             lambda: self.rows.references,

@@ -13,6 +13,7 @@ from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.errors import UserError
 from seqattn.extras.exchange.ctranslate_spec import LONGEST, ctranslate_spec
 from seqattn.generation import BeamSearch, GreedySearch, LengthLimit
+from seqattn.generation.generator import Generator
 from seqattn.models.transformer import Slots, TransformerConfig
 from seqattn.positions import (
     ALiBiPosition,
@@ -126,7 +127,7 @@ def test_both_score_and_search_alike(parts, tmp_path):
         torch.testing.assert_close(own, torch.tensor(theirs.log_probs), atol=1e-4, rtol=1e-4)
     limit, ended = LengthLimit(ratio=0.0, extra=14), [[*source, EOS] for source in sources]
     for search in (GreedySearch(limit=limit), BeamSearch(beam_size=3, limit=limit)):
-        own = [best[0] for best in search.over(model).generate(ended)]
+        own = [best[0] for best in Generator(model, search).generate(ended)]
         theirs = translator.translate_batch(
             named(sources), beam_size=getattr(search, "beam_size", 1), max_decoding_length=14
         )

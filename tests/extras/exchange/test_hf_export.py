@@ -19,6 +19,7 @@ from seqattn.extras.exchange.hf_import import read_model
 from seqattn.extras.exchange.hf_tokenizers import read_tokenizer
 from seqattn.extras.exchange.parity import TOLERANCE
 from seqattn.generation import GreedySearch, LengthLimit
+from seqattn.generation.generator import Generator
 from seqattn.settings.assembly import Architecture, Vocabularies
 from seqattn.tokens import UNK
 from tests.cli.small import SIZES, composed, listing, pairs, refusal, sampled, succeed
@@ -127,7 +128,7 @@ def test_every_family_says_what_the_bundle_says(case, bundle, tmp_path, capfd):
         return
     again = read_model(HFFolder(tmp_path / "new"))
     assert again.comparison.difference < TOLERANCE
-    search = GreedySearch(limit=LengthLimit(extra=3)).over(again.model)
+    search = Generator(again.model, GreedySearch(limit=LengthLimit(extra=3)))
     found = search.generate(again.tokenizer.tokenizer.encode_source(TEXTS))
     assert again.tokenizer.tokenizer.decode_target([one[0].ids for one in found]) == own
 

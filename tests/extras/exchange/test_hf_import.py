@@ -20,6 +20,7 @@ from seqattn.extras.exchange.hf_generation import recommended_search
 from seqattn.extras.exchange.hf_import import imported_bundle, read_model
 from seqattn.extras.exchange.parity import TOLERANCE, load_hf
 from seqattn.generation import GreedySearch, LengthLimit
+from seqattn.generation.generator import Generator
 from seqattn.settings.choices import choices
 from seqattn.settings.nodes import build
 from tests.cli.small import refusal, run, succeed
@@ -42,7 +43,7 @@ def test_log_probabilities_and_greedy_outputs_are_those_of_transformers(folder):
     lines = ["The dog sees the cat.", "A man", "He buys these books today."]
     search = GreedySearch(limit=LengthLimit(ratio=0.0, extra=12))
     for source in own.encode_source(lines):
-        [[ours]] = search.over(imported.model).generate([source])
+        [[ours]] = Generator(imported.model, search).generate([source])
         ids = torch.tensor([[imported.tokenizer.rows[one] for one in source]])
         expected = theirs.generate(
             ids, num_beams=1, max_new_tokens=12, do_sample=False, forced_eos_token_id=None,
@@ -309,7 +310,7 @@ def test_the_recommended_search_finds_what_transformers_finds(case, folder):
     rows = imported.tokenizer.target_rows
     found = recommended_search(choices("generation")["beam"], hf, rows)
     assert str(found) == ""
-    search = build(found.node).over(imported.model)
+    search = Generator(imported.model, build(found.node))
     lines = ["The dog sees the cat.", "A man", "He buys these books today."]
     for source in imported.tokenizer.tokenizer.encode_source(lines):
         [[ours]] = search.generate([source])

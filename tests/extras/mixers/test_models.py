@@ -1,5 +1,7 @@
 """Whole models of mixers: what models of every attention must do, and what mixers add."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -50,7 +52,7 @@ def test_beam_and_greedy_search_give_the_same_alone_and_in_a_batch(name):
     for search in (GreedySearch(LengthLimit(1.0, 3)), BeamSearch(LengthLimit(1.0, 3), 3)):
         texts = [[4, 5, EOS], [6, 7, 8, 9, EOS]]
         together = Generator(model, search).generate(texts)
-        alone = Generator(model, search, 1).generate(texts)
+        alone = Generator(model, replace(search, batch_size=1)).generate(texts)
         assert [[h.ids for h in found] for found in together] == [
             [h.ids for h in found] for found in alone
         ]

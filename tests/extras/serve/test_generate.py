@@ -12,6 +12,7 @@ from seqattn.analysis.intervene import permuted, uniform, without_heads, without
 from seqattn.analysis.pairs import Pair, observed
 from seqattn.extras.serve.limits import Limits
 from seqattn.generation import GreedySearch, LengthLimit
+from seqattn.generation.generator import Generator
 from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
 from seqattn.tokens import BOS, EOS
 from tests.bundle.conftest import configuration, untrained
@@ -360,7 +361,7 @@ def test_what_is_shown_of_a_text_in_windows_is_of_the_one_of_which_the_output_wa
     text = next(text for text in texts if windowed.best(text, search).window)
     best, window = windowed.best(text, search)
     windows = windowed.encode(text)[0]
-    assert best == search.over(bundle.model).generate(windows)[window][0]
+    assert best == Generator(bundle.model, search).generate(windows)[window][0]
     with client_of(windowed) as client:
         asked = {"inputs": text, "generation": {"name": "greedy", **SHORT}}
         output = outputs(client, **asked, **{"return": ["attention", "tokens"]})[0]
