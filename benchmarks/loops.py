@@ -16,6 +16,7 @@ from benchmarks.suite import Sample, timed
 from benchmarks.transformer_models import parameters_of
 from seqattn.data.batch import Batch
 from seqattn.models.base import Seq2SeqModel
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.tokens import PAD
 from seqattn.training.callbacks import Throughput
 from seqattn.training.optim import adamw
@@ -81,7 +82,9 @@ class OwnLoop(TrainingLoop):
     def __init__(self, model: Seq2SeqModel, precision: str = "fp32", lr: float = 1e-3) -> None:
         super().__init__(model, adamw(model, lr=lr), precision)
         optimization = Optimization(
-            lambda model, fused: self.optimizer, constant(1), label_smoothing=SMOOTHING
+            lambda model, fused: self.optimizer,
+            constant(1),
+            terms=LossTerms(label_smoothing=SMOOTHING),
         )
         self.task = Seq2SeqTask(model, optimization)
 

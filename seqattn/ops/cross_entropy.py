@@ -2,7 +2,7 @@
 reference for `ops.vocabulary_loss`."""
 
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from annotated_types import Ge, Lt
@@ -49,9 +49,9 @@ class LossTerms:
                     term.name, f"does not apply to this task; leave it at {term.default}, {came}"
                 )
 
-    def terms(self) -> dict[str, Any]:
-        """Return these terms by name, without the further fields of a subclass."""
-        return {term.name: getattr(self, term.name) for term in fields(LossTerms)}
+    def terms(self) -> "LossTerms":
+        """Return these terms, without the further fields of a subclass."""
+        return LossTerms(*(getattr(self, term.name) for term in fields(LossTerms)))
 
 
 class TokenLoss(NamedTuple):

@@ -60,7 +60,7 @@ class Setup(ABC):
         self.bundle = bundle_type(self.model, tokenizer, config, {}, run_dir / "model")
         task = run.task
         optimization = Optimization(
-            run.optimizer, run.schedule(), task.teacher_forcing, run.seed, run.parts, **task.terms()
+            run.optimizer, run.schedule(), task.teacher_forcing, run.seed, run.parts, task.terms()
         )
         optimization.make_optimizer(
             self.model, fused=False

@@ -7,6 +7,7 @@ from seqattn.data.batch import Batch
 from seqattn.generation import Generator, GreedySearch
 from seqattn.models.recurrent import RecurrentConfig
 from seqattn.models.transformer import Slots, TransformerConfig
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.positions import SinusoidalPosition
 from seqattn.tokens import BOS, EOS
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
@@ -40,7 +41,7 @@ def tiny(family, copy):
 
 def train(model, steps=300):
     draw = torch.Generator().manual_seed(1)
-    task = Seq2SeqTask(model, Optimization(None, None, label_smoothing=0.1))
+    task = Seq2SeqTask(model, Optimization(None, None, terms=LossTerms(label_smoothing=0.1)))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, steps, pct_start=0.2)
     for _ in range(steps):

@@ -134,7 +134,7 @@ def test_under_autocast_to_bfloat16_it_stays_close_and_sums_in_float32():
 @pytest.mark.parametrize("parameter", copying())
 def test_the_tasks_loss_is_that_of_the_models_own_log_probabilities(parameter):
     model = make(parameter).double()
-    task = Seq2SeqTask(model, Optimization(None, None, label_smoothing=0.2))
+    task = Seq2SeqTask(model, Optimization(None, None, terms=LossTerms(label_smoothing=0.2)))
     given = torch.cat((torch.tensor([[2], [2]]), TARGETS[:, :-1]), dim=1)
     batch = Batch(SOURCES, given, TARGETS, torch.arange(B), 12, 9)
     ours = task.loss(batch)

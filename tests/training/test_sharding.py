@@ -139,7 +139,9 @@ class Searching(Seq2SeqTask):
 
 def task_of(model, eps=1e-9):
     optimizer = partial(adamw, lr=1e-2, weight_decay=0.1, eps=eps)
-    return Searching(model, Optimization(optimizer, constant(0), label_smoothing=0.1))
+    return Searching(
+        model, Optimization(optimizer, constant(0), terms=LossTerms(label_smoothing=0.1))
+    )
 
 
 class Failing(Callback):

@@ -84,7 +84,7 @@ class SpanTask(SummedTask):
         super().__init__(model, optimization, SpanPlaces(), validation)
         self.every_answer = every_answer
         with keys_under("task"):
-            optimization.check_only("r_drop")
+            optimization.terms.check_only("r_drop")
         if not optimization.teacher_forcing.whole:
             raise UserError(
                 "span models do not support teacher forcing; set "
@@ -107,7 +107,7 @@ class SpanTask(SummedTask):
         return -log_p.sum(), ((start == batch.start) & (end == batch.end)).sum()
 
     def training_loss(self, batch: SpanBatch) -> BatchLoss:
-        passes, r_drop = 1, self.optimization.r_drop
+        passes, r_drop = 1, self.optimization.terms.r_drop
         if r_drop:
             passes, batch = 2, batch.twice()
         scores = self.model(batch)

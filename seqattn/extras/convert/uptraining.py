@@ -1,7 +1,7 @@
 """Short further training of a converted bundle."""
 
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -42,12 +42,13 @@ def uptrain(bundle: Bundle, data: Any, steps: int, device: str, cache_dir: str |
     schedule = build({**config["schedule"], PARTIAL: True}, "schedule")()
     warmup = int(config["schedule"].get("warmup_steps", 1))
     peak, rise = schedule(max(0, warmup - 1)), constant(max(1, steps // 10))
+    names = {term.name for term in fields(LossTerms)}
     task = Seq2SeqTask(
         bundle.model,
         Optimization(
             build(config["optimizer"], "optimizer"),
             lambda step: peak * rise(step),
-            **{name: x for name, x in config["task"].items() if name in LossTerms().terms()},
+            terms=LossTerms(**{name: x for name, x in config["task"].items() if name in names}),
         ),
     )
     on_cpu = device == "cpu"

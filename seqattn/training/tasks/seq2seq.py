@@ -68,9 +68,10 @@ class Seq2SeqTask(SummedTask):
         validation: TextValidation | None = None,
     ) -> None:
         super().__init__(model, optimization, TokenScores(), validation)
-        self._one_pass = replace(optimization, r_drop=0.0, simcut=0.0)
+        terms = optimization.terms
+        self._one_pass = replace(terms, r_drop=0.0, simcut=0.0)
         for embedding in (model.source_embedding, model.target_embedding):
-            embedding.cutoff = optimization.simcut_cutoff if optimization.simcut else 0.0
+            embedding.cutoff = terms.simcut_cutoff if terms.simcut else 0.0
         if not (model.feeds_itself or optimization.teacher_forcing.whole):
             raise UserError(
                 "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; set "
@@ -90,12 +91,13 @@ class Seq2SeqTask(SummedTask):
 
     def training_loss(self, batch: Batch) -> BatchLoss:
         forcing = self.optimization.teacher_forcing(self.global_step)
-        number, passes = batch.target_tokens, 2 if self.optimization.r_drop else 1
-        if self.optimization.divergence_weight:
+        terms, number = self.optimization.terms, batch.target_tokens
+        passes = 2 if terms.r_drop else 1
+        if terms.divergence_weight:
             batch = batch.twice()
-        sums = self.loss(batch, forcing, self.optimization)
+        sums = self.loss(batch, forcing, terms)
         means = {"nll": sums.nll / sums.tokens}
-        if self.optimization.divergence_weight:
+        if terms.divergence_weight:
             means["divergence"] = sums.divergence / sums.tokens
         if not self.optimization.teacher_forcing.whole:
             means["teacher_forcing"] = sums.nll.new_full((), forcing)  # filled on the device

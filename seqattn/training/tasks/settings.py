@@ -17,7 +17,7 @@ from seqattn.training.schedules import Schedule
 
 
 @dataclass(frozen=True)
-class Optimization(LossTerms):
+class Optimization:
     """Settings of the optimization and the loss.
 
     Args:
@@ -27,7 +27,7 @@ class Optimization(LossTerms):
         seed: seed of random numbers, such as dropout: those of a training batch depend only on the
             seed, the epoch, its step and its number in the step.
         parts: parts of the model that are frozen, or have rates of their own.
-        label_smoothing, r_drop, simcut, simcut_cutoff: as `LossTerms`.
+        terms: terms of the loss.
     """
 
     optimizer: Callable[..., Optimizer]
@@ -35,6 +35,7 @@ class Optimization(LossTerms):
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
     seed: int = 0
     parts: Parts = field(default_factory=Parts)
+    terms: LossTerms = field(default_factory=LossTerms)
 
     def make_optimizer(self, model: nn.Module, fused: bool) -> Optimizer:
         """Build the optimizer of a model, with its rates by part."""

@@ -191,7 +191,7 @@ def test_uptraining_has_the_batches_and_the_loss_of_the_training(convert, traine
         return bundle
 
     def watched(self, batch, number):
-        seen.append((self.trainer.accumulate_grad_batches, self.optimization.r_drop))
+        seen.append((self.trainer.accumulate_grad_batches, self.optimization.terms.r_drop))
         return step(self, batch, number)
 
     monkeypatch.setattr(bundle_run, "load_bundle", loaded)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from seqattn.attention.experts import Balance, MixtureOfAttention, auxiliary_losses
 from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.training.schedules import constant
 from seqattn.training.tasks.seq2seq import Optimization
 from tests.builders import make_transformer
@@ -38,7 +39,8 @@ def mixture(checkpointing=False):
     )
     model = make_transformer(factory, dropout=0.0, checkpoint_activations=checkpointing)
     return Logged(
-        model.double().train(), Optimization(no_steps, constant(0), label_smoothing=SMOOTHING)
+        model.double().train(),
+        Optimization(no_steps, constant(0), terms=LossTerms(label_smoothing=SMOOTHING)),
     )
 
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
 from seqattn.data.batch import collate
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
@@ -59,7 +60,9 @@ def no_steps(model, fused):
 
 def task_of(optimizer=no_steps, dtype=torch.float64, kind=Recorded, **config):
     model = make_transformer(dropout=0.0, **config).to(dtype).train()
-    return kind(model, Optimization(optimizer, constant(0), label_smoothing=SMOOTHING))
+    return kind(
+        model, Optimization(optimizer, constant(0), terms=LossTerms(label_smoothing=SMOOTHING))
+    )
 
 
 def trainer_of(**options):

@@ -121,7 +121,9 @@ MODELS = pytest.mark.parametrize(
 
 
 def optimization(alpha=ALPHA):
-    return Optimization(no_steps, constant(0), label_smoothing=SMOOTHING, r_drop=alpha)
+    return Optimization(
+        no_steps, constant(0), terms=LossTerms(label_smoothing=SMOOTHING, r_drop=alpha)
+    )
 
 
 @MODELS
@@ -188,7 +190,9 @@ def _by_half(x):
 
 def test_a_model_that_reads_its_own_words_takes_part():
     forcing = TeacherForcing(schedule="constant", start=0.5)
-    plan = Optimization(no_steps, constant(0), forcing, label_smoothing=SMOOTHING, r_drop=ALPHA)
+    plan = Optimization(
+        no_steps, constant(0), forcing, terms=LossTerms(label_smoothing=SMOOTHING, r_drop=ALPHA)
+    )
     task = fit(Logged(recurrent(), plan), sides()[:2])
     assert task.logged["train/divergence"] > 0
     assert all(gradient.isfinite().all() for gradient in task.gradients[0])
@@ -206,7 +210,7 @@ def test_spans_have_it_at_both_places(data):  # noqa: F811
     windows = list(itertools.islice(spans.all_windows(data, "train"), 3))
     batch = spans.in_double(collate_windows(windows))
     model = spans.model_of(data, dropout=0.3).double().train()
-    task = spans.SpanTask(model, Optimization(no_steps, constant(0), r_drop=ALPHA))
+    task = spans.SpanTask(model, Optimization(no_steps, constant(0), terms=LossTerms(r_drop=ALPHA)))
     torch.manual_seed(3)
     found = task.training_loss(batch)
     torch.manual_seed(3)

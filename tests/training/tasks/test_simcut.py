@@ -102,7 +102,7 @@ def test_words_of_the_second_half_are_cut_at_the_share_and_marks_never():
 
 def optimization(alpha=ALPHA, cutoff=0.3):
     terms = {"label_smoothing": SMOOTHING, "simcut": alpha, "simcut_cutoff": cutoff}
-    return Optimization(no_steps, constant(0), **terms)
+    return Optimization(no_steps, constant(0), terms=LossTerms(**terms))
 
 
 @MODELS
@@ -181,7 +181,10 @@ def test_accumulated_batches_and_batches_in_halves_give_the_gradient_of_one(monk
 
 def test_a_model_that_reads_its_own_words_takes_part():
     plan = Optimization(
-        no_steps, constant(0), TeacherForcing(schedule="constant", start=0.5), simcut=ALPHA
+        no_steps,
+        constant(0),
+        TeacherForcing(schedule="constant", start=0.5),
+        terms=LossTerms(simcut=ALPHA),
     )
     task = fit(Logged(recurrent(), plan), sides()[:2])
     assert task.logged["train/divergence"] > 0
@@ -210,14 +213,18 @@ def test_each_term_changes_the_loss_or_is_refused(name):
 
     def loss(**terms):
         torch.manual_seed(0)
-        task = Logged(transformer(), Optimization(no_steps, constant(0), **cutting, **terms))
+        task = Logged(
+            transformer(), Optimization(no_steps, constant(0), terms=LossTerms(**cutting, **terms))
+        )
         return float(task.train().training_loss(batch).total.detach())
 
     assert loss() != loss(**{name: 0.4})
     if name != "r_drop":  # which spans have
         told = f"^task.{name} does not apply to this task; leave it at"
         with pytest.raises(UserError, match=told):
-            SpanTask(transformer(), Optimization(no_steps, constant(0), **{name: 0.4}))
+            SpanTask(
+                transformer(), Optimization(no_steps, constant(0), terms=LossTerms(**{name: 0.4}))
+            )
         with pytest.raises(UserError, match=told.replace("task.", "")):
             made(ExtractiveAnswering, name="x", scorer=QaScorer(), **{name: 0.4})
 
