@@ -57,7 +57,7 @@ def test_batching_and_padding_change_no_hypothesis_of_a_transformer(make, scheme
 
 @searches
 def test_batching_changes_no_hypothesis_of_any_model_of_the_contract(make):
-    search = make(ratio=0.5, extra=5)
+    search = replace(make(ratio=0.5, extra=5), batch_size=128)  # of all sources
     sources = [[4 + n // 4 % 4, 4 + n % 4, *[5] * (n % 7), 3] for n in range(40)]
     model = TableModel(8)
     together = Generator(model, search).generate(sources)

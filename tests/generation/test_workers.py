@@ -186,7 +186,7 @@ class Slow(GreedySearch):
         time.sleep(60)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
 try:
-    Generator(make_transformer(), Slow(), 1, workers=2).generate([[4, 3], [5, 3]])
+    Generator(make_transformer(), Slow(batch_size=1, workers=2)).generate([[4, 3], [5, 3]])
 except KeyboardInterrupt:
     print("stopped", flush=True)
 """
