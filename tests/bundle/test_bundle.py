@@ -217,7 +217,7 @@ def test_a_reading_that_cannot_be_is_refused(loaded, tmp_path, node, line):
 
 def test_a_search_of_a_node_is_used_in_place_of_the_bundles_own(loaded):
     node = {**loaded.config["generation"], "n_best": 3, "batch_size": 1}
-    assert loaded.generator(node).batch_size == 1
+    assert loaded.generator(node).search.batch_size == 1
     assert len(loaded.hypotheses(TEXTS[:1], node)[0]) == 3
     with pytest.raises(UserError, match=r"generation\.batch_size must be"):
         loaded.generator({**node, "batch_size": -1})
