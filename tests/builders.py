@@ -115,14 +115,24 @@ def one_scheme(name):
     return next((x for x in first if _hooks(x) <= abilities_of(name).hooks), "none")
 
 
+WHOLE = {
+    "gqa", "sliding_window, small", "streaming, small", "strided, small", "bigbird, small",
+    "linear", "lsh, small", "linformer", "moa", "talking_heads",
+}  # fmt: skip
+"""Attentions that are tried in whole models: one for each kind of cache, pattern and layer."""
+
+
 def pairs(slot=None):
     """Test parameters: every variant, or those that fit a slot, with every position it takes.
 
-    Each attention has one position, and multi-head attention has all; the others are exhaustive.
+    As `test_conformance` proves the laws of a layer for all, those of `WHOLE` and of one's own have
+    one position here, and multi-head attention has all; the others are exhaustive.
     """
     for name in attention_variants() if slot is None else fitting(slot):
         for scheme in sorted(x for part in schemes(name) for x in part):
-            marks = () if name == "mha" or scheme == one_scheme(name) else pytest.mark.exhaustive
+            whole = name in WHOLE or name.partition(", ")[0] in own_choices()
+            tried = name == "mha" or (whole and scheme == one_scheme(name))
+            marks = () if tried else pytest.mark.exhaustive
             yield pytest.param(name, scheme, marks=marks, id=f"{name}-{scheme}")
 
 

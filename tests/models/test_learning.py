@@ -8,7 +8,14 @@ from seqattn.generation import Generator, GreedySearch
 from seqattn.models.transformer import Slots, TransformerConfig
 from seqattn.positions import SinusoidalPosition
 from seqattn.tokens import BOS, EOS, PAD
-from tests.builders import attention_choices, heads, load_choice, make_attention, padded
+from tests.builders import (
+    attention_choices,
+    heads,
+    load_choice,
+    make_attention,
+    own_choices,
+    padded,
+)
 
 VOCABULARY, LONGEST, DIM = 12, 6, 32
 BLOCKWISE = {"bigbird", "fixed", "strided"}
@@ -74,7 +81,14 @@ def learned_by_heart(model, steps=60):
     return float(right[real].float().mean())
 
 
-@pytest.mark.parametrize("name", attention_choices())
+def by_heart(names, tried):
+    """Test parameters; gradients are checked elsewhere, so that few need to be learned by."""
+    for name in names:
+        marks = () if name in {*tried, *own_choices()} else pytest.mark.exhaustive
+        yield pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", by_heart(attention_choices(), {"gqa", "moa", "linear", "lsh"}))
 def test_a_tiny_model_learns_a_few_sentences_by_heart(name):
     small = name in BLOCKWISE
     assert learned_by_heart(tiny(load_choice("attention", name, small=small))) > 0.95

@@ -106,8 +106,13 @@ def test_nor_does_one_of_a_span_model(meta, make):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [n for n in MODELS if n not in ENCODERS])
-@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "beams"),
+    [
+        *((name, 2) for name in MODELS if name not in ENCODERS),
+        *((name, 1) for name in ("mha", "linear", "streaming, small", "recurrent bahdanau")),
+    ],
+)
 def test_nor_does_a_decoding_step(meta, name, beams):
     """Searches alone read: which sentences go on, or a beam search its candidates."""
     search = GreedySearch(LengthLimit(minimum=2), processors=[NoRepeatNgram(2)])

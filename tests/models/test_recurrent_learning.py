@@ -46,7 +46,12 @@ SHAPES = [{"cell": "gru"}, {"input_feeding": True, "order": "after"}, {"decoder_
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, {}) for name in ALIGNMENTS), *(("luong_general", shape) for shape in SHAPES)],
+    [
+        ("bahdanau", {}),
+        ("luong_local_p", SHAPES[1]),
+        *(pytest.param(n, {}, marks=pytest.mark.exhaustive) for n in ALIGNMENTS if n != "bahdanau"),
+        *(pytest.param("luong_general", x, marks=pytest.mark.exhaustive) for x in SHAPES),
+    ],
     ids=str,
 )
 def test_a_tiny_model_learns_a_few_sentences_by_heart(name, options):
