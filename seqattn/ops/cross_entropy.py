@@ -51,7 +51,7 @@ class LossTerms:
 
     def terms(self) -> "LossTerms":
         """Return these terms, without the further fields of a subclass."""
-        return LossTerms(*(getattr(self, term.name) for term in fields(LossTerms)))
+        return LossTerms(**{term.name: getattr(self, term.name) for term in fields(LossTerms)})
 
 
 class TokenLoss(NamedTuple):
