@@ -11,8 +11,8 @@ from seqattn.analysis.forced_alignment import aligning_pairs
 from seqattn.analysis.word_alignment import AlignmentReading, WordAlignment, align
 from seqattn.bundle.files import part_of
 from seqattn.bundle.outputs import Outputs, Rank
-from seqattn.bundle.text_arguments import Texts, as_many, several
-from seqattn.data.base import Texts as TextRows
+from seqattn.bundle.text_arguments import TextOrTexts, paired, text_list
+from seqattn.data.base import Texts
 from seqattn.data.lines import read_texts
 from seqattn.data.source_ids import read_sources
 from seqattn.data.text_lines import TextLines, as_single_lines
@@ -153,7 +153,9 @@ class Bundle:
         self, texts: Iterable[str], generation: Choice = None, **settings: Any
     ) -> list[str]: ...
 
-    def generate(self, texts: Texts, generation: Choice = None, **settings: Any) -> str | list[str]:
+    def generate(
+        self, texts: TextOrTexts, generation: Choice = None, **settings: Any
+    ) -> str | list[str]:
         """Generate the best output for each text; the output for an empty text is empty.
 
         A model that reads single lines generates each line of a text separately; see `lines`.
@@ -176,7 +178,7 @@ class Bundle:
         return outputs[0] if isinstance(texts, str) else outputs
 
     def hypotheses(
-        self, texts: Texts, generation: Choice = None, **settings: Any
+        self, texts: TextOrTexts, generation: Choice = None, **settings: Any
     ) -> list[list[Hypothesis]]:
         """Return hypotheses for each text, best first, with `ids`, `score` and `log_probability`.
 
@@ -200,13 +202,13 @@ class Bundle:
         reading: AlignmentReading = build(node, "alignment")
         return reading
 
-    def align(self, sources: Texts, targets: Texts) -> list[WordAlignment]:
+    def align(self, sources: TextOrTexts, targets: TextOrTexts) -> list[WordAlignment]:
         """Align the words of texts and their outputs, by one pass of the model.
 
         There are no links for an empty side, one that is longer than the model allows, or a source
         of several windows. Line breaks are read as spaces.
         """
-        sources, targets = as_many(sources, targets, ("source", "target"))
+        sources, targets = paired(sources, targets, ("source", "target"))
         words = [WordAlignment(a.split(), b.split(), []) for a, b in zip(sources, targets)]
         limits = self.model.max_source_length, self.model.max_target_length
         fitting = {}
@@ -228,21 +230,21 @@ class Bundle:
             words[number] = align(rows, *pieces)
         return words
 
-    def lines(self, texts: Texts) -> TextLines:
+    def lines(self, texts: TextOrTexts) -> TextLines:
         """Split texts into lines if the model reads single lines.
 
         A model reads single lines if long_sources=drop and the source vocabulary has no line
         break. Generate from the result's `lines`, and `join` the outputs.
         """
-        return TextLines.of(several(texts), self._reads_line)
+        return TextLines.of(text_list(texts), self._reads_line)
 
-    def encode(self, texts: Texts) -> list[list[list[int]]]:
+    def encode(self, texts: TextOrTexts) -> list[list[list[int]]]:
         """Return source ids of each text, in one part or in several windows.
 
         If the model's vocabulary has no line breaks, they are read as spaces, with a note on
         standard error.
         """
-        read = several(texts)
+        read = text_list(texts)
         if self._reads_line or self._line_breaks == "unknown":
             read = as_single_lines(read)
         return read_sources(read, self.tokenizer, self._loader())
@@ -288,7 +290,7 @@ class Bundle:
         self.generator()
         self.encode([])
 
-    def rows(self, table: Any, split: str) -> TextRows:
+    def rows(self, table: Any, split: str) -> Texts:
         """Return the rows of a split, for scoring.
 
         Raises:
@@ -296,11 +298,11 @@ class Bundle:
         """
         if "target" not in table.column_names:
             raise UserError(f"split {split} has no references to score against")
-        return TextRows.of(table)
+        return Texts.of(table)
 
     def outputs(
         self,
-        rows: TextRows,
+        rows: Texts,
         search: Choice = None,
         progress: Progress | None = None,
         rank: Rank | None = None,

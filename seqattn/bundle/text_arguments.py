@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from seqattn.checking import shown
 from seqattn.errors import UserError
 
-Texts = str | Iterable[str]
+TextOrTexts = str | Iterable[str]
 """One text, or several."""
 
 
-def several(texts: Texts) -> Sequence[str]:
+def text_list(texts: TextOrTexts) -> Sequence[str]:
     """Return texts as a list.
 
     Raises:
@@ -22,11 +22,11 @@ def several(texts: Texts) -> Sequence[str]:
     return items
 
 
-def as_many(
-    texts: Texts, others: Texts, names: Sequence[str]
+def paired(
+    texts: TextOrTexts, others: TextOrTexts, names: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return two kinds of texts as lists of equal length. Args: names: of both, for messages."""
-    pairs, (name, other) = (several(texts), several(others)), names
+    pairs, (name, other) = (text_list(texts), text_list(others)), names
     if len(pairs[0]) != len(pairs[1]):
         counts = f"{len(pairs[0])} {name}s and {len(pairs[1])} {other}s"
         raise UserError(f"each {name} needs a {other}, got {counts}")

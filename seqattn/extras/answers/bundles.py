@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from seqattn.bundle.bundle import Bundle, Choice
 from seqattn.bundle.outputs import Rank
-from seqattn.bundle.text_arguments import Texts, as_many
-from seqattn.data.base import Texts as TextRows
+from seqattn.bundle.text_arguments import TextOrTexts, paired
+from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.extras.answers.asked import (
     EXPECTED,
@@ -56,7 +56,11 @@ class AnsweringBundle(Asking, Bundle):
     """
 
     def answer(
-        self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
+        self,
+        questions: TextOrTexts,
+        contexts: TextOrTexts,
+        generation: Choice = None,
+        **settings: Any,
     ) -> list[str]:
         """Generate the best answer to each question on its context.
 
@@ -65,7 +69,7 @@ class AnsweringBundle(Asking, Bundle):
             contexts: the context of each.
             generation, **settings: as `generate`.
         """
-        pairs = zip(*as_many(questions, contexts, self.reads), strict=True)
+        pairs = zip(*paired(questions, contexts, self.reads), strict=True)
         return self.generate([question_source(*pair) for pair in pairs], generation, **settings)
 
     def answer_rows(
@@ -78,7 +82,7 @@ class AnsweringBundle(Asking, Bundle):
         """
         if count > 1:
             raise UserError("this bundle generates one answer per question; remove n_best")
-        rows = TextRows([self.source_of(one.question, one.context) for one in asked], [], [], None)
+        rows = Texts([self.source_of(one.question, one.context) for one in asked], [], [], None)
         answers = self.outputs(rows, search, progress).texts
         return [one.plain() | {"answer": text} for one, text in zip(asked, answers, strict=True)]
 
@@ -104,7 +108,11 @@ class SpanBundle(Asking, Bundle):
     searches: ClassVar[Sequence[str]] = ("spans",)
 
     def answer(
-        self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
+        self,
+        questions: TextOrTexts,
+        contexts: TextOrTexts,
+        generation: Choice = None,
+        **settings: Any,
     ) -> list[Answered]:
         """Return answers to each question, best first, with characters and probabilities.
 
@@ -113,7 +121,7 @@ class SpanBundle(Asking, Bundle):
             contexts: the context of each.
             generation, **settings: as `search`, such as answers=3.
         """
-        pairs = as_many(questions, contexts, self.reads)
+        pairs = paired(questions, contexts, self.reads)
         return self.answerer(generation, **settings).answer(*pairs)
 
     def answerer(self, generation: Choice = None, **settings: Any) -> Answerer:
