@@ -1,6 +1,5 @@
 """Lightning data modules of a training run."""
 
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,23 +12,20 @@ from lightning.pytorch import LightningDataModule
 
 from seqattn.checking import parameters
 from seqattn.data.base import MissingSplit, Source, Texts, several
-from seqattn.data.batch import Batch
 from seqattn.data.loader import BatchLoader, TokenRows
-from seqattn.data.options import BatchLimits, LoaderOptions
+from seqattn.data.options import LoaderOptions
 from seqattn.data.token_dataset import PairSampling, TokenDataset, tokenize
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.storage import default_cache, digest_of, user_path
 
-_FIRST_ROWS, _FIRST_TOKENS = 16, 2048  # limits of `TextData.first`; tokens per side
-
-
+_FIRST_ROWS, _FIRST_TOKENS = 16, 2048  # limits of `first`; tokens per side
 _COMPARED = 1000  # pairs whose sides are compared
 
 
-class TextData(LightningDataModule):
-    """Text for training, validation and evaluation.
+class Seq2SeqData(LightningDataModule):
+    """Pairs of texts for training, validation and evaluation.
 
     The vocabulary is trained on the training split at first use and the splits are tokenized
     once; both are cached by content. Set `use_distributed_sampler=False` in the `Trainer`: the
@@ -43,9 +39,10 @@ class TextData(LightningDataModule):
         tokenizer: an existing tokenizer, to resume or to evaluate a bundle; None to train one.
     """
 
-    default_options: type[BatchLimits]
-    unit: ClassVar[str]
-    """Kind of rows of a split."""
+    options: LoaderOptions
+    default_options: ClassVar[type[Any]] = LoaderOptions
+    unit: ClassVar[str] = "pairs"
+    """Name of the rows of a split."""
 
     def __init__(
         self,
@@ -60,6 +57,11 @@ class TextData(LightningDataModule):
         self.source = source
         self.tokenizer_config = tokenizer_config
         self.options = options or self.default_options()
+        if tokenizer_config.whole and getattr(self.options, "subword_sampling", None) is not None:
+            raise UserError(
+                "loader.subword_sampling needs subwords on both sides; set it to null, or choose "
+                "tokenizer=unigram or bpe"
+            )
         self.cache_dir = user_path(cache_dir) if cache_dir else default_cache()
         self.seed = seed
         self.scored: Sequence[str] = ("val",)
@@ -148,15 +150,42 @@ class TextData(LightningDataModule):
                 f"warning: val has the same text as train ({several(val)}), so its scores do not "
                 "show how well the model generalizes"
             )
+        if self._has_equal_sides():
+            lines.append(
+                "warning: sources and targets of val are equal; check which files or columns are "
+                "read"
+            )
         return lines
 
-    @abstractmethod
+    def rows(self, split: str) -> Texts:
+        """Return the raw texts of a split, with nothing left out."""
+        return Texts.of(self._rows(split))
+
+    def _has_equal_sides(self) -> bool:
+        """Return True if sources and targets of val are equal, and should not be."""
+        first = self._rows("val").select_columns(["source", "target"])[:_COMPARED]
+        return not self.source.equal_sides and bool(first["source"] == first["target"])
+
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
         """Return source and target texts to train the vocabulary on."""
+        if "target" not in rows.column_names:
+            raise UserError(
+                "training requires targets; set data.target_column or data.target_suffix"
+            )
+        return rows["source"], rows["target"]
 
-    @abstractmethod
     def _dataset(self, split: str) -> TokenRows[Any]:
         """Return the rows of a split that are trained or validated on, as cached ids."""
+        encoded = self.source.rows(self.tokenizer, self.options) if split == "train" else None
+        if encoded is not None:
+            return encoded
+        rows, alpha = self._rows(split), self.options.subword_sampling
+        ids = tokenize(rows, self.tokenizer, self.cache_dir / "tokens")
+        if split != "train" or (alpha is None and not self.source.redraws):
+            return TokenDataset(ids, self.options)
+        texts = rows if self.source.redraws else rows.select_columns(["source", "target"])
+        sampling = PairSampling(texts, self.tokenizer, alpha, self.seed, self.source)
+        return TokenDataset(ids, self.options, sampling)
 
     def _rows(self, split: str) -> datasets.Dataset:
         """Return the texts of a split, read once; raise UserError for a split without any."""
@@ -193,53 +222,3 @@ def _are_equal(files: Sequence[Path], others: Sequence[Path]) -> bool:
     both = (files, others)
     sizes = [[path.stat().st_size for path in some] for some in both]
     return sizes[0] == sizes[1] and len({tuple(map(digest_of, some)) for some in both}) == 1
-
-
-class Seq2SeqData(TextData):
-    """Pairs of texts for training, validation and evaluation; see `TextData`."""
-
-    options: LoaderOptions
-    default_options = LoaderOptions
-    unit = "pairs"
-
-    def __init__(
-        self, source: Source, tokenizer_config: TokenizerConfig, *rest: Any, **more: Any
-    ) -> None:
-        super().__init__(source, tokenizer_config, *rest, **more)
-        if self.options.subword_sampling is not None and tokenizer_config.whole:
-            raise UserError(
-                "loader.subword_sampling needs subwords on both sides; set it to null, or choose "
-                "tokenizer=unigram or bpe"
-            )
-
-    def rows(self, split: str) -> Texts:
-        """Return the raw texts of a split, with nothing left out."""
-        return Texts.of(self._rows(split))
-
-    def report(self) -> list[str]:
-        first = self._rows("val").select_columns(["source", "target"])[:_COMPARED]
-        if self.source.equal_sides or first["source"] != first["target"]:
-            return super().report()
-        said = (
-            "warning: sources and targets of val are equal; check which files or columns are read"
-        )
-        return [*super().report(), said]
-
-    def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
-        if "target" not in rows.column_names:
-            raise UserError(
-                "training requires targets; set data.target_column or data.target_suffix"
-            )
-        return rows["source"], rows["target"]
-
-    def _dataset(self, split: str) -> TokenRows[Batch]:
-        encoded = self.source.rows(self.tokenizer, self.options) if split == "train" else None
-        if encoded is not None:
-            return encoded
-        rows, alpha = self._rows(split), self.options.subword_sampling
-        ids = tokenize(rows, self.tokenizer, self.cache_dir / "tokens")
-        if split != "train" or (alpha is None and not self.source.redraws):
-            return TokenDataset(ids, self.options)
-        texts = rows if self.source.redraws else rows.select_columns(["source", "target"])
-        sampling = PairSampling(texts, self.tokenizer, alpha, self.seed, self.source)
-        return TokenDataset(ids, self.options, sampling)

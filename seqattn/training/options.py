@@ -24,7 +24,7 @@ from seqattn.training.checkpoint_options import CheckpointOptions
 from seqattn.training.optim import adamw
 from seqattn.training.parts import Parts
 from seqattn.training.schedules import inverse_sqrt
-from seqattn.training.task_options import LOSSES, TaskOptions
+from seqattn.training.task_options import LOSSES, TextGeneration
 from seqattn.training.trainer_options import TrainerOptions
 
 ADAMW = partial(adamw, lr=0.001)
@@ -78,7 +78,7 @@ class TrainingOptions:
 
     run_dir: Annotated[str, Role.NOTE]
     data: Any
-    task: TaskOptions
+    task: TextGeneration
     model: Annotated[Any, Role.SHAPE]
     attention: Annotated[Any, Role.SHAPE]
     position: Annotated[Callable[..., Any], Role.SHAPE] = SinusoidalPosition

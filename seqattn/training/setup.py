@@ -1,9 +1,9 @@
 """Setup of a training run: data, model and task, with their scores and figures."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +11,11 @@ from typing import Any, ClassVar
 from lightning import seed_everything
 from torch import Tensor
 
+from seqattn.data.module import Seq2SeqData
+from seqattn.errors import UserError
+from seqattn.generation import Generator, GreedySearch
 from seqattn.generation.base import Progress
+from seqattn.metrics.text import named
 from seqattn.screen import progress
 from seqattn.settings.assembly import Vocabularies
 from seqattn.settings.nodes import import_path
@@ -19,21 +23,27 @@ from seqattn.training.callbacks import Throughput
 from seqattn.training.environment import environment
 from seqattn.training.start import Start
 from seqattn.training.task_options import FinalOptions
+from seqattn.training.tasks.seq2seq import Seq2SeqTask, TextValidation
 from seqattn.training.tasks.settings import Optimization, Validation
 
+_VALIDATED = 256  # sentences per batch of greedy validation
 
-class Setup(ABC):
-    """Data, model and task of a run, ready to train; each kind of task has a subclass.
+
+class Setup:
+    """Data, model and task of a run, ready to train: an encoder-decoder on pairs of texts.
 
     Args:
         start: settings of the run, and its initial state.
     """
 
-    data_type: ClassVar[Any]
-    task_type: ClassVar[Any]
-    tokens: ClassVar[tuple[str, str]]
+    data_type: ClassVar[Any] = Seq2SeqData
+    task_type: ClassVar[Any] = Seq2SeqTask
+    tokens: ClassVar[tuple[str, str]] = ("target tokens", "target_tokens")
     """Tokens counted to measure speed: their name, and the batch's attribute."""
-    sides: ClassVar[Sequence[tuple[str, str]]]
+    sides: ClassVar[Sequence[tuple[str, str]]] = (
+        ("source", "loader.max_length"),
+        ("target", "loader.max_length"),
+    )
     """Texts that must fit the model's positions, and the keys that bound them."""
 
     def __init__(self, start: Start) -> None:
@@ -54,6 +64,9 @@ class Setup(ABC):
         # val first: it may set a threshold for the others
         splits = sorted(self.final.splits, key=lambda split: split != "val")
         self.scored = {split: self.data.rows(split) for split in splits}
+        for split, rows in self.scored.items():
+            if not rows.references:
+                raise UserError(f"task.final.splits: the {split} split has no references")
         run_dir = Path(run.run_dir)
         config = deepcopy(dict(run.settings))  # a threshold may be added
         bundle_type: Any = import_path(run.task.bundle)
@@ -84,11 +97,24 @@ class Setup(ABC):
     def scored_lengths(self) -> dict[str, int]:
         """Return the longest input, in tokens, of each scored split, if it may exceed the
         training lengths."""
-        return {}
+        read = {
+            split: self.bundle.encode(rows.sources[: self.final.sentences or None])
+            for split, rows in self.scored.items()
+        }
+        return {split: max(map(len, chain(*ids))) for split, ids in read.items()}
 
-    @abstractmethod
     def validation(self) -> Validation:
         """Return the generation and scoring of outputs in validation."""
+        search: Any = self.run.generation
+        greedy = GreedySearch(
+            search.limit, processors=search.processors, batch_size=_VALIDATED, workers=1
+        )
+        return TextValidation(
+            Generator(self.model, self.bundle.begun(greedy)),
+            self.run.task.scorer,
+            self.bundle.tokenizer.decode_target,
+            lambda: self.rows.references,
+        )
 
     def final_scores(self) -> dict[str, Any]:
         """Return scores of the bundle on the configured splits, with its own search."""
@@ -99,13 +125,15 @@ class Setup(ABC):
                 scores |= self.scores(split, rows, count, tell)
         return scores
 
-    @abstractmethod
     def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
         """Return scores of the bundle on the first `count` rows of a split, or on all."""
+        outputs = self.bundle.outputs(rows.first(count), self.run.generation, tell)
+        return named(outputs.scores(self.run.task.scorer), split)
 
-    @abstractmethod
     def samples(self) -> list[tuple[str, str, str]]:
         """Return source, output and reference of some rows of the last validation."""
+        sources = self.rows.sources
+        return [(sources[s.row], s.hypothesis, s.references[0]) for s in self.task.samples]
 
 
 def setup_of(start: Start) -> Setup:

@@ -53,8 +53,8 @@ class FinalOptions:
 
 
 @dataclass(frozen=True)
-class TaskOptions(LossTerms):
-    """Settings of a task.
+class TextGeneration(LossTerms):
+    """Settings of a task: generation of a text from a text, or what a subclass replaces it by.
 
     Args:
         name: default name of its runs.
@@ -65,17 +65,17 @@ class TaskOptions(LossTerms):
         label_smoothing, r_drop, simcut, simcut_cutoff: as `LossTerms`.
     """
 
-    reads: ClassVar[str]
+    reads: ClassVar[str] = "pairs"
     """Required kind of data, as `yields` of its source."""
     redraws: ClassVar[bool] = False
     """True if its source of data must draw pairs anew in each epoch, as `Source.redraws`."""
-    output: ClassVar[str]
+    output: ClassVar[str] = "text"
     """Kind of output, as `output` of model and search."""
-    batches: ClassVar[str]
+    batches: ClassVar[str] = "pairs"
     """Kind of batches of the loader."""
-    setup: ClassVar[str]
+    setup: ClassVar[str] = "seqattn.training.setup.Setup"
     """Path of its `Setup`, which imports Lightning and is only needed for training."""
-    bundle: ClassVar[str]
+    bundle: ClassVar[str] = "seqattn.bundle.bundle.Bundle"
     """Path of the class of its bundles."""
     losses: ClassVar[Mapping[str, str]] = LOSSES
     """Loss metrics, each with its direction: min or max."""
@@ -107,20 +107,10 @@ class TaskOptions(LossTerms):
         return data
 
 
-class TextGeneration(TaskOptions):
-    """Generation of a text from a text."""
-
-    reads = "pairs"
-    output = "text"
-    batches = "pairs"
-    setup = "seqattn.training.tasks.text_setup.TextSetup"
-    bundle = "seqattn.bundle.bundle.Bundle"
-
-
-def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:
+def task_class(config: Mapping[str, Any]) -> type[TextGeneration]:
     """Return the class of a bundle's task. Args: config: the bundle's configuration."""
     node = config.get("task")
     task = import_path(node["_target_"], "task") if isinstance(node, dict) else TextGeneration
-    if not isinstance(task, type) or not issubclass(task, TaskOptions):
+    if not isinstance(task, type) or not issubclass(task, TextGeneration):
         raise UserError("the bundle's task is not valid; retrain")
     return task

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqattn.data.arrow_tables import content_digest
-from seqattn.data.base import Source
+from seqattn.data.base import Source, Texts
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.sources import ParallelText
@@ -99,7 +99,7 @@ def test_what_is_dropped_is_reported(data, corpus):
 def test_evaluation_gets_every_text_as_it_came(data, corpus):
     for split in ("train", "test"):
         sources, targets = (lines_of(corpus, f"{split}.{side}") for side in ("en", "de"))
-        assert data.rows(split) == (sources, targets, [[target] for target in targets], None)
+        assert data.rows(split) == Texts(sources, targets, [[one] for one in targets], None)
 
 
 def test_validation_batches_are_always_the_same_and_hold_every_pair(data):

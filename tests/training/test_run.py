@@ -20,8 +20,8 @@ from seqattn.models.stack import compile_layers
 from seqattn.training.finish import _final_scores
 from seqattn.training.length_checks import without_effect
 from seqattn.training.options import TrainingOptions
+from seqattn.training.setup import Setup
 from seqattn.training.tasks.base import SummedTask
-from seqattn.training.tasks.text_setup import TextSetup
 from seqattn.training.train import threads_of
 from seqattn.training.trainer_options import TrainerOptions
 from tests.builders import load_choice, make_attention
@@ -140,7 +140,7 @@ def test_scoring_that_is_stopped_leaves_the_bundle(capfd, corpus, tmp_path, monk
     def stop(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(TextSetup, "scores", stop)
+    monkeypatch.setattr(Setup, "scores", stop)
     ended = run(capfd, "train", *train_arguments(corpus, f"run_dir={tmp_path}/run"))
     assert (ended.code, ended.err.splitlines()[-1]) == (130, "stopped")
     assert len(seqattn.load(tmp_path / "run" / "model").generate(["a dog"])) == 1

@@ -6,7 +6,7 @@ from typing import Any
 import datasets
 
 from seqattn.data.base import Source
-from seqattn.data.module import TextData
+from seqattn.data.module import Seq2SeqData
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.extras.answers.span_batch import Questions, SpanEncoder
@@ -15,10 +15,10 @@ from seqattn.extras.answers.span_options import SpanOptions
 from seqattn.extras.answers.span_text import cut_words
 
 
-class SpanData(TextData):
-    """Questions on contexts, with a shared vocabulary; see `TextData`."""
+class SpanData(Seq2SeqData):
+    """Questions on contexts, with a shared vocabulary; see `Seq2SeqData`."""
 
-    options: SpanOptions
+    options: Any
     default_options = SpanOptions
     unit = "questions"
 
@@ -32,6 +32,9 @@ class SpanData(TextData):
     def rows(self, split: str) -> Questions:
         """Return the raw questions of a split, with nothing left out."""
         return Questions.of(self._rows(split))
+
+    def _has_equal_sides(self) -> bool:
+        return False
 
     def encoder(self) -> SpanEncoder:
         """Encoder of any questions into batches like those of this data."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from seqattn.checking import BadValue
-from seqattn.training.task_options import TaskOptions, TextGeneration
+from seqattn.training.task_options import TextGeneration
 
 
 class GenerativeAnswering(TextGeneration):
@@ -22,12 +22,12 @@ class GenerativeAnswering(TextGeneration):
 
 
 @dataclass(frozen=True)
-class ExtractiveAnswering(TaskOptions):
+class ExtractiveAnswering(TextGeneration):
     """Extraction of an answer span from the context of a question.
 
     Args:
         every_answer: True to maximize the total probability of all right answers in place of the
-            first one's; the rest as `TaskOptions`.
+            first one's; the rest as `TextGeneration`.
     """
 
     reads = "questions"

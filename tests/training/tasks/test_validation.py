@@ -16,8 +16,8 @@ from seqattn.extras.answers.tasks import ExtractiveAnswering
 from seqattn.generation.base import Hypothesis
 from seqattn.metrics.text import TextScorer
 from seqattn.subcommands.evaluate import Evaluation
+from seqattn.training.setup import Setup
 from seqattn.training.tasks.seq2seq import TextValidation
-from seqattn.training.tasks.text_setup import TextSetup
 
 
 class Echo:
@@ -44,7 +44,7 @@ def test_only_what_is_scored_has_to_be_read(sentences, longest):
     setup = SimpleNamespace(
         bundle=bundle, scored=scored, final=SimpleNamespace(sentences=sentences)
     )
-    assert TextSetup.scored_lengths(setup) == {"test": longest}
+    assert Setup.scored_lengths(setup) == {"test": longest}
 
 
 def test_the_threshold_is_found_among_all_answers_whatever_threshold_the_run_has():
