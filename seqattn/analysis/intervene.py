@@ -137,17 +137,17 @@ EDITS: Mapping[str, Callable[[int], Edit]] = {"uniform": lambda seed: uniform, "
 """Functions from a seed to an edit, by name."""
 
 
-class Parts(NamedTuple):
+class AttentionGroups(NamedTuple):
     """Names of attentions by group."""
 
-    parts: dict[str, list[str]]
+    groups: dict[str, list[str]]
     """"all"; "encoder", "decoder" and "cross", if there is more than one of them; and each layer,
     such as "cross 1", of those with several."""
     without: list[str]
     """Attentions without weights to replace."""
 
 
-def parts_of(model: nn.Module) -> Parts:
+def attention_groups(model: nn.Module) -> AttentionGroups:
     """Group the attentions of a model by layer, by slot and all together.
 
     Raises:
@@ -157,16 +157,16 @@ def parts_of(model: nn.Module) -> Parts:
     without: list[str] = []
     for name, part in makers(model):
         (slots[place_of(name)[0]] if has_weights(part) else without).append(name)
-    groups = {slot: names for slot, names in slots.items() if names}
-    if not groups:
+    filled = {slot: names for slot, names in slots.items() if names}
+    if not filled:
         raise UserError("this model has no attention weights; its mechanisms compute none")
-    parts = {"all": [name for names in groups.values() for name in names]}
-    if len(groups) > 1:
-        parts |= groups
-    for slot, names in groups.items():
+    groups = {"all": [name for names in filled.values() for name in names]}
+    if len(filled) > 1:
+        groups |= filled
+    for slot, names in filled.items():
         if len(names) > 1:
-            parts |= {f"{slot} {number}": [name] for number, name in enumerate(names, 1)}
-    return Parts(parts, without)
+            groups |= {f"{slot} {number}": [name] for number, name in enumerate(names, 1)}
+    return AttentionGroups(groups, without)
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:

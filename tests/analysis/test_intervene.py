@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from seqattn.analysis import capture, intervene
-from seqattn.analysis.intervene import parts_of, permuted, uniform, without_heads, without_keys
+from seqattn.analysis.intervene import (
+    attention_groups,
+    permuted,
+    uniform,
+    without_heads,
+    without_keys,
+)
 from seqattn.attention.base import Attention
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit
@@ -231,11 +237,11 @@ def test_names_that_fit_nothing_and_impossible_edits_are_refused():
 
 
 def test_layers_slots_and_all_of_them():
-    found = parts_of(make_transformer(layers=(1, 2)))
+    found = attention_groups(make_transformer(layers=(1, 2)))
     cross = [f"decoder.layers.{n}.cross_attention" for n in (0, 1)]
     own = [f"decoder.layers.{n}.self_attention" for n in (0, 1)]
     encoder = ["encoder.layers.0.self_attention"]
-    assert found.parts == {
+    assert found.groups == {
         "all": [*encoder, *own, *cross], "encoder": encoder, "decoder": own, "cross": cross,
         "decoder 1": own[:1], "decoder 2": own[1:], "cross 1": cross[:1], "cross 2": cross[1:],
     }  # fmt: skip
@@ -243,19 +249,21 @@ def test_layers_slots_and_all_of_them():
 
 
 def test_a_recurrent_model_has_one():
-    assert parts_of(make_recurrent("bahdanau")).parts == {"all": ["decoder.cross_attention"]}
+    assert attention_groups(make_recurrent("bahdanau")).groups == {
+        "all": ["decoder.cross_attention"]
+    }
 
 
 def test_what_has_no_weights_is_left_as_it_is():
     model = make_transformer(load_variant("xca"), layers=(2, 1))
-    found = parts_of(model)
+    found = attention_groups(model)
     assert found.without == [f"encoder.layers.{n}.self_attention" for n in (0, 1)]
-    assert set(found.parts) == {"all", "decoder", "cross"}
+    assert set(found.groups) == {"all", "decoder", "cross"}
 
 
 def test_a_model_without_weights_is_refused():
     with pytest.raises(UserError, match="this model has no attention weights"):
-        parts_of(make_recurrent("none"))
+        attention_groups(make_recurrent("none"))
 
 
 def test_a_key_below_0_is_refused():

@@ -15,7 +15,7 @@ from seqattn.attention.base import LAWS, Attention
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask, positions_of
-from seqattn.extras.explain.explanations.parts import opened
+from seqattn.extras.explain.explanations.decomposition import opened
 from seqattn.positions import ShawPosition
 from tests.builders import (
     DIM,

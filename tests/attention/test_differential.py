@@ -7,7 +7,7 @@ from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.differential import DifferentialKernel
 from seqattn.errors import UserError
-from seqattn.extras.explain.explanations.parts import can_open
+from seqattn.extras.explain.explanations.decomposition import can_open
 from tests.attention.rows import NOWHERE, built, check, inputs, products, seen_keys, weighted
 from tests.builders import HEAD_DIM, HEADS, load_choice, make_attention
 

@@ -7,7 +7,7 @@ from transformers.models.longformer.modeling_longformer import LongformerSelfAtt
 
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.base import HeadShape
-from seqattn.attention.kernels.parts.layouts import SMALLEST, Band
+from seqattn.attention.kernels.shared.layouts import SMALLEST, Band
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.window import SlidingWindowKernel
 from seqattn.attention.masks import Mask

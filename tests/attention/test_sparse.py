@@ -10,7 +10,7 @@ from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.bigbird import BigBirdKernel
 from seqattn.attention.kernels.fixed import FixedKernel
-from seqattn.attention.kernels.parts import blockwise
+from seqattn.attention.kernels.shared import blockwise
 from seqattn.attention.kernels.strided import FactorizedKernel, StridedKernel
 from seqattn.attention.masks import Mask
 from seqattn.positions import Position, Stack

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqattn.attention.kernels.base import HeadShape
-from seqattn.attention.kernels.parts.layouts import SMALLEST, Band
+from seqattn.attention.kernels.shared.layouts import SMALLEST, Band
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.streaming import StreamingKernel
 from seqattn.attention.masks import Mask

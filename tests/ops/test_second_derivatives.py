@@ -14,7 +14,7 @@ from seqattn.attention.kernels import ring
 from seqattn.attention.kernels.entmax import entmax
 from seqattn.attention.kernels.features import plain_features, positive_features
 from seqattn.attention.kernels.linear import elu_plus_one
-from seqattn.attention.kernels.parts.layouts import Overlapping
+from seqattn.attention.kernels.shared.layouts import Overlapping
 from seqattn.ops import drop, tanh_
 from seqattn.ops.cpu.flash_attention import flash_attention
 from seqattn.ops.cpu.onednn import _Linear, _Product

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.kernels.base import HeadShape, Kernel
-from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Tokens
-from seqattn.attention.kernels.parts.layouts import Table
+from seqattn.attention.kernels.shared.blockwise import BlockwiseKernel, Tokens
+from seqattn.attention.kernels.shared.layouts import Table
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, CountOrNone, Seed
 from seqattn.positions.base import Position

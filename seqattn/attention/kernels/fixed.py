@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from seqattn.attention.kernels.base import HeadShape
-from seqattn.attention.kernels.parts.layouts import Band, Layout, Summaries
+from seqattn.attention.kernels.shared.layouts import Band, Layout, Summaries
 from seqattn.attention.kernels.strided import FactorizedKernel, strided_layouts, strided_set
 from seqattn.checking import BadValue, Count
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from seqattn import ops
 from seqattn.attention.kernels.base import HeadShape
-from seqattn.attention.kernels.parts.groups import per_group
+from seqattn.attention.kernels.shared.groups import per_group
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
 from seqattn.positions.base import Position

@@ -13,9 +13,9 @@ from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.kernels.base import Attended, HeadShape, Kernel
-from seqattn.attention.kernels.parts.fold_beams import fold_beams, unfold_beams
-from seqattn.attention.kernels.parts.groups import per_group
-from seqattn.attention.kernels.parts.scan import (
+from seqattn.attention.kernels.shared.fold_beams import fold_beams, unfold_beams
+from seqattn.attention.kernels.shared.groups import per_group
+from seqattn.attention.kernels.shared.scan import (
     LOWEST,
     Keys,
     RecurrentCache,

@@ -10,7 +10,7 @@ from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
-from seqattn.attention.kernels.parts.blockwise import moved
+from seqattn.attention.kernels.shared.blockwise import moved
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Width
 from seqattn.errors import UserError

@@ -12,7 +12,7 @@ from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
-from seqattn.attention.kernels.parts.partial_softmax import Partial, merged, powers_
+from seqattn.attention.kernels.shared.partial_softmax import Partial, merged, powers_
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, Seed
 from seqattn.ops.precision import wide

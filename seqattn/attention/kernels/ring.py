@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from seqattn.attention.base import Attention
 from seqattn.attention.beam_table import BeamSlots
 from seqattn.attention.kernels.base import Attended, HeadShape
-from seqattn.attention.kernels.parts.partial_softmax import Partial, merged, powers_
+from seqattn.attention.kernels.shared.partial_softmax import Partial, merged, powers_
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, gathered, split_group, split_over
 from seqattn.checking import Count

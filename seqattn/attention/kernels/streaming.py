@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.kernels.base import HeadShape
-from seqattn.attention.kernels.parts.groups import per_group
+from seqattn.attention.kernels.shared.groups import per_group
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.kernels.window import LocalKernel
 from seqattn.attention.masks import Mask

@@ -11,11 +11,11 @@ from seqattn import ops
 from seqattn.attention.beam_table import BeamSlots
 from seqattn.attention.cache import Cache, GrowingCache
 from seqattn.attention.kernels.base import Attended, HeadShape
-from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Piece, Tokens
-from seqattn.attention.kernels.parts.fold_beams import fold_beams, fold_mask, unfold_beams
-from seqattn.attention.kernels.parts.groups import per_group
-from seqattn.attention.kernels.parts.layouts import Band, Columns, Layout
-from seqattn.attention.kernels.parts.partial_softmax import Partial, end_to_end, merged, powers_
+from seqattn.attention.kernels.shared.blockwise import BlockwiseKernel, Piece, Tokens
+from seqattn.attention.kernels.shared.fold_beams import fold_beams, fold_mask, unfold_beams
+from seqattn.attention.kernels.shared.groups import per_group
+from seqattn.attention.kernels.shared.layouts import Band, Columns, Layout
+from seqattn.attention.kernels.shared.partial_softmax import Partial, end_to_end, merged, powers_
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count
 from seqattn.errors import UserError

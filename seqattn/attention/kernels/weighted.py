@@ -11,8 +11,8 @@ from seqattn.attention.beam_table import BeamSlots
 from seqattn.attention.cache import Cache, GrowingCache, KeysValues
 from seqattn.attention.fixed_cache import FixedCache
 from seqattn.attention.kernels.base import Attended, Kernel
-from seqattn.attention.kernels.parts.fold_beams import fold_beams, fold_mask, unfold_beams
-from seqattn.attention.kernels.parts.groups import per_group
+from seqattn.attention.kernels.shared.fold_beams import fold_beams, fold_mask, unfold_beams
+from seqattn.attention.kernels.shared.groups import per_group
 from seqattn.attention.masks import Mask
 from seqattn.positions.base import Position
 

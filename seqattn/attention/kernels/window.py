@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.kernels.base import HeadShape
-from seqattn.attention.kernels.parts.blockwise import (
+from seqattn.attention.kernels.shared.blockwise import (
     BlockwiseKernel,
     Piece,
     Tokens,
@@ -16,8 +16,8 @@ from seqattn.attention.kernels.parts.blockwise import (
     moved_back,
     real_rows,
 )
-from seqattn.attention.kernels.parts.layouts import Band, Layout
-from seqattn.attention.kernels.parts.rolling_cache import CachedTokens, RollingCache
+from seqattn.attention.kernels.shared.layouts import Band, Layout
+from seqattn.attention.kernels.shared.rolling_cache import CachedTokens, RollingCache
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Count, CountOrNone
 from seqattn.positions.base import Position

@@ -15,7 +15,7 @@ from seqattn.extras.answers.span_base import SpanInput, SpanModel
 from seqattn.extras.answers.span_batch import Questions, SpanBatch
 from seqattn.extras.answers.span_text import cut_words
 from seqattn.extras.pictures.base import Look, Pictures
-from seqattn.extras.pictures.health import Reading, Sides
+from seqattn.extras.pictures.health import ForwardPass, Sides
 from seqattn.extras.pictures.heatmaps import Sentence, draw_layers
 from seqattn.extras.pictures.texts import TextPictures
 from seqattn.generation.base import inference
@@ -38,8 +38,8 @@ class QuestionPictures(Pictures):
     def sample(self, rows: Questions, numbers: Sequence[int]) -> Figure | None:
         return draw_question(self.bundle, rows.sources[0], rows.contexts[0]).get("question")
 
-    def reading(self, batch: SpanBatch, device: torch.device) -> Reading:
-        return reading_of_questions(self.bundle.model, batch.to(device))
+    def forward_pass(self, batch: SpanBatch, device: torch.device) -> ForwardPass:
+        return pass_over_questions(self.bundle.model, batch.to(device))
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def question_heatmaps(
     return draw_layers("question", title, {"": seen}, *sides, heads)
 
 
-def reading_of_questions(model: SpanModel, batch: SpanInput) -> Reading:
+def pass_over_questions(model: SpanModel, batch: SpanInput) -> ForwardPass:
     """Return a forward pass of a span model, with the tokens on both sides of each attention."""
     question, context = batch.question, batch.context
     sides = {
@@ -127,4 +127,4 @@ def reading_of_questions(model: SpanModel, batch: SpanInput) -> Reading:
         "reader.*": [Sides(context, context)],
         "question_attention": [Sides(context, question)],
     }
-    return Reading(partial(model, batch), sides)
+    return ForwardPass(partial(model, batch), sides)

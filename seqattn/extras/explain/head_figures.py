@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from seqattn.analysis.capture import makers, place_of
 from seqattn.analysis.pairs import Pair
 from seqattn.attention.experts import MixtureOfAttention
-from seqattn.extras.pictures.head_sums import Sums, watching
+from seqattn.extras.pictures.head_sums import HeadSums, watching
 from seqattn.generation.base import inference
 from seqattn.generation.forced_decoding import padded, target_log_probabilities
 from seqattn.models.base import Seq2SeqModel
@@ -89,7 +89,7 @@ def head_figures(model: Seq2SeqModel, pairs: Sequence[Pair]) -> dict[str, list[H
         pairs: sentences with their targets.
     """
     counts = [Counter(token for side in sides for token in side) for sides in _sides(pairs)]
-    sums: dict[str, Sums] = {}
+    sums: dict[str, HeadSums] = {}
     for first in range(0, len(pairs), _BATCH):
         batch = pairs[first : first + _BATCH]
         with inference(model) as device, watching(model) as seen:
@@ -101,7 +101,7 @@ def head_figures(model: Seq2SeqModel, pairs: Sequence[Pair]) -> dict[str, list[H
             across = not name.endswith("self_attention")
             keys, known = (source, counts[0]) if reads_source or across else (read, counts[1])
             queries = source if reads_source else read
-            sums.setdefault(name, Sums(calls.heads)).add(
+            sums.setdefault(name, HeadSums(calls.heads)).add(
                 *calls.joined(), keys, queries != PAD, _rarest(keys, known),
                 decides if across else None,
             )  # fmt: skip
@@ -127,7 +127,7 @@ def _rarest(keys: Tensor, counts: Counter[int]) -> Tensor:
     return (frequencies == least) & (frequencies < most)
 
 
-def _figures(sums: Sums, head: int) -> HeadFigures:
+def _figures(sums: HeadSums, head: int) -> HeadFigures:
     place, share = sums.commonest_place(head)
     names = ("entropy", "relative_entropy", "confidence", "mark", "before", "own", "after", "rare")
     means = [sums.mean(name, head) for name in (*names, "rare_if_uniform")]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqattn.analysis.forced_alignment import aligning_pairs
-from seqattn.analysis.intervene import EDITS, intervene, parts_of
+from seqattn.analysis.intervene import EDITS, attention_groups, intervene
 from seqattn.analysis.pairs import Pair
 from seqattn.analysis.word_alignment import align
 from seqattn.bundle.bundle import Bundle
@@ -167,11 +167,11 @@ class ExplainedBundle:
 
         Returns:
             "without", the attentions that have no weights; if others exist, "as_trained" and for
-            each edit each of `parts_of`: the mean log-probability of a reference token, and the
-            scores of decoded outputs by `scorer`.
+            each edit each of `attention_groups`: the mean log-probability of a reference token,
+            and the scores of decoded outputs by `scorer`.
         """
         try:
-            parts, without = parts_of(self.bundle.model)
+            parts, without = attention_groups(self.bundle.model)
         except UserError as reason:
             return {"cannot_be_had": str(reason)}
         sample = self.sample()

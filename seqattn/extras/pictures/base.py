@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from matplotlib.figure import Figure
 
-from seqattn.extras.pictures.health import Reading
+from seqattn.extras.pictures.health import ForwardPass
 
 
 class Look(NamedTuple):
@@ -45,5 +45,5 @@ class Pictures(ABC):
         """
 
     @abstractmethod
-    def reading(self, batch: Any, device: torch.device) -> Reading:
-        """Return the model's reading of a batch of training on a device."""
+    def forward_pass(self, batch: Any, device: torch.device) -> ForwardPass:
+        """Return the forward pass of the model over a batch of training on a device."""

@@ -74,7 +74,7 @@ def watching(model: nn.Module) -> Iterator[dict[str, Calls]]:
         yield seen
 
 
-class Sums:
+class HeadSums:
     """Sums and counts over queries, for each head.
 
     Args:

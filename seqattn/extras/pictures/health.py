@@ -25,7 +25,7 @@ class Sides(NamedTuple):
     """(B, S)."""
 
 
-class Reading(NamedTuple):
+class ForwardPass(NamedTuple):
     """A fixed batch and the call that runs a model on it.
 
     Args:
@@ -38,8 +38,8 @@ class Reading(NamedTuple):
     sides: Mapping[str, Sequence[Sides]]
 
 
-def reading_of_texts(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Reading:
-    """Return a reading of sources (B, S) and complete targets (B, T), begin first."""
+def pass_over_texts(model: Seq2SeqModel, source: Tensor, target: Tensor) -> ForwardPass:
+    """Return a forward pass over sources (B, S) and complete targets (B, T), begin first."""
 
     def call() -> object:
         return model.features(target, model.start(model.encode(source), cached=False))
@@ -49,20 +49,20 @@ def reading_of_texts(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Rea
         "*cross_attention": [Sides(target, source)],
         "decoder.*": [Sides(target, target)],
     }
-    return Reading(call, sides)
+    return ForwardPass(call, sides)
 
 
-def statistics_of(model: nn.Module, reading: Reading) -> dict[str, HeadStatistics]:
+def statistics_of(model: nn.Module, forward_pass: ForwardPass) -> dict[str, HeadStatistics]:
     """Compute statistics, by name, of each attention that has weights and matches a pattern.
 
     Weights and visible keys, such as those of a window, are the true ones, however the kernel
     computes its output.
     """
     with inference(model), watching(model) as seen:
-        reading.call()
+        forward_pass.call()
     statistics = {}
     for name, calls in seen.items():
-        sides = next((s for key, s in reading.sides.items() if fnmatchcase(name, key)), None)
+        sides = next((s for key, s in forward_pass.sides.items() if fnmatchcase(name, key)), None)
         if sides is not None:
             statistics[name] = _statistics(calls, sides)
     return statistics
@@ -78,7 +78,7 @@ def _statistics(calls: Calls, sides: Sequence[Sides]) -> HeadStatistics:
     return HeadStatistics.of(recorded)
 
 
-def figures_of(statistics: Mapping[str, HeadStatistics]) -> dict[str, float]:
+def health_figures(statistics: Mapping[str, HeadStatistics]) -> dict[str, float]:
     """Return metrics of each attention, such as `attention/NAME/entropy`, omitting NaN."""
     numbers: dict[str, Tensor] = {}
     for name, heads in statistics.items():
@@ -96,15 +96,15 @@ class AttentionHealth(Callback):
     """Callback that logs statistics of all attention heads on a fixed batch at each validation.
 
     Args:
-        reading: function from a device to the batch for the current model.
+        forward_pass: function from a device to the batch for the current model.
     """
 
-    def __init__(self, reading: Callable[[torch.device], Reading]) -> None:
-        self.reading = reading
+    def __init__(self, forward_pass: Callable[[torch.device], ForwardPass]) -> None:
+        self.forward_pass = forward_pass
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the statistics (called by Lightning)."""
         if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
             return
-        statistics = statistics_of(pl_module.model, self.reading(pl_module.device))  # type: ignore[arg-type]
-        pl_module.log_dict(figures_of(statistics), rank_zero_only=True)
+        statistics = statistics_of(pl_module.model, self.forward_pass(pl_module.device))  # type: ignore[arg-type]
+        pl_module.log_dict(health_figures(statistics), rank_zero_only=True)

@@ -11,7 +11,7 @@ from seqattn.data.base import Texts
 from seqattn.data.batch import Batch
 from seqattn.errors import UserError
 from seqattn.extras.pictures.base import Look, Pictures
-from seqattn.extras.pictures.health import Reading, reading_of_texts
+from seqattn.extras.pictures.health import ForwardPass, pass_over_texts
 from seqattn.extras.pictures.heatmaps import VIEWS, Heatmaps, Sentence, attention_heatmaps
 from seqattn.generation.base import inference
 
@@ -54,9 +54,9 @@ class TextPictures(Pictures):
                 self.bundle, *pair, ["cross"], most=_DRAWN, said="reference"
             ).figures.get("cross")
 
-    def reading(self, batch: Batch, device: torch.device) -> Reading:
+    def forward_pass(self, batch: Batch, device: torch.device) -> ForwardPass:
         batch = batch.to(device)
-        return reading_of_texts(self.bundle.model, batch.source, batch.target_input)
+        return pass_over_texts(self.bundle.model, batch.source, batch.target_input)
 
 
 def draw_text(

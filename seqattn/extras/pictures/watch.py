@@ -30,7 +30,7 @@ def watch_attention(setup: Setup, *, health: bool = True) -> list[Callback]:
         )
     ]
     if health:
-        callbacks.append(AttentionHealth(partial(pictures.reading, data.first("val"))))
+        callbacks.append(AttentionHealth(partial(pictures.forward_pass, data.first("val"))))
     return callbacks
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seqattn.analysis import capture
-from seqattn.extras.answers.pictures import question_heatmaps, reading_of_questions
+from seqattn.extras.answers.pictures import pass_over_questions, question_heatmaps
 from seqattn.extras.pictures.head_statistics import relative_entropy
 from seqattn.extras.pictures.health import statistics_of
 from seqattn.extras.pictures.heatmaps import Sentence
@@ -19,7 +19,7 @@ from tests.extras.pictures.test_heatmaps import KEYS, QUERIES
 
 def test_a_span_model_has_figures_of_question_and_context_together():
     model, batch = make_transformer_reader(), inputs()
-    found = statistics_of(model, reading_of_questions(model, batch))
+    found = statistics_of(model, pass_over_questions(model, batch))
     with torch.no_grad(), capture(model) as maps:
         model(batch)
     name, parts = "encoder.layers.0.self_attention", []

@@ -10,8 +10,8 @@ from seqattn.extras.explain.head_figures import head_figures
 from seqattn.extras.pictures.head_statistics import relative_entropy
 from seqattn.extras.pictures.health import (
     AttentionHealth,
-    figures_of,
-    reading_of_texts,
+    health_figures,
+    pass_over_texts,
     statistics_of,
 )
 from seqattn.tokens import EOS, PAD
@@ -24,7 +24,7 @@ TARGET = padded([[2, 7, 8, 9], [2, 5]])
 
 
 def figures(model, source=SOURCE, target=TARGET):
-    return figures_of(statistics_of(model, reading_of_texts(model, source, target)))
+    return health_figures(statistics_of(model, pass_over_texts(model, source, target)))
 
 
 def test_figures_of_a_transformer_are_those_of_its_captured_weights():
@@ -71,7 +71,7 @@ def test_figures_are_those_of_the_subcommand_heads(name):
         Pair(source[source != PAD].tolist(), [*read[read != PAD].tolist()[1:], EOS])
         for source, read in zip(SOURCE, TARGET)
     ]
-    found = statistics_of(model, reading_of_texts(model, SOURCE, TARGET))
+    found = statistics_of(model, pass_over_texts(model, SOURCE, TARGET))
     for place, heads in head_figures(model, pairs).items():
         told = [one.relative_entropy for one in heads]
         wanted = torch.tensor([torch.nan if one is None else one for one in told])
@@ -102,7 +102,7 @@ def test_a_recurrent_decoder_has_figures_of_its_one_attention(options):
 def test_the_callback_logs_with_the_scores_of_a_validation_in_training_alone():
     module = Module()
     module.model, module.device = make_transformer().train(), torch.device("cpu")
-    health = AttentionHealth(lambda device: reading_of_texts(module.model, SOURCE, TARGET))
+    health = AttentionHealth(lambda device: pass_over_texts(module.model, SOURCE, TARGET))
     for state in ({"sanity_checking": True}, {"is_global_zero": False}):
         health.on_validation_epoch_end(trainer(**state), module)
     assert module.logged == []

@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqattn.extras.explain.explanations.parts import shares_of
+from seqattn.extras.explain.explanations.decomposition import shares_of
 from seqattn.extras.explain.explanations.passes import Branch, Layers
 from seqattn.extras.explain.explanations.rollout import DecoderMixing, Mixing, Rollout
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from seqattn.analysis.capture import capture
 from seqattn.analysis.intervene import intervene
 from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.decomposition import shares_of
 from seqattn.extras.explain.explanations.gradients import log_odds
-from seqattn.extras.explain.explanations.parts import shares_of
 from seqattn.extras.explain.explanations.passes import shared_out, why_no_cross
 from seqattn.extras.explain.explanations.predictions import decoder_input
 from seqattn.extras.explain.explanations.relevance import differentiable

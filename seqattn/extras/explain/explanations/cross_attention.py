@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from seqattn.extras.explain.explanations.base import Explanation, Method
-from seqattn.extras.explain.explanations.parts import Parts, shares_of
+from seqattn.extras.explain.explanations.decomposition import Decomposition, shares_of
 from seqattn.extras.explain.explanations.passes import (
     Aligned,
     run_cross,
@@ -41,7 +41,7 @@ class CrossAttention(Method):
         layers = [self.of_layer(parts) for parts in run_cross(model, source, target)]
         return shared_out(target, torch.stack(layers).mean(dim=0))
 
-    def of_layer(self, parts: Parts) -> Tensor:
+    def of_layer(self, parts: Decomposition) -> Tensor:
         """Return shares (B, T, S) of source tokens in a layer's attention."""
         return parts.shares
 
@@ -61,7 +61,7 @@ class ValueNorm(CrossAttention):
     name: ClassVar[str] = "value_norm"
     cites: ClassVar[str] = "Kobayashi et al. 2020, arXiv 2004.10102"
 
-    def of_layer(self, parts: Parts) -> Tensor:
+    def of_layer(self, parts: Decomposition) -> Tensor:
         return shares_of(parts.contributions().norm(dim=3))
 
     def of_alignment(self, aligned: Aligned, readout: Readout) -> Tensor:

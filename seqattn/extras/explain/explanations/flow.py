@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seqattn.extras.explain.explanations.base import Explanation
-from seqattn.extras.explain.explanations.parts import shares_of
+from seqattn.extras.explain.explanations.decomposition import shares_of
 from seqattn.extras.explain.explanations.passes import run_transformer, shared_out
 from seqattn.extras.explain.explanations.rollout import DecoderMixing, Mixing, Rollout
 from seqattn.models.base import Seq2SeqModel

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from seqattn.analysis.capture import capture
 from seqattn.extras.explain.explanations.base import Explanation
-from seqattn.extras.explain.explanations.parts import Parts, can_open, opened
+from seqattn.extras.explain.explanations.decomposition import Decomposition, can_open, decomposed
 from seqattn.extras.explain.explanations.predictions import decoder_input
 from seqattn.layers.sublayers import Residual
 from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer
@@ -23,7 +23,7 @@ from seqattn.tokens import PAD
 class Branch:
     """Attention on a residual connection."""
 
-    parts: Parts
+    parts: Decomposition
     x: Tensor
     """(B, T, D) the residual input."""
     residual: Residual
@@ -74,7 +74,7 @@ def run_transformer(model: Transformer, source: Tensor, target: Tensor) -> Layer
         inputs[layer] = args[0]
 
     with ExitStack() as stack:
-        parts = stack.enter_context(opened(model))
+        parts = stack.enter_context(decomposed(model))
         for layer in (*model.encoder.layers, *model.decoder.layers):
             stack.enter_context(layer.register_forward_pre_hook(keep))
         logits = model(source, decoder_input(target))
@@ -102,9 +102,9 @@ def run_recurrent(model: Recurrent, source: Tensor, target: Tensor) -> Aligned:
     return Aligned(maps["decoder.cross_attention"], state.source.values, logits)
 
 
-def run_cross(model: Transformer, source: Tensor, target: Tensor) -> list[Parts]:
+def run_cross(model: Transformer, source: Tensor, target: Tensor) -> list[Decomposition]:
     """Return the cross-attentions only, first layer first. Args: as `run_transformer`."""
-    with opened(model) as parts:
+    with decomposed(model) as parts:
         model(source, decoder_input(target))
     return [parts[f"decoder.layers.{n}.cross_attention"] for n in range(len(model.decoder.layers))]
 

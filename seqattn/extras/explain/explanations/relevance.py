@@ -7,7 +7,7 @@ from torch import Tensor
 
 from seqattn.analysis.intervene import intervene
 from seqattn.extras.explain.explanations.base import Explanation, Method
-from seqattn.extras.explain.explanations.parts import shares_of
+from seqattn.extras.explain.explanations.decomposition import shares_of
 from seqattn.extras.explain.explanations.passes import (
     run_recurrent,
     run_transformer,

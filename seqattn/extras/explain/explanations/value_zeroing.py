@@ -12,7 +12,7 @@ from seqattn.analysis.capture import makers
 from seqattn.attention.base import Attention
 from seqattn.attention.kernels.base import Kernel
 from seqattn.extras.explain.explanations.base import Explanation, Method
-from seqattn.extras.explain.explanations.parts import shares_of
+from seqattn.extras.explain.explanations.decomposition import shares_of
 from seqattn.extras.explain.explanations.passes import shared_out, why_no_cross
 from seqattn.extras.explain.explanations.predictions import ROWS, decoder_input
 from seqattn.models.base import Memory, Seq2SeqModel

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqattn import ops
 from seqattn.attention.cache import KeysValues, RowCache
-from seqattn.attention.kernels.parts.groups import per_group
+from seqattn.attention.kernels.shared.groups import per_group
 
 LOWEST = -1e30  # log scale where there is no key; finite, so the difference of two is 0, not NaN
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqattn.attention.beam_table import BeamSlots
 from seqattn.attention.kernels.base import Attended
-from seqattn.attention.kernels.parts.layouts import Layout
+from seqattn.attention.kernels.shared.layouts import Layout
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, real_first
 from seqattn.ops.memory import block_numbers

@@ -22,7 +22,7 @@ Openable = MultiHeadAttention | MixtureOfAttention
 
 
 @dataclass(frozen=True)
-class Parts:
+class Decomposition:
     """One call of an attention, decomposed over the E heads that its output projection reads.
 
     The output is `contributions` summed over keys plus the projection's bias.
@@ -64,14 +64,14 @@ def shares_of(amounts: Tensor) -> Tensor:
 
 
 def can_open(attention: nn.Module) -> TypeGuard[Openable]:
-    """Return True if `opened` can decompose it."""
+    """Return True if `decomposed` can decompose it."""
     if not isinstance(attention, Openable) or "accounts" in attention.exceptions:
         return False
     return attention.abilities.weights
 
 
 @contextmanager
-def opened(model: nn.Module) -> Iterator[dict[str, Parts]]:
+def decomposed(model: nn.Module) -> Iterator[dict[str, Decomposition]]:
     """Decompose the outputs of the model's attentions within the block, without changing any.
 
     Args:
@@ -81,7 +81,7 @@ def opened(model: nn.Module) -> Iterator[dict[str, Parts]]:
         The last call of each by its name, such as `decoder.layers.0.cross_attention`, without those
         that `can_open` rejects.
     """
-    parts: dict[str, Parts] = {}
+    parts: dict[str, Decomposition] = {}
 
     def keep(
         name: str, attention: Openable, args: tuple[Any, ...], result: AttentionOutput
@@ -95,7 +95,9 @@ def opened(model: nn.Module) -> Iterator[dict[str, Parts]]:
         yield parts
 
 
-def _parts(attention: Openable, args: tuple[Any, ...], weights: Tensor, output: Tensor) -> Parts:
+def _parts(
+    attention: Openable, args: tuple[Any, ...], weights: Tensor, output: Tensor
+) -> Decomposition:
     """Decompose a call without a cache. Args: args: of `Attention.forward`; weights: observed."""
     query, keys_values, mask, position = args[:4]
     heads, terms = attention.gated_heads, _value_terms(attention, weights, mask, position)
@@ -104,7 +106,7 @@ def _parts(attention: Openable, args: tuple[Any, ...], weights: Tensor, output: 
         terms = flat.unflatten(3, terms.shape[3:])
     values = keys_values.values.repeat_interleave(heads // keys_values.values.shape[1], dim=1)
     gated = _gated(attention, query, weights).to(values)  # a kernel may compute them in float32
-    return Parts(weights, gated, values, terms, attention.output, output)
+    return Decomposition(weights, gated, values, terms, attention.output, output)
 
 
 def _gated(attention: Openable, query: Tensor, x: Tensor) -> Tensor:
