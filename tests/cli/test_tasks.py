@@ -12,7 +12,7 @@ from seqattn.data.lines import read_texts
 from seqattn.errors import UserError
 from seqattn.extras.answers.scorers import QaScorer
 from seqattn.generation import GreedySearch
-from seqattn.training.tasks import text_setup
+from seqattn.training import setup
 from tests.cli.small import (
     json_lines,
     refusal,
@@ -134,7 +134,7 @@ def test_validation_while_training_bans_what_generation_bans(folder, monkeypatch
         made.append(GreedySearch(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr(text_setup, "GreedySearch", recorded)
+    monkeypatch.setattr(setup, "GreedySearch", recorded)
     words = (
         "model.ffn_dim=16",
         "loader.max_source_length=64",
