@@ -5,27 +5,18 @@ import torch
 
 from seqattn.data.batch import Batch
 from seqattn.models.head import DecoderOutput, PointerHead, SourceTokens
-from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.cross_entropy import LossTerms, cross_entropy
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
 from tests.builders import padded
 from tests.models.families import copying, make
+from tests.models.test_head import blocks  # noqa: F401
 from tests.tolerance import close
 
 B, T, D, V, S = 2, 5, 6, 11, 7
 SOURCES = padded([[4, 10, 7, 4, 9, 4, 3], [5, 6, 8, 1, 3]])
 TARGETS = padded([[4, 10, 7, 3], [5, 5, 6, 8, 3]])
 REAL = TARGETS != 0
-
-
-@pytest.fixture(params=["one block", "several blocks"])
-def _blocks(request, monkeypatch):
-    """The nine tokens in one block, or in blocks of 4, 4 and 1."""
-    if request.param == "several blocks":
-        monkeypatch.setattr(loss_module, "_LEAST_ROWS", 2)
-        monkeypatch.setattr(loss_module, "_BLOCK_NUMBERS", 4 * V)
-        monkeypatch.setattr(loss_module, "_NARROW_ROWS", 2)
 
 
 SMOOTH = LossTerms(label_smoothing=0.1)
@@ -44,30 +35,6 @@ def mixture_of(scores, evidence, part):
     weights = scores.masked_fill((SOURCES == 0)[:, None], -torch.inf).softmax(-1)
     output = DecoderOutput(evidence, weights, evidence)
     return part.mixture(output, SourceTokens.of(SOURCES))
-
-
-@pytest.mark.usefixtures("_blocks")
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
-def test_it_is_the_plain_loss_of_the_mixture_in_value_and_gradient(smoothing):
-    features, output, scores, evidence, part = parts()
-    inputs = (features, scores, evidence, *output.parameters(), *part.gate.parameters())
-    mixture = mixture_of(scores, evidence, part)
-    ours = blockwise_cross_entropy(
-        features, output.weight, TARGETS, LossTerms(label_smoothing=smoothing), mixture
-    )
-    log_probabilities = mixture.log_probabilities(output(features))
-    nll = -log_probabilities.gather(2, TARGETS[..., None])[..., 0][REAL].sum()
-    spread = -log_probabilities.mean(-1)[REAL].sum()
-    smoothed = (1 - smoothing) * nll + smoothing * spread
-    torch.testing.assert_close(ours.smoothed, smoothed, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(ours.nll, nll.detach(), rtol=1e-12, atol=1e-12)
-    correct = ((log_probabilities.argmax(-1) == TARGETS) & REAL).sum()
-    assert (ours.correct, ours.tokens) == (correct, 9)
-    assert not ours.nll.requires_grad
-    got = torch.autograd.grad(3.5 * ours.smoothed, inputs, retain_graph=True)
-    want = torch.autograd.grad(3.5 * smoothed, inputs)
-    for mine, theirs in zip(got, want, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-12)
 
 
 def test_copying_counts_where_the_vocabulary_gives_nothing():
@@ -113,7 +80,7 @@ def test_padding_moves_no_gradient_and_padding_alone_has_no_loss():
     assert [part.item() for part in empty] == [0] * 5
 
 
-@pytest.mark.usefixtures("_blocks")
+@pytest.mark.usefixtures("blocks")
 def test_under_autocast_to_bfloat16_it_stays_close_and_sums_in_float32():
     features, output, scores, evidence, part = parts(torch.float32)
     exact = blockwise_cross_entropy(

@@ -6,6 +6,7 @@ import torch
 from seqattn import ops
 from seqattn.models.head import DecoderOutput, Head, PointerHead
 from seqattn.ops import layers
+from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.cpu import onednn
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.ops.layers import packed
@@ -52,7 +53,17 @@ def test_probabilities_sum_to_one_and_are_those_of_the_logits(head):
         assert torch.equal(head.log_probabilities(output, source), got)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.fixture(params=["one block", "several blocks"])
+def blocks(request, monkeypatch):
+    """The nine tokens in one block, or in blocks of 4, 4 and 1."""
+    if request.param == "several blocks":
+        monkeypatch.setattr(loss_module, "_LEAST_ROWS", 2)
+        monkeypatch.setattr(loss_module, "_BLOCK_NUMBERS", 4 * V)
+        monkeypatch.setattr(loss_module, "_NARROW_ROWS", 2)
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
 def test_the_loss_is_that_of_the_log_probabilities_in_value_and_gradient(head, smoothing):
     output, source = output_of(), head.source_tokens(SOURCES)
     ours = head.loss(output, TARGETS, source, LossTerms(label_smoothing=smoothing))
@@ -61,10 +72,12 @@ def test_the_loss_is_that_of_the_log_probabilities_in_value_and_gradient(head, s
     expected = (1 - smoothing) * nll - smoothing * log_probabilities.mean(-1)[real].sum()
     torch.testing.assert_close(ours.smoothed, expected, atol=1e-11, rtol=1e-11)
     torch.testing.assert_close(ours.nll, nll.detach(), atol=1e-11, rtol=1e-11)
-    assert ours.tokens == 9
+    correct = ((log_probabilities.argmax(-1) == TARGETS) & real).sum()
+    assert (ours.correct, ours.tokens) == (correct, 9)
+    assert not ours.nll.requires_grad
     parts = [*(output if head.needs_weights else output[:1]), *head.parameters()]
     got, want = (torch.autograd.grad(loss, parts, retain_graph=True)
-                 for loss in (ours.smoothed, expected))  # fmt: skip
+                 for loss in (3.5 * ours.smoothed, 3.5 * expected))  # fmt: skip
     for mine, theirs in zip(got, want, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-11, rtol=1e-11)
 

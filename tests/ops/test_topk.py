@@ -6,7 +6,7 @@ import torch
 from seqattn.ops.topk import largest, plain_largest
 
 
-@pytest.mark.parametrize("size", [2, 50, 768, 1000, 1027, 4096])
+@pytest.mark.parametrize("size", [2, 50, 768, 1000, 1025, 1027, 4096])
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_looking_into_the_best_blocks_finds_what_looking_everywhere_does(size, count):
     x, bonus = torch.randn(3, 5, size), torch.randn(3, 5)
