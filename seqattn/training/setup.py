@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -23,7 +24,7 @@ from seqattn.training.callbacks import Throughput
 from seqattn.training.environment import environment
 from seqattn.training.start import Start
 from seqattn.training.task_options import FinalOptions
-from seqattn.training.tasks.seq2seq import Seq2SeqTask, TextValidation
+from seqattn.training.tasks.seq2seq import Seq2SeqTask, generated
 from seqattn.training.tasks.settings import Optimization, Validation
 
 _VALIDATED = 256  # sentences per batch of greedy validation
@@ -109,12 +110,9 @@ class Setup:
         greedy = GreedySearch(
             search.limit, processors=search.processors, batch_size=_VALIDATED, workers=1
         )
-        return TextValidation(
-            Generator(self.model, self.bundle.begun(greedy)),
-            self.run.task.scorer,
-            self.bundle.tokenizer.decode_target,
-            lambda: self.rows.references,
-        )
+        generator = Generator(self.model, self.bundle.begun(greedy))
+        outputs = partial(generated, generator, self.bundle.tokenizer.decode_target)
+        return Validation(outputs, self.run.task.scorer, lambda: self.rows.references)
 
     def final_scores(self) -> dict[str, Any]:
         """Return scores of the bundle on the configured splits, with its own search."""

@@ -4,11 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 from seqattn.extras.answers.span_data import SpanData
-from seqattn.extras.answers.span_task import SpanTask, SpanValidation
+from seqattn.extras.answers.span_task import SpanTask, span_validation
 from seqattn.generation.base import Progress
 from seqattn.metrics.text import named
 from seqattn.screen import progress
 from seqattn.training.setup import Setup
+from seqattn.training.tasks.settings import Validation
 
 
 class SpanSetup(Setup):
@@ -25,8 +26,8 @@ class SpanSetup(Setup):
     def scored_lengths(self) -> dict[str, int]:
         return {}  # longer ones are read in windows
 
-    def validation(self) -> SpanValidation:
-        return SpanValidation(self.bundle.answerer(), lambda: self.rows)
+    def validation(self) -> Validation:
+        return span_validation(self.bundle.answerer(), lambda: self.rows)
 
     def task_settings(self) -> dict[str, Any]:
         task: Any = self.run.task

@@ -1,8 +1,6 @@
 """Training and validation of models for extractive question answering."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -17,32 +15,29 @@ from seqattn.metrics.means import Means
 from seqattn.ops.cross_entropy import symmetric_divergence
 from seqattn.training.tasks.base import SummedTask
 from seqattn.training.tasks.halving import BatchLoss
-from seqattn.training.tasks.settings import Optimization, Sample, Validation
+from seqattn.training.tasks.settings import Choose, Optimization, Validation
 
 
-@dataclass(frozen=True)
-class SpanValidation(Validation):
-    """Answers and their scores.
+def span_validation(
+    answerer: Answerer, questions: Callable[[], Questions], **options: int
+) -> Validation:
+    """Return the answering and scoring of the validation split's questions in training.
 
     Args:
-        questions: rows of the validation split.
+        questions: rows of the split.
+        **options: `every` and `limit`, as in `Validation`.
     """
 
-    answerer: Answerer
-    questions: Callable[[], Questions]
-
-    def samples(self, batch: SpanBatch) -> list[Sample]:
-        """Answer each question whose first window is in the batch, so that it is answered once."""
-        rows = self.chosen(batch.index[batch.offset == 0].tolist())
-        split = self.questions()
-        outputs = self.answerer.answer(
-            [split.sources[row] for row in rows], [split.contexts[row] for row in rows]
+    def answers(batch: SpanBatch, choose: Choose) -> Iterator[tuple[int, str]]:
+        # each question whose first window is in the batch, so that it is answered once
+        rows, split = choose(batch.index[batch.offset == 0].tolist()), questions()
+        asked, contexts = (
+            [split.sources[row] for row in rows],
+            [split.contexts[row] for row in rows],
         )
-        texts = [answered.answers[0].text if answered.answers else "" for answered in outputs]
-        return [Sample(row, text, split.references[row]) for row, text in zip(rows, texts)]
+        yield from zip(rows, [one.best for one in answerer.answer(asked, contexts)], strict=True)
 
-    def metric(self) -> Any:
-        return AnswerScorer().corpus()
+    return Validation(answers, AnswerScorer(), lambda: questions().references, **options)
 
 
 class SpanPlaces(Means):
@@ -78,7 +73,7 @@ class SpanTask(SummedTask):
         self,
         model: SpanModel,
         optimization: Optimization,
-        validation: SpanValidation | None = None,
+        validation: Validation | None = None,
         every_answer: bool = False,
     ) -> None:
         super().__init__(model, optimization, SpanPlaces(), validation)

@@ -1,8 +1,7 @@
 """Training and validation of any encoder-decoder on pairs of texts."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -11,42 +10,28 @@ from seqattn.data.batch import Batch
 from seqattn.errors import UserError
 from seqattn.generation import Generator
 from seqattn.metrics.means import TokenScores
-from seqattn.metrics.text import Scorer
 from seqattn.models.base import Seq2SeqModel
 from seqattn.ops.cross_entropy import LossTerms, TokenLoss
 from seqattn.tokens import PAD
 from seqattn.training.tasks.base import SummedTask
 from seqattn.training.tasks.halving import BatchLoss
-from seqattn.training.tasks.settings import Optimization, Sample, Validation
+from seqattn.training.tasks.settings import Choose, Optimization, Validation
 
 
-@dataclass(frozen=True)
-class TextValidation(Validation):
-    """Generated texts and their scores.
-
-    Args:
-        scorer: compares texts; its scores are logged as `val/NAME`.
-        decode: converts ids of hypotheses to texts.
-        references: references of the validation split, one or more texts per row.
-    """
-
-    generator: Generator
-    scorer: Scorer
-    decode: Callable[[Sequence[Sequence[int]]], list[str]]
-    references: Callable[[], Sequence[Sequence[str]]]
-
-    def samples(self, batch: Batch) -> list[Sample]:
-        rows = batch.index.tolist()  # a row repeats for each window of its source
-        chosen = set(self.chosen(rows))
-        read = [pair for pair in zip(rows, batch.source.tolist(), strict=True) if pair[0] in chosen]
-        sources = [[token for token in ids if token != PAD] for _, ids in read]
-        hypotheses = self.generator.generate(sources)
-        texts, references = self.decode([best.ids for best, *_ in hypotheses]), self.references()
-        pairs = zip(read, texts, strict=True)
-        return [Sample(row, text, references[row]) for (row, _), text in pairs]
-
-    def metric(self) -> Any:
-        return self.scorer.corpus()
+def generated(
+    generator: Generator,
+    decode: Callable[[Sequence[Sequence[int]]], list[str]],
+    batch: Batch,
+    choose: Choose,
+) -> Iterator[tuple[int, str]]:
+    """Yield the row of each chosen source of a batch, and the best text for it."""
+    rows = batch.index.tolist()  # a row repeats for each window of its source
+    chosen = set(choose(rows))
+    read = [pair for pair in zip(rows, batch.source.tolist(), strict=True) if pair[0] in chosen]
+    sources = [[token for token in ids if token != PAD] for _, ids in read]
+    hypotheses = generator.generate(sources)
+    texts = decode([best.ids for best, *_ in hypotheses])
+    yield from zip([row for row, _ in read], texts, strict=True)
 
 
 class Seq2SeqTask(SummedTask):
@@ -65,7 +50,7 @@ class Seq2SeqTask(SummedTask):
         self,
         model: Seq2SeqModel,
         optimization: Optimization,
-        validation: TextValidation | None = None,
+        validation: Validation | None = None,
     ) -> None:
         super().__init__(model, optimization, TokenScores(), validation)
         terms = optimization.terms

@@ -1,8 +1,7 @@
 """Settings of tasks: optimization and validation."""
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -50,15 +49,25 @@ class Sample(NamedTuple):
     references: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Validation(ABC):
+Choose = Callable[[Sequence[int]], list[int]]
+"""Function that returns those of some rows whose outputs are needed."""
+
+
+@dataclass(frozen=True)
+class Validation:
     """Generation and scoring of outputs in validation.
 
     Args:
+        outputs: returns rows of a batch of the split, among those chosen, each with its output.
+        scorer: compares outputs with their references; its scores are logged as `val/NAME`.
+        references: returns the references of all rows of the split.
         every: epochs between scorings; 0 for never.
         limit: number of first rows of the split to use; 0 for all.
     """
 
+    outputs: Callable[[Any, Choose], Iterable[tuple[int, str]]]
+    scorer: Any
+    references: Callable[[], Sequence[Sequence[str]]]
     every: CountOrNone = 1
     limit: CountOrNone = 0
 
@@ -66,13 +75,16 @@ class Validation(ABC):
         """Return those of `rows` that are within the limit."""
         return [row for row in rows if not self.limit or row < self.limit]
 
-    @abstractmethod
     def samples(self, batch: Any) -> list[Sample]:
         """Return outputs for a batch of the validation split."""
+        references = self.references()
+        return [
+            Sample(row, text, references[row]) for row, text in self.outputs(batch, self.chosen)
+        ]
 
-    @abstractmethod
     def metric(self) -> Any:
         """Return a torchmetric with `update(hypotheses, references)` and named scores."""
+        return self.scorer.corpus()
 
 
 def draw_seed(*numbers: int) -> int:

@@ -17,7 +17,7 @@ from seqattn.extras.answers.span_data import SpanData
 from seqattn.extras.answers.span_options import SpanOptions
 from seqattn.extras.answers.span_recurrent import SpanRecurrentConfig
 from seqattn.extras.answers.span_search import Answerer, SpanSearch
-from seqattn.extras.answers.span_task import SpanPlaces, SpanTask, SpanValidation
+from seqattn.extras.answers.span_task import SpanPlaces, SpanTask, span_validation
 from seqattn.models.transformer import Slots
 from seqattn.positions import Position
 from seqattn.training.forcing import TeacherForcing
@@ -96,7 +96,7 @@ def test_accumulated_uneven_batches_give_the_gradient_of_the_one_big_batch(data,
 def validated(data, limit=0, every=1, **options):
     model = model_of(data, dim=32)
     answerer = Answerer(model, data.encoder(), SpanSearch(threshold=0.5))
-    plan = SpanValidation(answerer, lambda: data.rows("val"), every=every, limit=limit)
+    plan = span_validation(answerer, lambda: data.rows("val"), every=every, limit=limit)
     task = SpanTask(model, Optimization(lambda m, fused: adamw(m, 1e-2), constant(0)), plan)
     trainer = trainer_of(**options)
     trainer.fit(task, data)
@@ -128,7 +128,7 @@ def scores_of_all(cache, **options):
     data = data_in(cache)
     model = model_of(data, dim=32)
     answerer = Answerer(model, data.encoder(), SpanSearch(threshold=0.5))
-    plan = SpanValidation(answerer, lambda: data.rows("val"))
+    plan = span_validation(answerer, lambda: data.rows("val"))
     task = SpanTask(model, Optimization(no_steps, constant(0)), plan)
     trainer = trainer_of(**options)
     trainer.validate(task, data, verbose=False)

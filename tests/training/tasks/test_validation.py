@@ -1,5 +1,6 @@
 """What a validation makes outputs of, and how they are scored."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,8 @@ from seqattn.generation.base import Hypothesis
 from seqattn.metrics.text import TextScorer
 from seqattn.subcommands.evaluate import Evaluation
 from seqattn.training.setup import Setup
-from seqattn.training.tasks.seq2seq import TextValidation
+from seqattn.training.tasks.seq2seq import generated
+from seqattn.training.tasks.settings import Validation
 
 
 class Echo:
@@ -31,7 +33,8 @@ def test_every_window_of_a_source_has_an_output_of_its_own():
     def decode(several):
         return [" ".join(map(str, ids)) for ids in several]
 
-    plan = TextValidation(Echo(), TextScorer(), decode, lambda: [["a"], ["b"], ["c"]], limit=2)
+    outputs = partial(generated, Echo(), decode)
+    plan = Validation(outputs, TextScorer(), lambda: [["a"], ["b"], ["c"]], limit=2)
     batch = collate([[4, 5, 3], [6, 3], [7, 3], [8, 9, 3]], [[4, 3]] * 4, index=[1, 1, 2, 0])
     made = [(one.row, one.hypothesis, one.references) for one in plan.samples(batch)]
     assert made == [(1, "4 5 3", ["b"]), (1, "6 3", ["b"]), (0, "8 9 3", ["a"])]
