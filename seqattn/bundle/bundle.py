@@ -145,16 +145,16 @@ class Bundle:
 
     @overload
     def generate(  # overlaps the next: a str is an Iterable[str], too
-        self, texts: str, generation: Choice = None, **settings: Any
+        self, texts: str, generation: Choice = None, markup: Any = None, **settings: Any
     ) -> str: ...
 
     @overload
     def generate(
-        self, texts: Iterable[str], generation: Choice = None, **settings: Any
+        self, texts: Iterable[str], generation: Choice = None, markup: Any = None, **settings: Any
     ) -> list[str]: ...
 
     def generate(
-        self, texts: TextOrTexts, generation: Choice = None, **settings: Any
+        self, texts: TextOrTexts, generation: Choice = None, markup: Any = None, **settings: Any
     ) -> str | list[str]:
         """Generate the best output for each text; the output for an empty text is empty.
 
@@ -163,6 +163,8 @@ class Bundle:
         Args:
             texts: raw source texts, one or several.
             generation: a search such as "greedy", see `search`; None for the bundle's own.
+            markup: "html" or "placeholders", which are put where their words went, or an object of
+                the files of `conf/markup`; None for plain text.
             **settings: settings of the search, such as beam_size=2.
 
         Returns:
@@ -171,10 +173,22 @@ class Bundle:
         Raises:
             UserError: for a text that is too long, or as `search`.
         """
-        read = self.lines(texts)
-        generator, windows = self.generator(generation, **settings), self.encode(read.lines)
-        hypotheses = generate_from_windows(generator, windows, read.texts)
-        outputs = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
+        generator = self.generator(generation, **settings)
+
+        def generate(some: TextOrTexts) -> list[str]:
+            read = self.lines(some)
+            hypotheses = generate_from_windows(generator, self.encode(read.lines), read.texts)
+            return read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
+
+        if isinstance(markup, str):
+            named = choices("markup")
+            if markup not in named:
+                raise UserError(f"unknown choice markup={markup}{nearest(markup, named)}")
+            markup = build(named[markup], "markup")
+        if markup is None:
+            outputs = generate(texts)
+        else:
+            outputs = markup.generate(text_list(texts), generate, self.align)
         return outputs[0] if isinstance(texts, str) else outputs
 
     def hypotheses(
@@ -208,27 +222,34 @@ class Bundle:
         There are no links for an empty side, one that is longer than the model allows, or a source
         of several windows. Line breaks are read as spaces.
         """
+        return [words for [words] in self.align_by([self.reading], sources, targets)]
+
+    def align_by(
+        self, readings: Sequence[AlignmentReading], sources: TextOrTexts, targets: TextOrTexts
+    ) -> list[list[WordAlignment]]:
+        """Return the alignments of each pair by each reading; see `align`."""
         sources, targets = paired(sources, targets, ("source", "target"))
-        words = [WordAlignment(a.split(), b.split(), []) for a, b in zip(sources, targets)]
         limits = self.model.max_source_length, self.model.max_target_length
-        fitting = {}
+        results, fitting = [], {}
         read = zip(self.encode(sources), self.tokenizer.encode_target(targets), strict=True)
         for number, (windows, ids) in enumerate(read):
             pair = windows[0], ids
             fits = (1 < len(ids) <= (most or len(ids)) for ids, most in zip(pair, limits))
             if len(windows) == 1 and all(fits):
                 fitting[number] = pair
-        weights = aligning_pairs(self.model, [*fitting.values()], [self.reading])
+            words = WordAlignment(sources[number].split(), targets[number].split(), [])
+            results.append([words] * len(readings))
+        weights = aligning_pairs(self.model, [*fitting.values()], readings)
         sides = self.tokenizer.source_pieces, self.tokenizer.target_pieces
         begins = self.tokenizer.source_begin, self.tokenizer.target_begin
-        for (number, pair), [rows] in zip(fitting.items(), weights, strict=True):
+        for (number, pair), each in zip(fitting.items(), weights, strict=True):
             texts = sources[number], targets[number]
             pieces = [
                 ["<s>"] * len(begin) + name(ids, text if UNK in ids else None)[len(begin) :]
                 for name, begin, ids, text in zip(sides, begins, pair, texts)
             ]
-            words[number] = align(rows, *pieces)
-        return words
+            results[number] = [align(rows, *pieces) for rows in each]
+        return results
 
     def lines(self, texts: TextOrTexts) -> TextLines:
         """Split texts into lines if the model reads single lines.

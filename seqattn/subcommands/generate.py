@@ -47,6 +47,7 @@ class Generation(BundleRun):
             and output; jsonl, the same by name. None for jsonl if the inputs are not texts, for tsv
             if n_best is above 1 or alignments are written, and else for text.
         rerank: settings of reranking by another model.
+        markup: markup of the texts, as in `Bundle.generate`; None for plain text.
 
     Raises:
         UserError: for several inputs, or n_best above the number of hypotheses of the search.
@@ -62,12 +63,15 @@ class Generation(BundleRun):
     alignments: bool = False
     format: Literal["text", "tsv", "jsonl"] | None = None
     rerank: Reranking = field(default_factory=Reranking)
+    markup: Any = None
 
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
             raise UserError("text, question and input are mutually exclusive")
         if self.alignments and self.format == "text":
             raise UserError("format=text has no alignments; remove it, or add format=jsonl")
+        if self.markup is not None and (self.n_best or self.alignments or self.format):
+            raise UserError("markup writes one text each; remove n_best, alignments and format")
         if self.n_best is not None:
             object.__setattr__(self, "generation", self.generation.giving(self.n_best))
 
@@ -97,12 +101,14 @@ class Generation(BundleRun):
 
         def lines() -> Iterator[str]:
             with search as generator:
-                texts = partial(self._outputs, generator, reranker)
+                texts = partial(self._marked if self.markup else self._outputs, generator, reranker)
                 work: Any = texts if generator else self._answers
                 for part in parts:
                     with bar as tell:
                         results = [*work(bundle, part, tell)]
                     yield from results
+                    if self.markup:  # its tags are no text
+                        continue
                     read = [(one,) if generates else one[: len(bundle.reads)] for _, one in part]
                     unknown.update(bundle.tokenizer.unknown([*map(in_one_line, chain(*read))]))
             _say_unknown(unknown)
@@ -114,12 +120,12 @@ class Generation(BundleRun):
         keys = {"text": self.text, "question": self.question, "context": self.context}
         check_read(bundle, **keys)
         generates = "text" in bundle.reads
-        if generates and self.alignments:
+        if generates and (self.alignments or self.markup):
             cross_attentions(bundle.model)
         if not generates and self.rerank.bundle:
             raise UserError("rerank needs a bundle that reads texts; remove rerank")
-        if not generates and self.alignments:
-            raise UserError("answers have no alignments; remove alignments")
+        if not generates and (self.alignments or self.markup):
+            raise UserError("answers have neither alignments nor markup; remove them")
         if not generates and self.format not in (None, "jsonl"):
             raise UserError(f"answers are written as JSON lines; remove format={self.format}")
         return generates
@@ -145,24 +151,33 @@ class Generation(BundleRun):
         lists = generate_from_windows(generator, bundle.encode(read.lines), places, progress)
         if reranker is not None:
             lists = reranker.rank(read.lines, lists)
-        best = [_different(bundle, hypotheses)[: self.n_best or 1] for hypotheses in lists]
-        words: Any = iter(())
+        best: Any = [_different(bundle, hypotheses)[: self.n_best or 1] for hypotheses in lists]
         if self.alignments:
             sources = [line for line, some in zip(read.lines, best) for _ in some]
-            outputs = [output for some in best for output, _ in some]
-            words = iter(bundle.align(sources, outputs))
-        links: list[Any] = [[next(words, None) for _ in some] for some in best]
-        each = zip(read.groups(best), read.groups(links), strict=True)
-        for place, (lines, aligned) in enumerate(each):
+            words = iter(bundle.align(sources, [output for some in best for output, _ in some]))
+            best = [[(*one, next(words)) for one in some] for some in best]
+        for place, lines in enumerate(read.groups(best)):
             number, text = part[place]
             for rank in range(max(map(len, lines))):
-                some = [ranked[min(rank, len(ranked) - 1)] for ranked in lines]
-                output = read.join_text(place, [output for output, _ in some])
-                alignment = None
-                if self.alignments:
-                    alignment = pharaoh(ranked[min(rank, len(ranked) - 1)] for ranked in aligned)
-                hypotheses = [one for _, one in some]
-                yield self._line(number, text, rank + 1, output, hypotheses, alignment)
+                each = (ranked[min(rank, len(ranked) - 1)] for ranked in lines)
+                outputs, hypotheses, *links = zip(*each, strict=True)
+                output = read.join_text(place, outputs)
+                yield self._line(number, text, rank + 1, output, hypotheses, *map(pharaoh, links))
+
+    def _marked(
+        self,
+        generator: Generator,
+        reranker: Reranker | None,
+        bundle: Any,
+        part: Sequence[tuple[int, str]],
+        progress: Progress | None,
+    ) -> Iterator[str]:
+        def generate(texts: list[str]) -> list[str]:
+            rows = [*enumerate(texts, 1)]
+            return [*self._outputs(generator, reranker, bundle, rows, progress)]
+
+        texts = self.markup.generate([text for _, text in part], generate, bundle.align)
+        yield from texts if self.text is not None else map(in_one_line, texts)
 
     def _line(
         self,
@@ -171,7 +186,7 @@ class Generation(BundleRun):
         rank: int,
         output: str,
         hypotheses: Sequence[Hypothesis],
-        alignment: str | None,
+        alignment: str | None = None,
     ) -> str:
         several = (self.n_best or 1) > 1 or self.alignments
         kind = self.format or ("tsv" if several else "text")

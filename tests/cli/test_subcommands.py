@@ -594,7 +594,7 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, subcommand):
     if subcommand == "train":
         assert "\nname: ${task.name}  # runs go to runs/NAME/TIME\n" in out
         for group, choices in groups().items():
-            if group not in ("engine", "importer"):  # of generation, and of folders
+            if group not in ("engine", "importer", "markup"):  # of generation and folders
                 assert f"\n{group}=" in out
                 assert all(choice in out for choice in choices)
 
@@ -627,7 +627,7 @@ def test_the_command_says_its_version(capfd):
 
 
 def test_help_without_a_subcommand_lists_the_subcommands(capfd):
-    assert len(subcommands()) == 19
+    assert len(subcommands()) == 20
     assert max(map(len, subcommands().values())) < 90
     for arguments in ([], ["--help"], ["-h"]):
         assert main(arguments) == 0

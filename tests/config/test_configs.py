@@ -41,7 +41,7 @@ CHOICES = [
     (group, choice)
     for group, choices in groups().items()
     for choice in choices
-    if group not in ("attention", "engine", "experiment", "importer", "recipe", "suite")
+    if group not in ("attention", "engine", "experiment", "importer", "markup", "recipe", "suite")
 ]
 SLOTS = ("encoder", "decoder", "cross")
 

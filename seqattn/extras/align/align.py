@@ -5,7 +5,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from seqattn.data.lines import write_lines
 from seqattn.data.text_files import aligned_lines, read_lines, scan_text
 from seqattn.data.word_links import WordLinks, read_links
 from seqattn.errors import UserError
-from seqattn.extras.align.choose import by_agreement, by_gold, candidates, default_of, node_of
+from seqattn.extras.align.choose import by_agreement, by_gold, candidates, default_of
 from seqattn.extras.align.gold import alignment_scores, with_interval
 from seqattn.extras.align.symmetrize import Links, Symmetrization, symmetrized
 from seqattn.metrics.scripts import unsplit
@@ -201,7 +201,7 @@ class Aligning(BundleRun):
         for (path, (one, _)), at, (score, before) in zip(models.items(), best, scores):
             reading = found[path][at].reading
             chosen = f"{name} {score:.1f} on {len(texts[0])} pairs of val, by default {before:.1f}"
-            store(one.path, one.config, alignment=node_of(reading, chosen))
+            store(one.path, one.config, alignment=asdict(replace(reading, chosen=chosen)))
             self._print(path, {"reading": str(reading), "chosen by": chosen}, ["stored"])
 
 

@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from seqattn.analysis.forced_alignment import aligning_pairs, cross_attentions
+from seqattn.analysis.forced_alignment import cross_attentions
 from seqattn.analysis.pairs import Pair, observed
-from seqattn.analysis.word_alignment import AlignmentReading, align
+from seqattn.analysis.word_alignment import AlignmentReading
 from seqattn.bundle.bundle import Bundle
 from seqattn.data.word_links import WordLinks
-from seqattn.errors import UserError
 from seqattn.extras.align.gold import alignment_scores
 from seqattn.extras.align.symmetrize import Links
 from seqattn.screen import progress
+from seqattn.tokens import EOS
 
 _AT_ONCE = 64
 """Pairs whose weights are in memory for all readings."""
@@ -32,44 +32,23 @@ def candidates(
     bundle: Bundle, sources: Sequence[str], targets: Sequence[str], name: str
 ) -> list[Candidate]:
     """Return the links of every reading; pairs that the model cannot read have none."""
-    model, tokenizer = bundle.model, bundle.tokenizer
-    names = cross_attentions(model)
-    pairs = [
-        Pair(windows[0] if len(windows) == 1 else [], target)
-        for windows, target in zip(
-            bundle.encode(sources), tokenizer.encode_target(targets), strict=True
-        )
-    ]
-    limits = model.max_source_length, model.max_target_length
-    fitting = [
-        number
-        for number, pair in enumerate(pairs)
-        if all(1 < len(ids) <= (most or len(ids)) for ids, most in zip(pair, limits, strict=True))
-    ]
-    if not fitting:
-        raise UserError("the model can read no pair of this split")
-    maps = observed(model, pairs[fitting[0]])
+    [ids] = bundle.encode(["a"])[0]
+    maps = observed(bundle.model, Pair(ids, [EOS]))
+    heads = [maps[attention][0].shape[1] for attention in cross_attentions(bundle.model)]
     readings = [
         AlignmentReading(shifted, layer, head)
-        for layer, attention in enumerate(names)
-        for head in (None, *range(maps[attention][0].shape[1]))
-        if head is None or maps[attention][0].shape[1] > 1
+        for layer, count in enumerate(heads)
+        for head in (None, *range(count if count > 1 else 0))
         for shifted in (False, True)
     ]
-    found: list[Candidate] = [Candidate(one, [frozenset()] * len(pairs)) for one in readings]
+    found = [Candidate(reading, []) for reading in readings]
     with progress(f"reading {name}", "pairs") as tell:
-        for start in range(0, len(fitting), _AT_ONCE):
-            rows = fitting[start : start + _AT_ONCE]
-            weights = aligning_pairs(model, [pairs[row] for row in rows], readings)
-            for row, each in zip(rows, weights, strict=True):
-                pieces = (
-                    tokenizer.source_pieces(pairs[row].source, sources[row]),
-                    tokenizer.target_pieces(pairs[row].target, targets[row]),
-                )
-                for one, candidate in zip(each, found, strict=True):
-                    links = align(one, *pieces).links
-                    candidate.links[row] = frozenset((i, j) for j, i in enumerate(links))
-            tell(start + len(rows), len(fitting))
+        for start in range(0, len(sources), _AT_ONCE):
+            rows = slice(start, start + _AT_ONCE)
+            for several in bundle.align_by(readings, sources[rows], targets[rows]):
+                for candidate, words in zip(found, several, strict=True):
+                    candidate.links.append(frozenset((i, j) for j, i in enumerate(words.links)))
+            tell(min(rows.stop, len(sources)), len(sources))
     return found
 
 
@@ -111,13 +90,3 @@ def default_of(bundle: Bundle, found: Sequence[Candidate]) -> int:
     default = AlignmentReading()
     layer = default.layer_of(len(cross_attentions(bundle.model)))
     return [one.reading for one in found].index(replace(default, layer=layer))
-
-
-def node_of(reading: AlignmentReading, chosen: str) -> dict[str, Any]:
-    """Return a reading as a node of a bundle."""
-    return {
-        "shifted": reading.shifted,
-        "layer": reading.layer,
-        "head": reading.head,
-        "chosen": chosen,
-    }

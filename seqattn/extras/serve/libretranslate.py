@@ -69,13 +69,14 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
             if values.get(key, codes[0]) not in codes:
                 known = " or ".join(codes)
                 raise HTTPException(400, f"{key} must be {known}, got {shown(values[key])}")
-        if values.get("format", "text") != "text":
-            raise HTTPException(400, f"format must be text, got {shown(values['format'])}")
+        form = values.get("format", "text")
+        if form not in ("text", "html"):
+            raise HTTPException(400, f"format must be text or html, got {shown(form)}")
         others = _count(values.get("alternatives") or 0)
         own = service.bundle.search()
         most = getattr(own, "beam_size", 100) if hasattr(own, "n_best") else 1
         count = min(others + 1, most)
-        body = GenerateRequest.model_construct(inputs=texts, n_best=count)
+        body = GenerateRequest.model_construct(inputs=texts, n_best=count, format=form)
         generate = service.writer(asks=False).generate
         results = (await service.respond(generate, body, request)).results
         best = [result.outputs[0].text for result in results]
@@ -102,7 +103,7 @@ _BODY = {
                     "q": {"anyOf": [{"type": "string"}, {"type": "array"}]},
                     "source": {"type": "string"},
                     "target": {"type": "string"},
-                    "format": {"type": "string", "enum": ["text"]},
+                    "format": {"type": "string", "enum": ["text", "html"]},
                     "alternatives": {"type": "integer"},
                     "api_key": {"type": "string"},
                 },

@@ -82,6 +82,9 @@ class GenerateRequest(Request):
     prefix: Filled | Strings | None = Field(
         default=None, description="beginning of every output, or one for each input; whole words"
     )
+    format: Literal["text", "html", "placeholders"] = Field(
+        default="text", description="markup of the inputs, put where its words went"
+    )
     parts: list[Part] = Field(default=["scores"], alias="return", max_length=NAMES, fail_fast=True)
     attention_as: Literal["lists", "uint16"] = Field(
         default="lists", description="uint16: base64 of 16-bit integers, little-endian"
@@ -162,6 +165,9 @@ class Output(BaseModel):
     )
     alignment: Alignment | None = None
     attention: Maps | None = None
+    lost: list[str] | None = Field(
+        default=None, description="placeholders that no word of the output comes from"
+    )
 
 
 class Generated(BaseModel):

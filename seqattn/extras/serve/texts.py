@@ -12,6 +12,7 @@ from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into
 from seqattn.extras.serve.interventions import intervened
 from seqattn.extras.serve.limits import Limits
+from seqattn.extras.serve.marked import marked
 from seqattn.extras.serve.metrics import Metrics
 from seqattn.extras.serve.model_thread import Alone, Job, Shared, Task
 from seqattn.extras.serve.outputs import Results, check_prefix, joined
@@ -63,6 +64,8 @@ class Texts:
 
         Raises: as `read`.
         """
+        if request.format != "text":
+            return marked(self.generate, request)
         inputs, lines = self.read(request)
         results = Results(self.bundle, request, self.limits, self.metrics)
 

@@ -124,6 +124,22 @@ def test_an_output_as_long_as_the_positions_is_looked_into(tmp_path_factory, tok
         ask(client, "/v1/explain", text="a dog", method="attention")
 
 
+MARKED = ["<p>a <b>dog</b> sees</p>\n<ul><li>the <i>cat</i></ul>", TEXT, "", "<br>"]
+
+
+@pytest.mark.parametrize("kind", ["html", "placeholders"])
+def test_markup_is_put_back_as_in_python(client, bundle, kind):
+    texts = MARKED if kind == "html" else [f"{TEXT} {{name}}", TEXT, ""]
+    expected = bundle.generate(texts, markup=kind)
+    found = ask(client, inputs=texts, format=kind)
+    assert [result["outputs"][0]["text"] for result in found["results"]] == expected
+    lost = [result["outputs"][0].get("lost") for result in found["results"]]
+    assert lost in ([None] * len(texts), [["{name}"], None, None])
+    several = outputs(client, inputs=texts[0], format=kind, n_best=2)
+    assert several[0]["text"] == expected[0]
+    assert len(several) <= 2
+
+
 def test_an_alignment_names_the_source_word_of_each_word(client):
     found = outputs(client, inputs=TEXT, **{"return": ["alignment"]})[0]
     aligned = found["alignment"]
@@ -270,6 +286,9 @@ def test_an_intervention_that_cannot_be_is_refused_in_words(client, intervention
         ({"inputs": TEXT, "n_best": 9}, "n_best must be from 1 to generation.beam_size (5), got"),
         ({"inputs": TEXT, "prefix": ["a", "the"]}, "prefix must be one text, or one for each of 1"),
         ({"inputs": TEXT, "prefix": "☃"}, "prefix '☃' contains text that the target vocabulary"),
+        ({"inputs": TEXT, "format": "xml"}, "format should be 'text', 'html' or 'placeholders'"),
+        ({"inputs": TEXT, "format": "html", "prefix": "a"}, "format=html does not support prefix"),
+        ({"inputs": "<b>" * 200, "format": "html"}, "tags nest more than 100 deep; simplify the"),
         ({"inputs": TEXT, "return": ["all"]}, "return.0 should be 'scores', 'tokens', 'alignment'"),
         ({"inputs": TEXT, "generation": {"limit": {"extra": 0, "ratio": 0}}, "prefix": "the tree"},
          "prefix has "),

@@ -141,6 +141,9 @@ FORM = {"q": TEXT, "source": "en", "target": "de", "format": "text", "api_key": 
 def test_libretranslates_clients_are_answered(client, bundle, how):
     response = client.post("/translate", **{how: FORM})
     assert response.json() == {"translatedText": bundle.generate(TEXT)}
+    text = "a <b>dog</b> sees"
+    response = client.post("/translate", **{how: {**FORM, "q": text, "format": "html"}})
+    assert response.json() == {"translatedText": bundle.generate(text, markup="html")}
 
 
 def test_libretranslates_lists_alternatives_and_detection(client, bundle):
@@ -178,7 +181,7 @@ def test_libretranslates_clients_get_as_many_alternatives_as_the_search_has(
         ({"q": 3}, "q must be a text or a list of texts"),
         ({"source": "fr"}, "source must be en or auto, got 'fr'"),
         ({"target": "en"}, "target must be de, got 'en'"),
-        ({"format": "html"}, "format must be text, got 'html'"),
+        ({"format": "xml"}, "format must be text or html, got 'xml'"),
         ({"alternatives": "x"}, "alternatives must be an integer from 0 to 99, got 'x'"),
         (
             {"alternatives": "9" * 5_000},

@@ -1,0 +1,176 @@
+"""Generation of texts with tags or placeholders, which are put where their words went."""
+
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from seqattn.analysis.word_alignment import WordAlignment
+from seqattn.errors import UserError
+from seqattn.extras.align.segment import Restored, Segment, Unit
+
+PLACEHOLDERS = (  # {{x}}, {name}, %(name)s, %s, <name>, links, addresses
+    r"\{\{[^{}\n]{0,99}\}\}|\$?\{[\w.:!,]{0,99}\}|%\(\w{1,99}\)[a-z]|%(?:\d\$)?[a-z@]\b"
+    r"|<<?\w{1,99}>>?|https?://[^\s<>\"']{0,999}[\w/]|\b[\w.+-]{1,64}@[\w.-]{1,99}\w"
+)
+"""Bounded, so that no text takes long."""
+BREAKS = re.compile(r"(\r\n|\r|\n)")
+LONGEST = 200_000
+"""Characters of a text with markup."""
+
+
+class Document(NamedTuple):
+    """A text as segments to generate, and what stays as it is between them."""
+
+    parts: list[Segment | str]
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Segments with words."""
+        return [part for part in self.parts if isinstance(part, Segment) and part.text]
+
+    def restored(self, outputs: Sequence[Restored]) -> Restored:
+        """Return the text with the outputs of its segments."""
+        rest, text, lost = iter(outputs), [], list[str]()
+        for part in self.parts:
+            if isinstance(part, str):
+                text.append(part)
+                continue
+            one = next(rest) if part.text else part.restored("", [])
+            text.append(one.text)
+            lost += one.lost
+        return Restored("".join(text), lost)
+
+
+@dataclass(frozen=True)
+class Markup(ABC):
+    """Base class of kinds of markup.
+
+    Args:
+        pattern: regular expression of parts that are copied; None for none.
+
+    Raises:
+        UserError: for an invalid expression, or one that matches the empty text.
+    """
+
+    pattern: str | None = None
+    _parts: "re.Pattern[str] | None" = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.pattern is None:
+            return
+        try:
+            parts = re.compile(self.pattern)
+        except re.error as error:
+            raise UserError(f"markup.pattern is not a regular expression: {error}") from error
+        if parts.match(""):
+            raise UserError("markup.pattern must not match the empty text")
+        object.__setattr__(self, "_parts", parts)
+
+    @abstractmethod
+    def document(self, text: str) -> Document:
+        """Parse a text.
+
+        Raises:
+            UserError: if it is too long, or nests too deeply.
+        """
+
+    def generate(
+        self,
+        texts: Sequence[str],
+        generate: Callable[[list[str]], list[str]],
+        align: Callable[[list[str], list[str]], list[WordAlignment]],
+    ) -> list[str]:
+        """Return outputs with markup; print to standard error which protected parts were lost.
+
+        Args:
+            texts: with markup.
+            generate: returns the outputs of texts without.
+            align: aligns the words of texts and outputs.
+        """
+        documents = [self.document(text) for text in texts]
+        segments = [segment for document in documents for segment in document.segments]
+        outputs = generate([segment.text for segment in segments])
+        linked = [place for place, segment in enumerate(segments) if segment.linked]
+        words = align(
+            [segments[place].text for place in linked], [outputs[place] for place in linked]
+        )
+        links = {place: one.links for place, one in zip(linked, words, strict=True)}
+        restored = iter(
+            segment.restored(output, links.get(place, ()))
+            for place, (segment, output) in enumerate(zip(segments, outputs, strict=True))
+        )
+        results = []
+        for number, document in enumerate(documents, 1):
+            one = document.restored([next(restored) for _ in document.segments])
+            results.append(one.text)
+            if one.lost:
+                print(f"text {number:,}: lost {', '.join(one.lost)}", file=sys.stderr)
+        return results
+
+    def kept(self, text: str) -> list[Unit]:
+        """Return the units of plain text: protected parts, and single characters."""
+        units, place = list[Unit](), 0
+        for match in self._parts.finditer(text) if self._parts else ():
+            units += [Unit(letter, letter) for letter in text[place : match.start()]]
+            units.append(Unit(match[0], match[0], (), True))
+            place = match.end()
+        return units + [Unit(letter, letter) for letter in text[place:]]
+
+    def check_size(self, text: str) -> None:
+        """Raise UserError for a text that is too long."""
+        if len(text) > LONGEST:
+            raise UserError(
+                f"a text with markup may have at most {LONGEST:,} characters, got {len(text):,}; "
+                "split it"
+            )
+
+
+@dataclass(frozen=True)
+class Placeholders(Markup):
+    """Plain text with placeholders, each line by itself.
+
+    Args:
+        pattern: as `Markup`; None for `PLACEHOLDERS`.
+    """
+
+    def __post_init__(self) -> None:
+        if self.pattern is None:
+            object.__setattr__(self, "pattern", PLACEHOLDERS)
+        super().__post_init__()
+
+    def document(self, text: str) -> Document:
+        self.check_size(text)
+        if self._parts is None or not self._parts.search(text):
+            return Document([Whole([Unit(text, text)])])
+        lines = enumerate(BREAKS.split(text))
+        return Document(
+            [line if odd % 2 else Line(self.kept(line), places_all=False) for odd, line in lines]
+        )
+
+
+class Line(Segment):
+    """A line with placeholders, unchanged where the model copies them."""
+
+    @property
+    def text(self) -> str:
+        return "".join(unit.text for unit in self.units)
+
+    def restored(self, output: str, links: Sequence[int]) -> Restored:
+        rest, units = output, [unit for unit in self.units if unit.kept]
+        for unit in units:
+            if unit.text not in rest:
+                return super().restored(output, links)
+            rest = rest.replace(unit.text, " ", 1)
+        return Restored(output, [])
+
+
+class Whole(Line):
+    """A text without markup, as it is."""
+
+    linked = False
+
+    def restored(self, output: str, links: Sequence[int]) -> Restored:
+        return Restored(self.escape(output), [])
