@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seqattn import __version__
-from seqattn.settings.nodes import TYPE, Node
+from seqattn.settings.choices import types_at
+from seqattn.settings.nodes import TARGET, TYPE, Node, import_path
 
 _SIGNATURE = " signature"
 
@@ -26,7 +27,6 @@ def model_card(
     chosen = dict(document.get("choices") or {})
     name, task = document.get("name", "model"), chosen.get("task", "a task")
     own = " and ".join(f"{size:,} {what}" for what, size in sizes.items())
-    asks = 'answer("QUESTION", "CONTEXT")' if str(task).startswith("qa") else 'generate("TEXT")'
     origin = document.get("imported")
     parts = {
         "Data": [f"`data={chosen.get('data', 'NAME')}`", *_values(document.get("data"))],
@@ -56,10 +56,18 @@ def model_card(
         "---",
         f"# {name}",
         f"{made} It has {own}.",
-        f'```python\nimport seqattn\n\nmodel = seqattn.load("DIR")\nmodel.{asks}\n```',
+        f'```python\nimport seqattn\n\nmodel = seqattn.load("DIR")\nmodel.{_usage(document)}\n```',
         *(f"## {title}\n\n" + "\n".join(section) for title, section in parts.items()),
     ]
     return "\n".join(lines[:4]) + "\n\n" + "\n\n".join(lines[4:]) + "\n"
+
+
+def _usage(document: Mapping[str, Node]) -> str:
+    """Return a call of the bundle, as its task gives it."""
+    node: Any = document.get("task") or {}
+    known = types_at("task").get(node.get(TYPE))
+    usage: str = getattr(known and import_path(known[TARGET]), "usage", 'generate("TEXT")')
+    return usage
 
 
 def _figures(scores: Mapping[str, Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,8 +48,8 @@ class Source(ABC):
                 return datasets.Dataset.from_dict({"source": [...], "target": [...]})
     """
 
-    yields: ClassVar[Literal["pairs", "questions"]] = "pairs"
-    """Kind of rows, which a task requires: pairs of texts, or questions on contexts."""
+    yields: ClassVar[str] = "pairs"
+    """Kind of rows, which a task requires: pairs of texts, unless a task has others."""
     redraws: ClassVar[bool] = False
     """True if training pairs are drawn anew in each epoch, by `redraw`."""
     drawn: Mapping[str, float] = {}
@@ -66,14 +66,11 @@ class Source(ABC):
             cache_dir: for the memory-mapped copy of `datasets`; None for its default.
 
         Returns:
-            For pairs, string columns "source" and, if there are targets, "target"; for rows with
+            String columns "source" and, if there are targets, "target"; for rows with
                 several references, a column "references" with a list of at least one; optionally
                 "id". Optional integer columns, in characters: "head", the length of the prefix that
                 begins all windows of a long source; "begin" and "end", of the part that a window
-                must contain to be trained on, -1 for none. For questions, string columns "id",
-                "question" and "context", and lists "answers" and "starts": the right answers, and
-                the character of the context where each begins, -1 if it does not occur there; both
-                are empty for a question without an answer.
+                must contain to be trained on, -1 for none.
 
         Raises:
             UserError: if the split does not exist or cannot be read. One split is never substituted

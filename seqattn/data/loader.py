@@ -23,9 +23,9 @@ class TokenRows(ABC, Generic[BatchT]):
 
     Attributes:
         rows: (N,) the number of each row in the split, repeated for each of its windows.
-        starts: (N,) the first token read of each source or context.
+        starts: (N,) the first token read of each source.
         source_lengths: (N,) number of tokens read of it.
-        target_lengths: (N,) tokens of each target or question, the end mark included.
+        target_lengths: (N,) tokens of each target, the end mark included.
         epoch: the epoch of the batches.
     """
 

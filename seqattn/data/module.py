@@ -133,7 +133,7 @@ class Seq2SeqData(LightningDataModule):
 
     @property
     def longest(self) -> tuple[int, int]:
-        """Length of the longest source (or window) and target (or question), end marks included."""
+        """Length of the longest source (or window of one) and target, end marks included."""
         splits = self._splits.values()
         source = max((int(data.source_lengths.max()) for data in splits), default=0)
         return source, max((int(data.target_lengths.max()) for data in splits), default=0)

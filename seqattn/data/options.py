@@ -86,7 +86,7 @@ class LoaderOptions(BatchLimits):
         long_sources: treatment of sources that are too long: "drop" leaves their pairs out,
             "truncate" keeps their first tokens, "window" pairs each of their windows with the
             target; windows overlap and are full, and the last ends with the source. A head, such
-            as the question on a context, begins every window.
+            as a row's tags, begins every window.
         max_source_length: tokens of a source read at once, the end mark included; `max_length`
             then bounds only the target. None for `max_length`.
         window_stride: tokens from the start of one window to the next; None for half a window.

@@ -37,7 +37,7 @@ class TrainingOptions:
 
     Args:
         run_dir: directory for its files; the bundle is `run_dir`/model.
-        data: source of texts or questions.
+        data: source of the rows.
         task: the task, with its loss and scores.
         model: shape of the model.
         attention: builds the attentions of encoder and decoder; a list is cycled over the layers.

@@ -77,6 +77,8 @@ class TextGeneration(LossTerms):
     """Path of its `Setup`, which imports Lightning and is only needed for training."""
     bundle: ClassVar[str] = "seqattn.bundle.bundle.Bundle"
     """Path of the class of its bundles."""
+    usage: ClassVar[str] = 'generate("TEXT")'
+    """Call of a bundle that its card shows."""
     losses: ClassVar[Mapping[str, str]] = LOSSES
     """Loss metrics, each with its direction: min or max."""
 

@@ -7,11 +7,14 @@ from typing import Any, ClassVar
 from seqattn.checking import BadValue
 from seqattn.training.task_options import TextGeneration
 
+USAGE = 'answer("QUESTION", "CONTEXT")'
+
 
 class GenerativeAnswering(TextGeneration):
     """Generation of an answer from a question with its context."""
 
     reads = "questions"
+    usage = USAGE
     bundle = "seqattn.extras.answers.bundles.AnsweringBundle"
 
     @classmethod
@@ -31,6 +34,7 @@ class ExtractiveAnswering(TextGeneration):
     """
 
     reads = "questions"
+    usage = USAGE
     output = "spans"
     batches = "spans"
     setup = "seqattn.extras.answers.span_setup.SpanSetup"

@@ -25,7 +25,7 @@ _UNITS = 1000.0  # a batch's loss is per thousand units until its gradient is no
 
 
 class SummedTask(HalvingTask):
-    """Minimize a loss per unit (a real token, a question) over the effective batch.
+    """Minimize a loss per unit (a real token) over the effective batch.
 
     For any batches of an optimizer step (accumulated, uneven, on several ranks), the gradient is
     that of one big batch: sums are accumulated, and divided once by all units. Auxiliary losses of

@@ -16,7 +16,7 @@ from seqattn.screen import say
 
 
 class BatchLoss(NamedTuple):
-    """Loss of a batch summed over its units (real tokens, questions), and their number."""
+    """Loss of a batch summed over its units (real tokens), and their number."""
 
     total: Tensor
     units: Tensor
