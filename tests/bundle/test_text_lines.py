@@ -3,10 +3,9 @@
 import pytest
 
 import seqattn
-from seqattn.data.source_ids import joined_source
+from seqattn.data.source_ids import Headed, joined_source
 from seqattn.data.text_lines import TextLines, as_single_lines
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
-from seqattn.extras.answers.asked import question_source
 from tests.bundle.conftest import configuration, corpus, untrained
 
 ONE, TWO = "a dog sees the cat", "two birds"
@@ -93,7 +92,8 @@ def test_texts_that_knew_line_breaks_in_training_keep_them(tmp_path):
 
 
 def test_line_breaks_become_spaces_and_a_head_stays_a_head(capfd):
-    asked = question_source("Who\nsees?", "\n A dog \r\n sees.\n")
+    head = "question: Who\nsees? context: "
+    asked = Headed(f"{head}\n A dog \r\n sees.\n", len(head))
     (read,) = as_single_lines([asked])
     assert read == "question: Who sees? context: A dog sees."
     assert read[read.head :] == "A dog sees."

@@ -9,12 +9,11 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 
 from seqattn.data.foreign_models import ForeignModel
 from seqattn.data.options import LoaderOptions
-from seqattn.data.source_ids import read_sources
+from seqattn.data.source_ids import Headed, read_sources
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.tokenizer_side import Begin
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
-from seqattn.extras.answers.asked import question_source
 from seqattn.tokens import EOS, UNK
 
 TEXTS = ["the cat sees the dog", "a dog  sees a cat .", "two dogs see a cat"] * 4
@@ -80,7 +79,7 @@ def test_a_code_in_the_text_stands_in_place_of_the_begin_marks(models):
 def test_windows_begin_with_the_begin_marks(models):
     marked = Tokenizer(models[0], begin=BEGIN)
     options = LoaderOptions(max_length=8, long_sources="window")
-    for text in (" ".join(TEXTS[:3]), question_source("the cat", " ".join(TEXTS[:3]))):
+    for text in (" ".join(TEXTS[:3]), Headed(f"the cat {' '.join(TEXTS[:3])}", 8)):
         [windows] = read_sources([text], marked, options)
         assert len(windows) > 1
         assert {(*ids[:1], ids[-1]) for ids in windows} == {(*marked.source_begin, EOS)}

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from seqattn.extras.answers.span_task import SpanPlaces
 from seqattn.metrics.means import TokenScores
 from tests.metrics.ranks import joined
 
@@ -50,17 +49,6 @@ def test_a_loss_with_a_graph_keeps_none():
     scores.update(weight * 2, weight * 2, torch.tensor(0), torch.tensor(1))
     assert not scores["nll"].mean_value.requires_grad
     assert not scores["loss"].mean_value.requires_grad
-
-
-def test_a_loss_that_diverged_is_not_hidden_and_a_reset_forgets_it():
-    scores = SpanPlaces()
-    scores.update(torch.tensor(math.nan), torch.tensor(1), 2)
-    scores.update(torch.tensor(3.0), torch.tensor(2), 2)
-    assert math.isnan(scores.compute()["loss"])
-    assert float(scores.compute()["accuracy"]) == 0.75
-    scores.reset()
-    scores.update(torch.tensor(3.0), torch.tensor(1), 4)
-    assert {n: float(v) for n, v in scores.compute().items()} == {"loss": 0.75, "accuracy": 0.25}
 
 
 def test_a_nan_leaves_the_count_and_the_other_means_alone():

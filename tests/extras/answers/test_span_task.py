@@ -1,6 +1,7 @@
 """The span task: one big batch's gradient, and scores of real answers."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import pytest
@@ -231,3 +232,14 @@ def test_what_places_do_not_have_is_refused(data):
 def test_negative_numbers_are_refused(name):
     with pytest.raises(UserError, match=rf"^{name} must be a whole number from 0 to"):
         made(ValidationOptions, **{name: -1})
+
+
+def test_a_loss_that_diverged_is_not_hidden_and_a_reset_forgets_it():
+    scores = SpanPlaces()
+    scores.update(torch.tensor(math.nan), torch.tensor(1), 2)
+    scores.update(torch.tensor(3.0), torch.tensor(2), 2)
+    assert math.isnan(scores.compute()["loss"])
+    assert float(scores.compute()["accuracy"]) == 0.75
+    scores.reset()
+    scores.update(torch.tensor(3.0), torch.tensor(1), 4)
+    assert {n: float(v) for n, v in scores.compute().items()} == {"loss": 0.75, "accuracy": 0.25}
