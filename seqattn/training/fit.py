@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from lightning import Trainer
@@ -14,22 +14,23 @@ from seqattn.screen import say
 from seqattn.training.callbacks import Diverged
 from seqattn.training.checkpoint_files import newest_whole, step_of
 from seqattn.training.loop import TrainingLoop
-from seqattn.training.options import TrainingOptions
 from seqattn.training.ranks import rank
 from seqattn.training.setup import Setup
 from seqattn.training.sharding import FullySharded
+
+if TYPE_CHECKING:
+    from seqattn.training.train import Training
 
 _REFUSALS = (MisconfigurationException, ArithmeticError, ValueError, TypeError, AttributeError)
 """Errors of Lightning for arguments that it does not accept."""
 
 
-def fit(loop: TrainingLoop, setup: Setup, checkpoint: Path | None) -> Trainer:
+def fit(loop: TrainingLoop, setup: Setup) -> Trainer:
     """Train; if it diverges, restart once from the last checkpoint, after the bad batches.
 
     Args:
         loop: the trainer and its callback.
         setup: data, model and task.
-        checkpoint: file to resume from, or None.
 
     Returns:
         The trainer that has trained to the end.
@@ -37,6 +38,7 @@ def fit(loop: TrainingLoop, setup: Setup, checkpoint: Path | None) -> Trainer:
     Raises:
         UserError: if memory runs out or a data worker dies; the message names a setting to change.
     """
+    checkpoint = setup.checkpoint
     diverged, first = False, step_of(checkpoint) if checkpoint else 0
     trainer, files = loop.trainer, loop.checkpoints.files
     while True:
@@ -89,7 +91,7 @@ def _is_theirs(error: Exception) -> bool:
     return all(frame.f_globals.get("__name__", "").split(".")[0] in known for frame in frames)
 
 
-def _advice(error: RuntimeError, run: TrainingOptions) -> str | None:
+def _advice(error: RuntimeError, run: "Training") -> str | None:
     """Return advice for running out of memory or a dead data worker; None for other errors."""
     if ran_out(error):
         return _smaller_batches(run)
@@ -101,7 +103,7 @@ def _advice(error: RuntimeError, run: TrainingOptions) -> str | None:
     return None
 
 
-def _smaller_batches(run: TrainingOptions) -> str:
+def _smaller_batches(run: "Training") -> str:
     """Return advice on a budget of tokens that halves the batches, if a row fits into it."""
     loader = run.loader
     key, longest = loader.longest_row

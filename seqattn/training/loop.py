@@ -81,7 +81,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint
@@ -92,12 +92,14 @@ from seqattn.training.checkpoint_files import CheckpointFiles
 from seqattn.training.finish import hyperparameters
 from seqattn.training.loggers import made_loggers
 from seqattn.training.monitors import ClipShare, DeviceFigures
-from seqattn.training.options import TrainingOptions
 from seqattn.training.progress import EpochLines, TrainingBar
 from seqattn.training.resume import save_settings
 from seqattn.training.run_logger import run_loggers
 from seqattn.training.samples import SampleTable
 from seqattn.training.setup import Setup
+
+if TYPE_CHECKING:
+    from seqattn.training.train import Training
 
 
 class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
@@ -117,7 +119,7 @@ class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
     lines: EpochLines
     bar: TrainingBar | None
 
-    def __init__(self, run: TrainingOptions, callbacks: Sequence[Callback]) -> None:
+    def __init__(self, run: "Training", callbacks: Sequence[Callback]) -> None:
         self.options = run.trainer.with_step_batches(run.loader.step_batches)
         self.run_dir, self.callbacks, self.loggers = Path(run.run_dir), [*callbacks], list[Any]()
         monitor, mode = run.checkpoint.monitor, run.task.monitors[run.checkpoint.monitor]
@@ -133,13 +135,8 @@ class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
         callbacks, files = [*self.callbacks, self], self.checkpoints.files
         return self.options.trainer(self.run_dir, callbacks, self.loggers, [files])
 
-    def prepare(self, setup: Setup, step_batches: int | None) -> None:
-        """Create the loggers, and the parts that need data.
-
-        Args:
-            setup: data, model and task.
-            step_batches: batches of an optimizer step, which a checkpoint may have fixed.
-        """
+    def prepare(self, setup: Setup) -> None:
+        """Create the loggers, and the parts that need data."""
         on_terminal = sys.stderr.isatty()
         self.setup_of_run, self.throughput = setup, setup.throughput
         self.samples = SampleTable(setup.samples, self.run_dir / "samples" / "samples.csv")
@@ -148,7 +145,7 @@ class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
         self.bar = TrainingBar(self.lines) if on_terminal else None
         watchers = setup.run.watch(setup) if setup.run.watch else []
         self.callbacks, self.loggers = [*watchers, *self.callbacks], made_loggers(setup.run.logger)
-        options = setup.run.trainer.with_step_batches(step_batches)
+        options = setup.run.trainer.with_step_batches(setup.step_batches)
         if options != self.options:
             self.options = options
             self.trainer = self.build_trainer()

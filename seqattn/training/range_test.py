@@ -1,10 +1,23 @@
 """Learning-rate range test."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
 from torch.optim import Optimizer
 
+from seqattn.errors import UserError
+from seqattn.screen import print_table, progress
+from seqattn.training.setup import setup_of
+
+if TYPE_CHECKING:
+    from seqattn.training.train import Training
+
+_ROWS = 5  # steps between rows of the table of rates
+_HORIZON = 100_000  # steps within which schedules peak, at 1 except for Noam's
 _PAST = 0.9
 """Decay of the running mean of the loss."""
 _DIVERGED = 4.0
@@ -55,3 +68,44 @@ class RangeTest(Callback):
         self.rates.append(self.lowest * (self.highest / self.lowest) ** (done / (self.steps - 1)))
         for group in optimizer.param_groups:
             group["lr"] = self.rates[-1] * group.get("factor", 1.0)
+
+
+def find_rate(run: "Training") -> float:
+    """Train for 100 steps at increasing rates and print the losses, without writing a run.
+
+    Args:
+        run: checked settings.
+
+    Returns:
+        A peak rate, as `optimizer.lr`.
+
+    Raises:
+        UserError: if the data cannot be read, or the loss decreases at no rate.
+    """
+    if run.resumes_another:
+        raise UserError("find_lr=true works on a new run only; remove resume")
+    setup = setup_of(run.with_fields(resume=None))
+    ranks = run.trainer.ranks * run.trainer.num_nodes
+    batches = setup.step_batches or ranks * run.trainer.accumulate_grad_batches
+    test = RangeTest()
+    single = run.trainer.alone(**{**run.trainer.lightning, "limit_val_batches": 0})
+    options = replace(
+        single, max_steps=test.steps, max_epochs=-1, val_check_interval=1.0,
+        accumulate_grad_batches=batches,
+    )  # fmt: skip
+    with progress("finding a learning rate", "steps") as tell:
+        ticks = LambdaCallback(on_train_batch_end=lambda *_: tell(len(test.rates), test.steps))
+        trainer = options.trainer(Path(run.run_dir), [test, ticks])
+        trainer.fit(setup.task, datamodule=setup.data)
+    suggested = test.suggestion
+    if suggested is None:
+        raise UserError(
+            "the loss does not decrease at any learning rate from "
+            f"{test.lowest:g} to {test.highest:g}"
+        )
+    pairs = [*zip(test.rates, test.losses, strict=True)]
+    rows = {f"{rate:.1e}": f"{loss:.3f}" for rate, loss in pairs[::_ROWS]}
+    print_table("Loss by rate", rows, ["loss"])
+    peak = max(map(run.schedule(), range(_HORIZON)))
+    print(f"optimizer.lr={suggested / peak:.2g}")
+    return suggested / peak

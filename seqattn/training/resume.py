@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import yaml
@@ -13,12 +13,16 @@ from seqattn.errors import UserError
 from seqattn.inputs import read_yaml
 from seqattn.roles import Role
 from seqattn.storage import write_whole
-from seqattn.training.options import TrainingOptions
 from seqattn.training.run_directory import has_checkpoint
 from seqattn.training.setting_roles import differences
 
+if TYPE_CHECKING:
+    from seqattn.training.train import Training
+
 FORMAT = "seqattn run 3"
 Phase = Literal["new", "resumable", "finished"]
+LOG = "train.log"
+"""File of a run with the lines that its training prints."""
 RESULT = "result.yaml"
 """File with the result of a run, written when it is finished."""
 
@@ -38,7 +42,7 @@ class _Settings(BaseModel):
     generation: dict[str, Any]
 
 
-def phase_of(run: TrainingOptions) -> Phase:
+def phase_of(run: "Training") -> Phase:
     """Return whether the run in its directory is new, resumable or finished.
 
     Raises:
@@ -79,7 +83,7 @@ def phase_of(run: TrainingOptions) -> Phase:
     return "resumable"
 
 
-def save_settings(run: TrainingOptions) -> None:
+def save_settings(run: "Training") -> None:
     """Write the settings of a run that begins or resumes, which is no longer finished."""
     run_dir = Path(run.run_dir)
     (run_dir / RESULT).unlink(missing_ok=True)

@@ -1,10 +1,14 @@
 """A training run, from its settings to a scored bundle."""
 
 import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from seqattn.metrics.text import doubts
 from seqattn.models.stack import compile_layers
@@ -19,20 +23,79 @@ from seqattn.training.finish import (
     score_bundle,
 )
 from seqattn.training.fit import fit
+from seqattn.training.launch import launch
 from seqattn.training.length_checks import brevity, check_lengths, without_effect
 from seqattn.training.loop import TrainingLoop
-from seqattn.training.options import TrainingOptions
 from seqattn.training.ranks import rank
 from seqattn.training.rendezvous import rendezvous
+from seqattn.training.resume import LOG, phase_of, settings_before
+from seqattn.training.run_directory import claimed
 from seqattn.training.run_logger import run_loggers
 from seqattn.training.setup import Setup, setup_of
-from seqattn.training.start import Start, start_of
 
-LOG = "train.log"
-"""File of a run with the lines that its training prints."""
+if TYPE_CHECKING:
+    from seqattn.training.train import Training
 
 
-def run_training(options: TrainingOptions, loop: TrainingLoop) -> TrainingResult:
+def start_or_resume(run: "Training", loop: TrainingLoop | None) -> TrainingResult:
+    """Train in the directory of a run, or return its result if it is finished.
+
+    Args:
+        run: settings of the run.
+        loop: its trainer and callbacks; None to start the ranks that train.
+    """
+    run_dir = Path(run.run_dir)
+    with ExitStack() as stack:
+
+        def begin() -> str:
+            stack.enter_context(claimed(run_dir))
+            return phase_of(run)
+
+        phase = rendezvous.agreed(begin)
+        if phase == "finished":
+            return _finished(run_dir)
+        if loop is None:
+            stack.close()  # the first rank holds the directory
+            return launch(run)
+        if rank() == 0 and phase == "resumable":
+            log_to(run_dir / LOG)
+            say(f"resuming training in {run_dir}")
+        resuming = phase == "resumable"
+        before = settings_before(run_dir, f"resume={run.resume}") if resuming else {}
+        with threads_of(run.trainer.threads, before.get("threads")):
+            return run_training(run.with_fields(resume=run.run_dir if resuming else None), loop)
+
+
+def _finished(run_dir: Path) -> TrainingResult:
+    """Report that a run is finished; return its result."""
+    result = TrainingResult.load(run_dir)
+    if rank() == 0:
+        print(
+            f"run_dir={run_dir} finished after {result.steps:,} steps; its bundle is "
+            f"{result.bundle}; to continue, add resume={run_dir} and a higher trainer.max_steps "
+            "or trainer.max_epochs",
+            file=sys.stderr,
+        )
+    return result
+
+
+@contextmanager
+def threads_of(requested: int | None, before: int | None) -> Iterator[None]:
+    """Set the threads of a training run on a CPU.
+
+    Args:
+        requested: `trainer.threads`; None for all, or for the number that the run began with.
+        before: number of threads of a resumed run, on which its sums depend.
+    """
+    most = torch.get_num_threads()
+    torch.set_num_threads(requested or min(before or most, most))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(most)
+
+
+def run_training(options: "Training", loop: TrainingLoop) -> TrainingResult:
     """Train on this process's share of the batches; the first rank writes, scores and reports.
 
     Args:
@@ -48,25 +111,24 @@ def run_training(options: TrainingOptions, loop: TrainingLoop) -> TrainingResult
     keep_freed_memory()
     keep_prepared_products()
     began = time.perf_counter()
-    start = start_of(options)  # random weights, a bundle's, or a checkpoint's
-    setup = _setup_in_turn(start)  # data, model and task
+    setup = _setup_in_turn(options)  # data, model and task, with initial weights or a checkpoint
     check_lengths(setup)
     if setup.run.trainer.compile:
         # kept longer than in PyTorch's temporary directory, so that resumed runs start at once
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(setup.data.cache_dir / "compiled"))
         compile_layers(setup.model)
 
-    loop.prepare(setup, start.step_batches)
+    loop.prepare(setup)
     if rank() == 0:
-        _announce(setup, start, loop.loggers)
+        _announce(setup, loop.loggers)
     rendezvous.agreed(str)  # every rank is ready to train
 
     times = {"preparing": time.perf_counter() - began}
     began = time.perf_counter()
-    trainer = fit(loop, setup, start.checkpoint)
+    trainer = fit(loop, setup)
     times["training"] = setup.throughput.seconds
     times["validating"] = max(0.0, time.perf_counter() - began - times["training"])
-    first = step_of(start.checkpoint) if start.checkpoint else 0
+    first = step_of(setup.checkpoint) if setup.checkpoint else 0
     run_dir, steps = Path(setup.run.run_dir), trainer.global_step
     result = TrainingResult(run_dir, run_dir / "model", loop.monitored.best, steps, {}, first)
     if not trainer.is_global_zero:
@@ -85,19 +147,19 @@ def run_training(options: TrainingOptions, loop: TrainingLoop) -> TrainingResult
     return result
 
 
-def _setup_in_turn(start: Start) -> Setup:
+def _setup_in_turn(run: "Training") -> Setup:
     """Return data, model and task; the first rank fills the cache for the others."""
     setups: list[Setup] = []
 
     def make() -> str:
-        setups.append(setup_of(start))
+        setups.append(setup_of(run))
         return ""
 
     rendezvous.agreed(make)
-    return setups[0] if setups else setup_of(start)
+    return setups[0] if setups else setup_of(run)
 
 
-def _announce(setup: Setup, start: Start, loggers: Sequence[Any]) -> None:
+def _announce(setup: Setup, loggers: Sequence[Any]) -> None:
     """Print facts about the data and the run, save its vocabulary, and open its loggers."""
     run, run_dir = setup.run, Path(setup.run.run_dir)
     mended: list[str] = getattr(run.data, "report", list)()
@@ -111,7 +173,7 @@ def _announce(setup: Setup, start: Start, loggers: Sequence[Any]) -> None:
         *brevity(setup),
         *without_effect(setup),
     )
-    if start.checkpoint is None:
+    if setup.checkpoint is None:
         setup.bundle.tokenizer.save(run_dir / "tokenizer")
     if not run.trainer.fast_dev_run:
         tags = [f"{group}={choice}" for group, choice in run.choices.items()]

@@ -9,7 +9,6 @@ from seqattn.checking import parameters
 from seqattn.roles import Role
 from seqattn.settings.choices import SLOT_NODES, types_at
 from seqattn.settings.nodes import TARGET, import_path
-from seqattn.training.options import TrainingOptions
 
 
 class Leaf(NamedTuple):
@@ -30,13 +29,20 @@ def leaves(node: Any, place: str) -> Iterator[Leaf]:
         node: plain value of a training key; only classes of shipped choices are imported.
         place: the key.
     """
-    hint = parameters(TrainingOptions).get(place)
+    hint = _training().get(place)
     yield from _leaves(node, place, role_of(place), _options(hint))
 
 
 def role_of(name: str) -> Role:
     """Return the role of a training key, STEP for other names."""
-    return role_in(parameters(TrainingOptions).get(name), Role.STEP)
+    return role_in(_training().get(name), Role.STEP)
+
+
+def _training() -> Mapping[str, Any]:
+    """Return the types of the keys of a training run."""
+    from seqattn.training.train import Training  # which compares settings by this module
+
+    return parameters(Training)
 
 
 def _leaves(node: Any, place: str, role: Role, options: Any) -> Iterator[Leaf]:

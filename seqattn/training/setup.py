@@ -7,11 +7,12 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lightning import seed_everything
 from torch import Tensor
 
+from seqattn.bundle.files import part_of
 from seqattn.data.module import Seq2SeqData
 from seqattn.errors import UserError
 from seqattn.generation import Generator, GreedySearch
@@ -22,10 +23,13 @@ from seqattn.settings.assembly import Vocabularies
 from seqattn.settings.nodes import import_path
 from seqattn.training.callbacks import Throughput
 from seqattn.training.environment import environment
-from seqattn.training.start import Start
+from seqattn.training.start import initial_bundle, load_weights, resumed_state
 from seqattn.training.task_options import FinalOptions
 from seqattn.training.tasks.seq2seq import Seq2SeqTask, generated
 from seqattn.training.tasks.settings import Optimization, Validation
+
+if TYPE_CHECKING:
+    from seqattn.training.train import Training
 
 _VALIDATED = 256  # sentences per batch of greedy validation
 
@@ -34,7 +38,15 @@ class Setup:
     """Data, model and task of a run, ready to train: an encoder-decoder on pairs of texts.
 
     Args:
-        start: settings of the run, and its initial state.
+        run: settings of the run.
+
+    Attributes:
+        run: the same, with the tokenizer's settings of `init_from`.
+        checkpoint: the checkpoint of a resumed run.
+        step_batches: batches of an optimizer step, if they are fixed.
+
+    Raises:
+        UserError: if the data or the initial state cannot be read, or do not fit the settings.
     """
 
     data_type: ClassVar[Any] = Seq2SeqData
@@ -47,19 +59,26 @@ class Setup:
     )
     """Texts that must fit the model's positions, and the keys that bound them."""
 
-    def __init__(self, start: Start) -> None:
-        self.run = run = start.run
+    def __init__(self, run: "Training") -> None:
+        bundle, tokenizer, self.checkpoint = None, None, None
+        self.step_batches = run.loader.step_batches
+        if run.resume is not None:
+            tokenizer, self.checkpoint, self.step_batches = resumed_state(run)
+        elif run.init_from is not None:
+            bundle = initial_bundle(run, run.init_from)
+            tokenizer = bundle.tokenizer
+            run = run.changed(tokenizer=part_of(bundle.config, "tokenizer", run.init_from))
+        self.run = run
         self.data = self.data_type(
-            run.task.source(run.data), run.tokenizer, run.loader, run.cache_dir, run.seed,
-            start.tokenizer,
-        )  # fmt: skip
+            run.task.source(run.data), run.tokenizer, run.loader, run.cache_dir, run.seed, tokenizer
+        )
         self.final = run.task.final or FinalOptions(splits=[])
         self.data.scored = [*dict.fromkeys(["val", *self.final.splits])]
         tokenizer = self.data.tokenizer  # trains it if there is none
         seed_everything(run.seed, verbose=False)
         self.sizes = Vocabularies.of(tokenizer)
         self.model: Any = run.architecture.build(self.sizes)
-        start.load_weights(self.model, tokenizer)
+        load_weights(run, bundle, self.model, tokenizer)
         self.data.setup("fit")
         self.rows = self.data.rows("val")
         # val first: it may set a threshold for the others
@@ -134,7 +153,7 @@ class Setup:
         return [(sources[s.row], s.hypothesis, s.references[0]) for s in self.task.samples]
 
 
-def setup_of(start: Start) -> Setup:
+def setup_of(run: "Training") -> Setup:
     """Return the setup of the run's task."""
-    setup: Setup = import_path(start.run.task.setup)(start)
+    setup: Setup = import_path(run.task.setup)(run)
     return setup

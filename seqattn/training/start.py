@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.files import part_of
 from seqattn.bundle.load import load_bundle
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vectors import read_vectors
@@ -18,100 +17,95 @@ from seqattn.screen import say
 from seqattn.settings.nodes import TARGET
 from seqattn.storage import user_path
 from seqattn.training.checkpoint_files import newest_whole, step_batches
-from seqattn.training.options import TrainingOptions
 from seqattn.training.ranks import rank
 from seqattn.training.resume import settings_before
 from seqattn.training.setting_roles import differences, leaves
 
-
-class Start(NamedTuple):
-    """Initial state of a run; random without a bundle or a tokenizer."""
-
-    run: TrainingOptions
-    """Settings of the run, with those of its initial tokenizer."""
-    tokenizer: Tokenizer | None = None
-    bundle: Bundle | None = None
-    checkpoint: Path | None = None
-    """Checkpoint of a resumed run."""
-    step_batches: int | None = None
-    """Batches of an optimizer step, if the run has fixed them; else None."""
-
-    def load_weights(self, model: nn.Module, tokenizer: Tokenizer) -> None:
-        """Load the weights of a bundle, or the vectors of a file, into a new model.
-
-        Settings that change no shape, such as a kernel, may differ and are reported. So may the
-        position scheme, whose own parameters then stay random.
-
-        Args:
-            model: model of the run.
-            tokenizer: its tokenizer.
-
-        Raises:
-            UserError: if they do not fit; the message says what would.
-        """
-        if self.run.embeddings and not self.run.resume:
-            path = user_path(self.run.embeddings)
-            _tell(*fill_embeddings(model, tokenizer, path))
-        if self.bundle is None:
-            return
-        settings = {name: node for name, node in self.run.settings.items() if name != "tokenizer"}
-        theirs, ours = differences(self.bundle.config, settings, {Role.SHAPE})
-        differing = f"{theirs}, but this run has {ours}" if theirs else ""
-        saved, own = self.bundle.model.state_dict(), model.state_dict()
-        for name in {**own, **saved}:
-            there, here = (tuple(s[name].shape) if name in s else "missing" for s in (saved, own))
-            if ".position." in name and "missing" in (there, here):
-                continue
-            if there != here:
-                raise UserError(
-                    f"init_from={self.bundle.path} does not fit: {name} is {there} in the bundle "
-                    f"and {here} in the model; the bundle was trained with "
-                    f"{differing or 'a different vocabulary'}"
-                )
-        model.load_state_dict({**own, **{name: saved[name] for name in saved if name in own}})
-        if differing:
-            is_random = own.keys() - saved.keys()
-            more = "; tables of positions begin at random" if is_random else ""
-            _tell(f"init_from={self.bundle.path} was trained with {differing}{more}")
+if TYPE_CHECKING:
+    from seqattn.training.train import Training
 
 
-def _tell(*lines: str) -> None:
-    if rank() == 0:
-        say(*lines)
-
-
-def start_of(run: TrainingOptions) -> Start:
-    """Read the initial state of a run.
+def resumed_state(run: "Training") -> tuple[Tokenizer, Path | None, int | None]:
+    """Return tokenizer, last checkpoint and batches per step of the run that is resumed.
 
     Raises:
-        UserError: if it cannot be read, or does not fit the run's settings.
+        UserError: if they cannot be read, or do not fit the settings.
     """
-    if run.resume is not None:
-        before = settings_before(Path(run.run_dir), f"resume={run.resume}")
-        _check_resumed(run, before)
-        checkpoint = newest_whole(Path(run.run_dir) / "checkpoints", tells=rank() == 0)
-        regrouped = _grouping(run.settings) != _grouping(before)
-        before_it = step_batches(checkpoint) if checkpoint else None
-        batches = run.loader.step_batches if regrouped else before_it
-        tokenizer = Tokenizer.load(Path(run.run_dir) / "tokenizer")
-        return Start(run, tokenizer, None, checkpoint, batches)
-    if run.init_from is None:
-        return Start(run, step_batches=run.loader.step_batches)
-    bundle = load_bundle(run.init_from, trust=run.trust)
+    before = settings_before(Path(run.run_dir), f"resume={run.resume}")
+    _check_resumed(run, before)
+    checkpoint = newest_whole(Path(run.run_dir) / "checkpoints", tells=rank() == 0)
+    regrouped = _grouping(run.settings) != _grouping(before)
+    batches = step_batches(checkpoint) if checkpoint else None
+    tokenizer = Tokenizer.load(Path(run.run_dir) / "tokenizer")
+    return tokenizer, checkpoint, run.loader.step_batches if regrouped else batches
+
+
+def initial_bundle(run: "Training", path: str) -> Bundle:
+    """Load the bundle of `init_from`. Args: path: the bundle's directory.
+
+    Raises:
+        UserError: if it cannot be read or trained, or the command changes its tokenizer.
+    """
+    bundle = load_bundle(path, trust=run.trust)
     if bundle.config.get("quantize"):
         raise UserError(
-            f"init_from={run.init_from} is quantized and cannot be trained; use the bundle that "
+            f"init_from={path} is quantized and cannot be trained; use the bundle that "
             "it was converted from"
         )
     typed = run.typed("tokenizer")
     ours = {name: run.settings[name] for name in ("tokenizer", "choices") if name in run.settings}
     theirs, _ = differences(bundle.config, ours, {Role.SHAPE})
     if typed and theirs:
-        raise UserError(
-            f"init_from={run.init_from} has its own tokenizer ({theirs}); remove {typed[0]}"
-        )
-    run = run.changed(tokenizer=part_of(bundle.config, "tokenizer", run.init_from))
-    return Start(run, bundle.tokenizer, bundle, step_batches=run.loader.step_batches)
+        raise UserError(f"init_from={path} has its own tokenizer ({theirs}); remove {typed[0]}")
+    return bundle
+
+
+def load_weights(
+    run: "Training", bundle: Bundle | None, model: nn.Module, tokenizer: Tokenizer
+) -> None:
+    """Load the weights of a bundle, or the vectors of a file, into a new model.
+
+    Settings that change no shape, such as a kernel, may differ and are reported. So may the
+    position scheme, whose own parameters then stay random.
+
+    Args:
+        run: settings of the run.
+        bundle: the bundle of `init_from`, if any.
+        model: model of the run.
+        tokenizer: its tokenizer.
+
+    Raises:
+        UserError: if they do not fit; the message says what would.
+    """
+    if run.embeddings and not run.resume:
+        path = user_path(run.embeddings)
+        _tell(*fill_embeddings(model, tokenizer, path))
+    if bundle is None:
+        return
+    settings = {name: node for name, node in run.settings.items() if name != "tokenizer"}
+    theirs, ours = differences(bundle.config, settings, {Role.SHAPE})
+    differing = f"{theirs}, but this run has {ours}" if theirs else ""
+    saved, own = bundle.model.state_dict(), model.state_dict()
+    for name in {**own, **saved}:
+        there, here = (tuple(s[name].shape) if name in s else "missing" for s in (saved, own))
+        if ".position." in name and "missing" in (there, here):
+            continue
+        if there != here:
+            raise UserError(
+                f"init_from={bundle.path} does not fit: {name} is {there} in the bundle "
+                f"and {here} in the model; the bundle was trained with "
+                f"{differing or 'a different vocabulary'}"
+            )
+    model.load_state_dict({**own, **{name: saved[name] for name in saved if name in own}})
+    if differing:
+        is_random = own.keys() - saved.keys()
+        more = "; tables of positions begin at random" if is_random else ""
+        _tell(f"init_from={bundle.path} was trained with {differing}{more}")
+
+
+def _tell(*lines: str) -> None:
+    if rank() == 0:
+        say(*lines)
 
 
 def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -121,7 +115,7 @@ def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:
     )
 
 
-def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:
+def _check_resumed(run: "Training", before: Mapping[str, Any]) -> None:
     """Raise UserError if model, vocabulary or kind of optimizer differ from the run's."""
     settings = dict(run.settings)
     if run.init_from:  # it uses that bundle's tokenizer

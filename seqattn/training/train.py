@@ -1,38 +1,152 @@
 """Training runs."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Annotated, Any, Self
 
-import torch
-from lightning.pytorch.callbacks import LambdaCallback, StochasticWeightAveraging, WeightAveraging
+from lightning import Callback
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 
+from seqattn.checking import Count, Seed, shown
+from seqattn.data.options import BatchLimits, LoaderOptions
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
+from seqattn.generation.base import AnySearch
+from seqattn.generation.beam import BeamSearch
 from seqattn.layers.transformer_layer import LayerShape
-from seqattn.screen import log_to, note, print_table, progress, say
+from seqattn.positions import SinusoidalPosition
+from seqattn.roles import Role
+from seqattn.screen import log_to, note
+from seqattn.settings.assembly import Architecture
+from seqattn.settings.choices import check_fit
+from seqattn.settings.nodes import Node, build
+from seqattn.training.checkpoint_options import CheckpointOptions
 from seqattn.training.finish import TrainingResult
-from seqattn.training.launch import as_started, launch
+from seqattn.training.launch import as_started
 from seqattn.training.loop import TrainingLoop
 from seqattn.training.monitors import GradientHistograms
-from seqattn.training.options import TrainingOptions
-from seqattn.training.range_test import RangeTest
-from seqattn.training.ranks import rank, world_size
+from seqattn.training.optim import adamw
+from seqattn.training.parts import Parts
+from seqattn.training.range_test import find_rate
+from seqattn.training.ranks import world_size
 from seqattn.training.rendezvous import rendezvous
-from seqattn.training.resume import phase_of, settings_before
-from seqattn.training.run import LOG, run_training
-from seqattn.training.run_directory import claimed
-from seqattn.training.setup import setup_of
-from seqattn.training.start import start_of
+from seqattn.training.run import start_or_resume
+from seqattn.training.schedules import inverse_sqrt
+from seqattn.training.task_options import LOSSES, TextGeneration
+from seqattn.training.trainer_options import TrainerOptions
 
-_ROWS = 5  # steps between rows of the table of rates
-_HORIZON = 100_000  # steps within which schedules peak, at 1 except for Noam's
+ADAMW = partial(adamw, lr=0.001)
+WARMUP = partial(inverse_sqrt, warmup_steps=400)
 
 
-class Training(TrainingOptions):
-    """A training run, from its settings to a bundle. Args: as `TrainingOptions`."""
+@dataclass(frozen=True)
+class Training:
+    """A training run, from its settings to a bundle.
+
+    Args:
+        run_dir: directory for its files; the bundle is `run_dir`/model.
+        data: source of the rows.
+        task: the task, with its loss and scores.
+        model: shape of the model.
+        attention: builds the attentions of encoder and decoder; a list is cycled over the layers.
+        position: builds a stack's position scheme; recurrent models need `Position`, which is none.
+        tokenizer: settings of the vocabulary to train.
+        loader: settings of batches.
+        optimizer: builds the optimizer from (model, fused).
+        schedule: builds the function from a step to a factor on the learning rate.
+        generation: the search that scores the trained model, and that its bundle uses.
+        trainer: length of the training, devices and precision.
+        checkpoint: settings of checkpoints.
+        encoder_attention: for the encoder only; None for `attention`. Likewise the next two.
+        decoder_attention: for the decoder.
+        cross_attention: from the decoder to the source.
+        logger: functions that build Lightning loggers, by any names.
+        callbacks: functions that build Lightning callbacks, by any names.
+        watch: function from the `Setup` to callbacks that draw and log what the model does, if any.
+        name: name of the run.
+        resume: "auto" resumes the run in `run_dir`, if there is one; False raises an error
+            instead; the path of a run resumes it, possibly with other settings.
+        init_from: a bundle with initial weights and tokenizer; `model` must match it.
+        trust: packages, besides seqattn, that parts of that bundle may come from.
+        embeddings: a text file of vectors (word2vec, fastText) to initialize its embeddings.
+        freeze: patterns of the names of parameters that stay fixed; see `Parts`.
+        freeze_steps: optimizer steps after which they train, too; None for never.
+        lr_factors: factors on the learning rate, by such patterns.
+        find_lr: True if the command line runs `Training.find_rate` in place of `run`.
+        cache_dir: for vocabularies and tokenized text; None for ~/.cache/seqattn.
+        seed: seed of weights, batches and dropout.
+        choices: names of the chosen values, for messages.
+        overrides: command-line overrides, stored for resuming.
+        sweep: folder of the sweep that the run belongs to, by which wandb groups runs.
+        settings: the plain settings that it was built from.
+
+    Raises:
+        UserError: for invalid values or combinations.
+    """
+
+    run_dir: Annotated[str, Role.NOTE]
+    data: Any
+    task: TextGeneration
+    model: Annotated[Any, Role.SHAPE]
+    attention: Annotated[Any, Role.SHAPE]
+    position: Annotated[Callable[..., Any], Role.SHAPE] = SinusoidalPosition
+    tokenizer: Annotated[TokenizerConfig, Role.SHAPE] = field(default_factory=TokenizerConfig)
+    loader: BatchLimits = field(default_factory=LoaderOptions)
+    optimizer: Callable[..., Any] = ADAMW
+    schedule: Callable[..., Any] = WARMUP
+    generation: Annotated[AnySearch, Role.END] = field(default_factory=BeamSearch)
+    trainer: Annotated[TrainerOptions, Role.MACHINE] = field(default_factory=TrainerOptions)
+    checkpoint: Annotated[CheckpointOptions, Role.END] = field(default_factory=CheckpointOptions)
+    encoder_attention: Annotated[Any, Role.SHAPE] = None
+    decoder_attention: Annotated[Any, Role.SHAPE] = None
+    cross_attention: Annotated[Any, Role.SHAPE] = None
+    logger: Annotated[Mapping[str, Callable[..., Any]], Role.NOTE] = field(default_factory=dict)
+    callbacks: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    watch: Annotated[Callable[..., Any] | None, Role.NOTE] = None
+    name: Annotated[str, Role.NOTE] = "run"
+    resume: Annotated[str | bool | None, Role.NOTE] = "auto"
+    init_from: str | None = None
+    trust: Annotated[Sequence[str], Role.NOTE] = ()
+    embeddings: str | None = None
+    freeze: Sequence[str] | None = None
+    freeze_steps: Count | None = None
+    lr_factors: Annotated[Any, Role.STEP] = None
+    find_lr: Annotated[bool, Role.NOTE] = False
+    cache_dir: Annotated[str | None, Role.NOTE] = None
+    seed: Seed = 1
+    choices: Annotated[Mapping[str, str], Role.NOTE] = field(default_factory=dict)
+    overrides: Annotated[Sequence[str], Role.NOTE] = ()
+    sweep: Annotated[str | None, Role.NOTE] = None
+    settings: Mapping[str, Node] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, Mapping):  # keys of an experiment without a choice
+            raise UserError("missing required key model; remove ~model")
+        self._check_fit()
+        if self.embeddings and self.init_from:
+            raise UserError("init_from and embeddings are mutually exclusive")
+        _ = self.parts  # checks its values
+        for group, makers in (("logger", self.logger), ("callbacks", self.callbacks)):
+            for name, make in makers.items():
+                if not callable(make):
+                    must = "must be a config node with _partial_: true"
+                    raise UserError(f"{group}.{name} {must}, got {shown(make)}")
+        monitor, every = self.checkpoint.monitor, self.task.validation.every
+        if monitor not in self.task.monitors:
+            names = ", ".join(self.task.monitors)
+            raise UserError(f"checkpoint.monitor must be one of {names}, got {monitor}")
+        if monitor not in LOSSES and every != 1:
+            raise UserError(
+                f"checkpoint.monitor={monitor} needs that score at every validation; set "
+                f"task.validation.every=1 (now {every})"
+            )
+
+    def _check_fit(self) -> None:
+        """Raise UserError for a choice that does not fit the task, with those that do."""
+        check_fit(self.task, vars(self), self.choices)
 
     def run(self) -> TrainingResult:
         """Train and write the bundle; resume a run that was stopped.
@@ -46,7 +160,7 @@ class Training(TrainingOptions):
         """
         try:
             run = self.resolved()
-            return run._run(run.check())
+            return start_or_resume(run, run.check())
         except Exception as error:
             note(f"error: {error}")
             if isinstance(error, UserError):
@@ -54,6 +168,12 @@ class Training(TrainingOptions):
             raise
         finally:
             log_to(None)
+
+    def find_rate(self) -> float:
+        """Print and return a learning rate for this run; see `range_test.find_rate`."""
+        run = self.resolved()
+        run.check()
+        return find_rate(run)
 
     def resolved(self) -> "Training":
         """Return the training with settings filled in from the machine, its ranks and its data."""
@@ -99,98 +219,56 @@ class Training(TrainingOptions):
         starts_others = self.trainer.ranks > 1 and world_size() == 1
         return None if starts_others else TrainingLoop(self, callbacks)
 
-    def _run(self, loop: TrainingLoop | None) -> TrainingResult:
-        run_dir = Path(self.run_dir)
-        with ExitStack() as stack:
+    def changed(self, **settings: Node) -> Self:
+        """Return a copy with some plain settings changed; only these are built and checked."""
+        built = {name: build(node, name) for name, node in settings.items()}
+        return self.with_fields(**built, settings={**self.settings, **settings})
 
-            def begin() -> str:
-                stack.enter_context(claimed(run_dir))
-                return phase_of(self)
+    def with_fields(self, **fields: Any) -> Self:
+        """Return a copy with other values of some fields; nothing is checked again."""
+        run = copy(self)
+        vars(run).update(fields)
+        return run
 
-            phase = rendezvous.agreed(begin)
-            if phase == "finished":
-                return self._finished()
-            if loop is None:
-                stack.close()  # the first rank holds the directory
-                return launch(self)
-            if rank() == 0 and phase == "resumable":
-                log_to(run_dir / LOG)
-                say(f"resuming training in {run_dir}")
-            resuming = phase == "resumable"
-            before = settings_before(run_dir, f"resume={self.resume}") if resuming else {}
-            with threads_of(self.trainer.threads, before.get("threads")):
-                return run_training(
-                    self.with_fields(resume=self.run_dir if resuming else None), loop
-                )
+    @property
+    def architecture(self) -> Architecture:
+        """Choices that define the model."""
+        return Architecture(
+            self.model, self.attention, self.position, self.encoder_attention,
+            self.decoder_attention, self.cross_attention, self.choices,
+        )  # fmt: skip
 
-    def _finished(self) -> TrainingResult:
-        """Report that the run is finished; return its result."""
-        path = Path(self.run_dir)
-        result = TrainingResult.load(path)
-        if rank() == 0:
-            print(
-                f"run_dir={path} finished after {result.steps:,} steps; its bundle is "
-                f"{result.bundle}; to continue, add resume={path} and a higher trainer.max_steps "
-                "or trainer.max_epochs",
-                file=sys.stderr,
-            )
-        return result
+    @property
+    def parts(self) -> Parts:
+        """Parts of the model that are frozen, or have rates of their own."""
+        return Parts(self.freeze or (), self.freeze_steps, self.lr_factors or {})
 
-    def find_rate(self) -> float:
-        """Train for 100 steps at increasing rates and print the losses, without writing a run.
-
-        Returns:
-            A peak rate, as `optimizer.lr`.
+    def made_callbacks(self) -> list[Callback]:
+        """Build the user's callbacks.
 
         Raises:
-            UserError: if the data cannot be read, or the loss decreases at no rate.
+            UserError: if one cannot be built, or is not a callback.
         """
-        run = self.resolved()
-        run.check()
-        if run.resumes_another:
-            raise UserError("find_lr=true works on a new run only; remove resume")
-        start = start_of(run.with_fields(resume=None))
-        setup = setup_of(start)
-        ranks = run.trainer.ranks * run.trainer.num_nodes
-        batches = start.step_batches or ranks * run.trainer.accumulate_grad_batches
-        test = RangeTest()
-        single = run.trainer.alone(**{**run.trainer.lightning, "limit_val_batches": 0})
-        options = replace(
-            single, max_steps=test.steps, max_epochs=-1, val_check_interval=1.0,
-            accumulate_grad_batches=batches,
-        )  # fmt: skip
-        with progress("finding a learning rate", "steps") as tell:
-            ticks = LambdaCallback(on_train_batch_end=lambda *_: tell(len(test.rates), test.steps))
-            trainer = options.trainer(Path(run.run_dir), [test, ticks])
-            trainer.fit(setup.task, datamodule=setup.data)
-        suggested = test.suggestion
-        if suggested is None:
-            raise UserError(
-                "the loss does not decrease at any learning rate from "
-                f"{test.lowest:g} to {test.highest:g}"
-            )
-        pairs = [*zip(test.rates, test.losses, strict=True)]
-        rows = {f"{rate:.1e}": f"{loss:.3f}" for rate, loss in pairs[::_ROWS]}
-        print_table("Loss by rate", rows, ["loss"])
-        peak = max(map(run.schedule(), range(_HORIZON)))
-        print(f"optimizer.lr={suggested / peak:.2g}")
-        return suggested / peak
+        callbacks = []
+        for name, make in self.callbacks.items():
+            try:
+                callbacks.append(make())
+            except (TypeError, ValueError, MisconfigurationException) as error:
+                raise UserError(f"callbacks.{name}: {error}") from error
+            if not isinstance(callbacks[-1], Callback):
+                raise UserError(
+                    f"callbacks.{name} must create a lightning.Callback, got {shown(callbacks[-1])}"
+                )
+        return callbacks
 
+    @property
+    def resumes_another(self) -> bool:
+        """True if `resume` names a run."""
+        return isinstance(self.resume, str) and self.resume != "auto"
 
-@contextmanager
-def threads_of(requested: int | None, before: int | None) -> Iterator[None]:
-    """Set the threads of a training run on a CPU.
-
-    Args:
-        requested: `trainer.threads`; None for all, or for the number that the run began with.
-        before: number of threads of a resumed run, on which its sums depend.
-    """
-    most = torch.get_num_threads()
-    torch.set_num_threads(requested or min(before or most, most))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(most)
+    def typed(self, group: str) -> list[str]:
+        """Return the overrides that choose or change a group, such as tokenizer."""
+        return [word for word in self.overrides if word.startswith((f"{group}=", f"{group}."))]
 
 
 def _with_vocabulary(run: Training) -> Training:

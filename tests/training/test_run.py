@@ -19,10 +19,10 @@ from seqattn.metrics.text import TextScorer
 from seqattn.models.stack import compile_layers
 from seqattn.training.finish import _final_scores
 from seqattn.training.length_checks import without_effect
-from seqattn.training.options import TrainingOptions
+from seqattn.training.run import threads_of
 from seqattn.training.setup import Setup
 from seqattn.training.tasks.base import SummedTask
-from seqattn.training.train import threads_of
+from seqattn.training.train import Training
 from seqattn.training.trainer_options import TrainerOptions
 from tests.builders import load_choice, make_attention
 from tests.cli.small import (
@@ -87,7 +87,7 @@ def test_a_run_reads_tokenizes_and_builds_everything_once(capfd, corpus, tmp_pat
     count(ParallelText, "load", lambda source, split, *rest: split)
     count(module, "tokenize", lambda *rest: "ids")
     count(Trainer, "__init__", lambda trainer: "trainer")
-    count(TrainingOptions, "__post_init__", lambda run: "settings")
+    count(Training, "__post_init__", lambda run: "settings")
     words = ("task.final.splits=[val,test]", f"run_dir={tmp_path}/run")
     once = ["ids", "ids", "settings", "test", "train", "trainer", "val"]
     for more in (words, (*words, f"resume={tmp_path}/run")):

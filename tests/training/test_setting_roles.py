@@ -7,8 +7,8 @@ import pytest
 
 from seqattn.checking import Dropout, parameters
 from seqattn.roles import Role
-from seqattn.training.options import TrainingOptions
 from seqattn.training.setting_roles import differences, leaves, role_of
+from seqattn.training.train import Training
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ def test_classes_of_others_are_not_imported():
 
 
 def test_every_field_of_a_training_that_no_step_depends_on_says_so():
-    free = {name for name in parameters(TrainingOptions) if role_of(name) is Role.NOTE}
+    free = {name for name in parameters(Training) if role_of(name) is Role.NOTE}
     assert free == {
         "run_dir", "logger", "name", "resume", "trust", "find_lr", "cache_dir", "choices",
-        "overrides", "sweep",
+        "overrides", "sweep", "watch",
     }  # fmt: skip
