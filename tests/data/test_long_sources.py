@@ -122,9 +122,10 @@ def test_batches_hold_just_what_cut_gives_with_the_whole_target(corpus, cache, c
         rows = zip(batch.index.tolist(), batch.source.tolist(), batch.target_output.tolist())
         for row, source, target in rows:
             found.append((row, [t for t in source if t], [t for t in target if t]))
-    sources, targets, *_ = data.rows("train")
+    texts = data.rows("train")
+    sources = data.tokenizer.encode_source(texts.sources)
+    encoded = zip(sources, data.tokenizer.encode_target(texts.targets))
     expected = []
-    encoded = zip(data.tokenizer.encode_source(sources), data.tokenizer.encode_target(targets))
     for row, (source, target) in enumerate(encoded):
         if min(len(source), len(target)) > 1 and len(target) <= 9:
             expected += [(row, piece, target) for piece in cut(source, data.options)]
@@ -134,7 +135,8 @@ def test_batches_hold_just_what_cut_gives_with_the_whole_target(corpus, cache, c
 
 
 def test_the_report_says_what_was_cut(corpus, cache):
-    sources, targets, *_ = build(corpus, cache).rows("train")
+    texts = build(corpus, cache).rows("train")
+    sources, targets = texts.sources, texts.targets
     # a letter is a token; a mark for the word's beginning and the end mark come with them
     short = [0 < len(target) <= 7 for target in targets]
     cut_ones = sum(keep and len(s) > 6 for s, keep in zip(sources, short, strict=True))
