@@ -231,6 +231,12 @@ def tokens_of(text: str) -> list[Token]:
     return tokens
 
 
+def _end_text(children: "list[Node | str]") -> None:
+    """Escape a < at the end, which would open a tag with what follows a dropped one."""
+    if children and isinstance(text := children[-1], str) and text.endswith("<"):
+        children[-1] = text[:-1] + "&lt;"
+
+
 def tree_of(tokens: list[Token]) -> Node:
     """Return a tree of tokens: end tags without a start are dropped, missing ones added.
 
@@ -253,6 +259,8 @@ def tree_of(tokens: list[Token]) -> Node:
             names = [node.name for node in stack[:0:-1]]
             if name in names:
                 close(names.index(name) + 1, raw)
+            else:
+                _end_text(stack[-1].children)
         else:
             while kind == "start" and stack[-1].name in _CLOSED_BY.get(name, ()):
                 close(1, "")

@@ -107,7 +107,8 @@ class Markup(ABC):
             one = document.restored([next(restored) for _ in document.segments])
             results.append(one.text)
             if one.lost:
-                print(f"text {number:,}: lost {', '.join(one.lost)}", file=sys.stderr)
+                more = f" and {len(one.lost) - 5:,} more" if len(one.lost) > 5 else ""
+                print(f"text {number:,}: lost {', '.join(one.lost[:5])}{more}", file=sys.stderr)
         return results
 
     def kept(self, text: str) -> list[Unit]:

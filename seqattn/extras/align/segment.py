@@ -1,10 +1,11 @@
 """A run of text with inline tags and protected parts, put together again by word alignment."""
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from typing import NamedTuple
 
 
@@ -70,6 +71,32 @@ class Restored(NamedTuple):
     lost: list[str]
 
 
+class _Output:
+    """The words that a model made, to be searched for protected parts."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = words
+        self.text = " ".join(words)
+        self.starts = [0, *accumulate(len(word) + 1 for word in words)]
+        self.searched: dict[str, int] = {}
+
+    def has(self, part: str, place: int, size: int) -> bool:
+        """Return True if a part stands in `size` words from one on."""
+        return part in " ".join(self.words[place : place + size])
+
+    def places(self, part: str) -> Iterator[int]:
+        """Yield the words where a part begins, from the last one that was yielded for it on.
+
+        So parts that stand in a text many times are found in linear time; those before it are
+        taken.
+        """
+        begin = self.searched.get(part, 0)
+        while (begin := self.text.find(part, begin)) >= 0:
+            self.searched[part] = begin
+            yield bisect_right(self.starts, begin) - 1
+            begin += 1
+
+
 @dataclass(frozen=True)
 class Segment:
     """A run of text that is generated as one.
@@ -126,13 +153,15 @@ class Segment:
             links: for each word of it the number of its word in `text`; without links, words of
                 the same relative position are taken.
         """
+        if output == self.text:
+            return Restored(_written(self.units), [])
         words, gaps = self._cut
         first, last = ("".join(unit.raw for unit in gap) for gap in (gaps[0], gaps[-1]))
         if not words or not (self.linked or any(u.path for u in (*gaps[0], *gaps[-1]))):
             return Restored(first * bool(words) + self.escape(output) + last, [])
         said = output.split()
-        if output == self.text or len(links) != len(said):
-            size = len(output.split()), len(self.text.split())
+        if len(links) != len(said):
+            size = len(said), len(self.text.split())
             links = [number * size[1] // size[0] for number in range(size[0])]
         numbers = [n for n, word in enumerate(words) for _ in word.text.split()]
         pieces, lost = self._pieces(said, [numbers[link] for link in links])
@@ -149,12 +178,15 @@ class Segment:
         merged: dict[int, tuple[int, int, list[Unit]]] = {}  # first word: end, source, units
         taken: set[int] = set()
         lost = []
+        placed = defaultdict(list)
+        for place, source in enumerate(sources):
+            placed[source].append(place)
+        words_said = _Output(said)
         for number, word in enumerate(words):
             kept = word.kept
             if kept is None:
                 continue
-            mine = [place for place, source in enumerate(sources) if source == number]
-            span = self._span(kept, said, mine, taken)
+            span = self._span(kept, words_said, placed[number], taken)
             if span is None:
                 lost.append((number, kept))
                 continue
@@ -179,19 +211,17 @@ class Segment:
 
     @staticmethod
     def _span(
-        kept: Unit, said: Sequence[str], mine: Sequence[int], taken: set[int]
+        kept: Unit, output: "_Output", mine: Sequence[int], taken: set[int]
     ) -> tuple[int, int] | None:
         """Return the output words of a protected part: its own text, or what comes from it."""
         size = len(kept.text.split())
-        for place in (*mine, *range(len(said) - size + 1)):
-            span = range(place, place + size)
-            if kept.text in " ".join(said[place : place + size]) and not taken & {*span}:
+        for place in chain(mine, output.places(kept.text)):
+            if taken.isdisjoint(range(place, place + size)) and output.has(kept.text, place, size):
                 return place, place + size
-        run = [
-            place
-            for n, place in enumerate(p for p in mine if p not in taken)
-            if place - n == next(p for p in mine if p not in taken)
-        ]
+        run: list[int] = []
+        for place in mine:
+            if place not in taken and (not run or place == run[-1] + 1):
+                run.append(place)
         return (run[0], run[-1] + 1) if run else None
 
     def _units(self, word: str, source: Word) -> list[Unit]:
@@ -224,6 +254,7 @@ class Segment:
             if other == source + 1
         }
         extra: dict[int, list[Unit]] = defaultdict(list)
+        done = {id(unit) for _, units in pieces for unit in units}  # equal ones are not the same
 
         def put(gap: int, units: list[Unit]) -> None:
             """Put units behind what comes from the word before a gap, or before the next word."""
@@ -237,7 +268,7 @@ class Segment:
                 put(gap, [unit for unit in gaps[gap] if not unit.text])
         for source, word in enumerate(words):
             inner = [unit for unit in word.units if not unit.text]
-            if not any(inner_unit in units for _, units in pieces for inner_unit in inner[:1]):
+            if inner and id(inner[0]) not in done:
                 put(source + 1, inner)
         if self.places_all:
             for source, unit in lost:
@@ -275,7 +306,7 @@ def _shared(one: Path, other: Path) -> Path:
     return one[:size]
 
 
-def _written(units: Iterator[Unit]) -> str:
+def _written(units: Iterable[Unit]) -> str:
     """Return units as text with their tags, each element around neighbors that share it."""
     parts: list[str] = []
     path: Path = ()

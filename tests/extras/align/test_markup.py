@@ -33,8 +33,18 @@ WELL_FORMED = [
     "<b>x</b>\r\n<i>y</i>",
     "<!DOCTYPE html>\n<html><head><title>T t</title></head><body><p>Hi <em>you</em></body></html>",
     "a <wbr> b foo<wbr>bar<img>",
+    "<p>a & <b>b</b></p>",
+    "x<br><a href='u'></a>",
 ]
-BROKEN = ["a <b>b", "a</i> <b>b <i>c</b> d</i>", "a <b>x <!-- y", "a <b x='", "<![ <b>c", "</p>a"]
+BROKEN = [
+    "<</i>b>x <b>y</b>",
+    "a <b>b",
+    "a</i> <b>b <i>c</b> d</i>",
+    "a <b>x <!-- y",
+    "a <b x='",
+    "<![ <b>c",
+    "</p>a",
+]
 
 
 def aligned(order):
@@ -169,6 +179,16 @@ def test_hostile_texts_are_refused_in_a_line(text, line):
 def test_unfinished_tags_take_no_time(part):
     Html().document((part * LONGEST)[:LONGEST])
     Placeholders().document((part * LONGEST)[:LONGEST])
+
+
+def test_many_placeholders_take_linear_time(capsys):
+    text = "{a} {b} " * (LONGEST // 20)
+    for order in (lambda j, n: 0, lambda j, n: j):  # a quadratic search takes minutes
+        [output] = Placeholders().generate(
+            [text], lambda _: ["{a} " * (LONGEST // 10)], aligned(order)
+        )
+        assert output.count("{a}") >= LONGEST // 20
+        assert len(capsys.readouterr().err) < 100
 
 
 @pytest.mark.parametrize(
