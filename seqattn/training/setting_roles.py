@@ -99,7 +99,11 @@ def differences(
         keys = sorted(there.keys() | here.keys())
         written = {key: (_written(there, key), _written(here, key)) for key in keys}
         changed = {key: pair for key, pair in written.items() if pair[0] != pair[1]}
-        classes = {key: pair for key, pair in changed.items() if key.endswith(TARGET)}
+        classes = {
+            key: pair
+            for key, pair in changed.items()
+            if key.endswith(TARGET) and all(_knows(one, key) for one in (there, here))
+        }
         # other keys follow from the class
         changed = classes or {key: pair for key, pair in changed.items() if None not in pair}
         group = f"attention@{name}" if name in SLOT_NODES else name
@@ -119,6 +123,12 @@ def _choice(settings: Mapping[str, Any], name: str, group: str) -> str | None:
 
 def _values(node: Any, name: str, roles: Collection[Role]) -> dict[str, Any]:
     return {leaf.key: leaf.value for leaf in leaves(node, name) if leaf.role in roles}
+
+
+def _knows(values: Mapping[str, Any], key: str) -> bool:
+    """Return False if an earlier version, which lacks the setting, wrote these values."""
+    place = key.removesuffix(f".{TARGET}")
+    return place.endswith("]") or _written(values, place) is not None
 
 
 def _written(values: Mapping[str, Any], key: str) -> str | None:

@@ -112,6 +112,11 @@ def chosen(group, choice, **node):
             chosen("attention", "mine", num_heads=4, num_kv_heads=1),
             ("", ""),
         ),
+        (  # settings of a later version
+            chosen("task", "translation", r_drop=0.0),
+            chosen("task", "translation", r_drop=0.0, alignment={"_target_": "x.A", "head": 0}),
+            ("", ""),
+        ),
         (  # a list of another length
             chosen("callbacks", None, ema=[{"_target_": "x.A"}]),
             chosen("callbacks", None, ema=[{"_target_": "x.A"}, {"_target_": "x.B"}]),
