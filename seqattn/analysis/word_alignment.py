@@ -12,11 +12,11 @@ from torch import Tensor
 from seqattn.errors import UserError
 
 Place = Annotated[int, Ge(0), Le(1_000)]
-_BEGINS = "▁"
+BEGINS = "▁"
 """Word boundary symbol of sentencepiece."""
-_BREAK = "↵"
+BREAK = "↵"
 """Symbol of a line break."""
-_MARKS = ("<pad>", "<s>", "</s>")
+MARKS = ("<pad>", "<s>", "</s>")
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")
 
 
@@ -139,15 +139,15 @@ def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
     words: list[tuple[str, list[int]]] = []
     begins = True
     for place, piece in enumerate(pieces):
-        if piece in _MARKS:
+        if piece in MARKS:
             continue
-        text = piece.removeprefix(_BEGINS).strip(_BREAK)
-        if begins or piece.startswith((_BEGINS, _BREAK)):
+        text = piece.removeprefix(BEGINS).strip(BREAK)
+        if begins or piece.startswith((BEGINS, BREAK)):
             words.append((text, [place]))
         else:
             word, places = words[-1]
             words[-1] = (word + text, [*places, place])
-        begins = piece.endswith(_BREAK)
+        begins = piece.endswith(BREAK)
     return [(_BYTES.sub(_spelt, word), places) for word, places in words if word]
 
 

@@ -124,6 +124,10 @@ class TokenDataset(TokenRows[Batch]):
             empty side are left out; long sources are treated as by `long_sources`, leaving out
             windows without their required span.
         sampling: samples pairs that are read whole; None for those of `table`.
+
+    Attributes:
+        sources: ids of the complete source of each row of `table`.
+        heads: number of its first tokens that begin each window.
     """
 
     def __init__(
@@ -133,18 +137,18 @@ class TokenDataset(TokenRows[Batch]):
         sampling: PairSampling | None = None,
     ) -> None:
         self.options, self._sampling = options, sampling
-        self._source, self._target = Lists(table, "source"), Lists(table, "target")
-        lengths = np.stack([self._source.lengths, self._target.lengths])  # (2, rows)
+        self.sources, self._target = Lists(table, "source"), Lists(table, "target")
+        lengths = np.stack([self.sources.lengths, self._target.lengths])  # (2, rows)
         empty = (lengths <= 1).any(0)  # nothing but the end mark
         beyond = lengths[0] > options.source_length
         long = (lengths[1] > options.max_length) | (beyond & (options.long_sources == "drop"))
         long &= ~empty
         selected = np.flatnonzero(~(empty | long))
         head, begin, end = (table.data.column(name).to_numpy() for name in _NUMBERS)
-        self._heads = np.array([options.head(n) for n in head.tolist()], np.int64)
-        place, starts = pieces(lengths[0, selected], options, self._heads[selected])
+        self.heads = np.array([options.head(n) for n in head.tolist()], np.int64)
+        place, starts = pieces(lengths[0, selected], options, self.heads[selected])
         rows = selected[place]
-        stops = starts + options.source_length - 1 - self._heads[rows]
+        stops = starts + options.source_length - 1 - self.heads[rows]
         holds = (starts <= begin[rows]) & (end[rows] <= stops) | (begin[rows] < 0) | ~beyond[rows]
         holds |= options.long_sources != "window"
         self.rows, self.starts = rows[holds], starts[holds]
@@ -156,15 +160,15 @@ class TokenDataset(TokenRows[Batch]):
 
     def batch(self, places: Sequence[int]) -> Batch:
         rows = self.rows[np.asarray(places)]
-        sources, targets = self._source.fetch(rows), self._target.fetch(rows)
+        sources, targets = self.sources.fetch(rows), self._target.fetch(rows)
         if self._cut:
-            starts, heads = self.starts[np.asarray(places)].tolist(), self._heads[rows].tolist()
+            starts, heads = self.starts[np.asarray(places)].tolist(), self.heads[rows].tolist()
             read = zip(sources, starts, heads, strict=True)
             sources = [piece(ids, self.options, *place) for ids, *place in read]
         if self._sampling is not None:
             # none longer than the longest row, which was checked against the model's positions
             longest = int(self.source_lengths.max()), int(self.target_lengths.max())
-            complete = self._source.lengths[rows] <= self.options.source_length
+            complete = self.sources.lengths[rows] <= self.options.source_length
             drawn = self._sampling(rows, self.epoch)
             for n, (source, target) in enumerate(drawn):
                 fits = complete[n] and len(source) <= longest[0], len(target) <= longest[1]
