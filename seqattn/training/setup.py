@@ -70,8 +70,9 @@ class Setup:
             run = run.changed(tokenizer=part_of(bundle.config, "tokenizer", run.init_from))
         self.run = run
         self.data = self.data_type(
-            run.task.source(run.data), run.tokenizer, run.loader, run.cache_dir, run.seed, tokenizer
-        )
+            run.task.source(run.data), run.tokenizer, run.loader, run.cache_dir, run.seed,
+            tokenizer, **self.data_settings(),
+        )  # fmt: skip
         self.final = run.task.final or FinalOptions(splits=[])
         self.data.scored = [*dict.fromkeys(["val", *self.final.splits])]
         tokenizer = self.data.tokenizer  # trains it if there is none
@@ -105,8 +106,12 @@ class Setup:
         self.environment = environment(run.trainer)
         self.throughput = Throughput(unit, attrgetter(count))
 
+    def data_settings(self) -> dict[str, Any]:
+        """Return further arguments of this kind of data."""
+        return {}
+
     def task_settings(self) -> dict[str, Any]:
-        """Further arguments of this kind of task."""
+        """Return further arguments of this kind of task."""
         return {}
 
     def rebuild(self, weights: Mapping[str, Tensor]) -> None:
@@ -155,5 +160,6 @@ class Setup:
 
 def setup_of(run: "Training") -> Setup:
     """Return the setup of the run's task."""
-    setup: Setup = import_path(run.task.setup)(run)
+    guided = run.task.alignment
+    setup: Setup = import_path(run.task.setup if guided.links is None else guided.setup)(run)
     return setup

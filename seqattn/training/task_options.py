@@ -1,10 +1,11 @@
 """Settings of tasks: the kinds of data and model, and scoring."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
-from seqattn.checking import BadValue, CountOrNone, shown
+from seqattn.analysis.word_alignment import Place
+from seqattn.checking import BadValue, CountOrNone, NotNegative, shown
 from seqattn.errors import UserError
 from seqattn.metrics.text import lower_is_better
 from seqattn.ops.cross_entropy import LossTerms
@@ -53,6 +54,35 @@ class FinalOptions:
 
 
 @dataclass(frozen=True)
+class GuidedAlignment:
+    """Settings of guided alignment: a cross-attention is trained on links between words.
+
+    Args:
+        links: file with the links of each training pair, see `each_links`; a line may be empty.
+            None for no guidance.
+        val_links: likewise of the validation split, to log the loss `val/alignment`.
+        weight: factor on the loss; 0.05 in Garg et al. 2019 (arXiv 1909.02074).
+        layer, head: as `AlignmentReading`.
+        shifted: supervise the step that reads a word, in place of the one that predicts it.
+    """
+
+    setup: ClassVar[str] = "seqattn.extras.align.guided.GuidedSetup"
+    """Path of the `Setup` of guided training."""
+
+    links: str | None = None
+    val_links: Annotated[str | None, Role.NOTE] = None
+    weight: NotNegative = 0.05
+    layer: Place | None = None
+    head: Place | None = 0
+    shifted: bool = False
+
+    def __post_init__(self) -> None:
+        changed = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        if self.links is None and changed:
+            raise BadValue(changed[0], "has no effect without links; set links=FILE", "links")
+
+
+@dataclass(frozen=True)
 class TextGeneration(LossTerms):
     """Settings of a task: generation of a text from a text, or what a subclass replaces it by.
 
@@ -62,6 +92,7 @@ class TextGeneration(LossTerms):
         teacher_forcing: share of target tokens that a recurrent decoder reads in training.
         validation: scoring of outputs during training.
         final: scoring of outputs after training; None for losses only.
+        alignment: training of a cross-attention on links between words.
         label_smoothing, r_drop, simcut, simcut_cutoff: as `LossTerms`.
     """
 
@@ -87,6 +118,7 @@ class TextGeneration(LossTerms):
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
     validation: Annotated[ValidationOptions, Role.SCORE] = field(default_factory=ValidationOptions)
     final: Annotated[FinalOptions | None, Role.SCORE] = field(default_factory=FinalOptions)
+    alignment: GuidedAlignment = field(default_factory=GuidedAlignment)
 
     def __post_init__(self) -> None:
         if self.r_drop and self.simcut:

@@ -1,0 +1,171 @@
+"""Pairs with links between words, as labels between pieces."""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from seqattn.analysis.word_alignment import BEGINS, BREAK, MARKS
+from seqattn.data.batch import Batch
+from seqattn.data.loader import TokenRows
+from seqattn.data.module import Seq2SeqData
+from seqattn.data.source_ids import piece
+from seqattn.data.token_dataset import TokenDataset
+from seqattn.data.word_links import each_links
+from seqattn.errors import UserError
+from seqattn.screen import say
+from seqattn.storage import user_path
+
+_CHECKED = 1_000
+"""Pairs of a split whose words are compared with the tokenizer's before training."""
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LinkedBatch(Batch):
+    """Sentence pairs with links.
+
+    Attributes:
+        links: (B, T, S) bool, True between the pieces of `target_output` and `source` of words that
+            are linked.
+    """
+
+    links: Tensor
+
+
+class WordNumbers:
+    """Numbers of the words that pieces belong to, as by `words_of`.
+
+    Args:
+        pieces: the piece of each id.
+        marks: ids that are not words, besides `MARKS`.
+    """
+
+    def __init__(self, pieces: Sequence[str], marks: Sequence[int]) -> None:
+        self._marks = np.array([one in MARKS for one in pieces])
+        self._marks[list(marks)] = True
+        self._begins = np.array([one.startswith((BEGINS, BREAK)) for one in pieces])
+        self._ends = np.array([one.endswith(BREAK) for one in pieces])
+        self._spells = np.array([bool(one.removeprefix(BEGINS).strip(BREAK)) for one in pieces])
+        self._spells &= ~self._marks
+
+    def __call__(self, ids: Numbers) -> Numbers:
+        """Return the word of each piece of padded texts (B, L); -1 for what is not a word."""
+        rows, marks, begins = np.arange(len(ids))[:, None], self._marks[ids], self._begins[ids]
+        begins[:, 0] = True
+        begins[:, 1:] |= self._ends[ids[:, :-1]] | marks[:, :-1]
+        words = (begins & ~marks).cumsum(1) - 1
+        spelt = np.zeros(ids.shape, bool)  # True for words of more than spaces
+        spelt[np.broadcast_to(rows, ids.shape)[self._spells[ids]], words[self._spells[ids]]] = True
+        numbers = spelt.cumsum(1) - 1
+        return np.where(marks | ~spelt[rows, words], -1, numbers[rows, words])
+
+
+class LinkedRows(TokenRows[Batch]):
+    """Tokenized pairs with links.
+
+    Args:
+        pairs: the rows.
+        texts: columns "source" and "target" of the split.
+        words: word numbers of both sides.
+        file: links of each row of the split.
+        key: the setting that names the file.
+
+    Raises:
+        UserError: for an invalid file, or a tokenizer whose pieces do not show where words begin.
+    """
+
+    def __init__(
+        self, pairs: TokenDataset, texts: Any, words: Sequence[WordNumbers], file: str, key: str
+    ) -> None:
+        self.pairs, self._words = pairs, words
+        self.rows, self.starts = pairs.rows, pairs.starts
+        self.source_lengths, self.target_lengths = pairs.source_lengths, pairs.target_lengths
+        links, ends = array("i"), array("q", [0])  # one after another, as there may be millions
+        sides = texts["source"], texts["target"]
+        for one in each_links(user_path(file), *sides, key):
+            links.extend(number for link in one.possible for number in link)
+            ends.append(len(links))
+        self._links, self._ends = np.array(links).reshape(-1, 2), np.array(ends) // 2
+        counts = [[len(text.split()) for text in side] for side in sides]
+        self._counts = np.array(counts).T
+        self._check(key)
+
+    def _check(self, key: str) -> None:
+        """Say how many pairs are not supervised, as their words are not those of the tokenizer."""
+        places = np.flatnonzero(np.diff(self._ends)[self.rows])[:_CHECKED].tolist()
+        labels = [bool(self.batch([place]).links.any()) for place in places]
+        if not any(labels):
+            raise UserError(
+                f"{key} links no words of this tokenizer, whose pieces must show where words "
+                "begin, as those of tokenizer=unigram and bpe do"
+            )
+        if not all(labels):
+            count = f"{len(labels) - sum(labels):,} of {len(labels):,} pairs"
+            say(f"{key} has no effect on {count}, whose words the tokenizer joins or cuts off")
+
+    def batch(self, places: Sequence[int]) -> LinkedBatch:
+        self.pairs.epoch = self.epoch
+        batch = self.pairs.batch(places)
+        sources, targets = (
+            number(ids.numpy())
+            for number, ids in zip(self._words, (batch.source, batch.target_output))
+        )
+        labels = np.zeros((*targets.shape, sources.shape[1]), bool)
+        for n, (place, row) in enumerate(zip(places, batch.index.tolist(), strict=True)):
+            source, count = sources[n], sources[n].max() + 1
+            if self.pairs.sources.lengths[row] > self.pairs.options.source_length:
+                source, count = self._window(place, row, sources.shape[1])
+            links = self._links[self._ends[row] : self._ends[row + 1]]
+            if (count, targets[n].max() + 1) == tuple(self._counts[row]):
+                linked = np.zeros(self._counts[row] + 1, bool)  # the last is of no word
+                linked[tuple(links.T)] = True
+                labels[n] = linked[source][:, targets[n]].T
+        return LinkedBatch(**vars(batch), links=torch.from_numpy(labels))
+
+    def _window(self, place: int, row: int, length: int) -> tuple[Numbers, int]:
+        """Return the word numbers (S,) of a part of a source, and the number of all its words."""
+        [ids] = self.pairs.sources.fetch(np.array([row]))
+        [numbers] = self._words[0](np.asarray(ids, np.int64)[None])
+        start, head = int(self.starts[place]), int(self.pairs.heads[row])
+        part = piece(numbers, self.pairs.options, start, head)[:-1]
+        padded = np.full(length, -1)
+        padded[: len(part)] = part
+        return padded, int(numbers.max()) + 1
+
+    @property
+    def advice(self) -> str:
+        return self.pairs.advice
+
+    def account(self, split: str) -> str:
+        return self.pairs.account(split)
+
+
+class LinkedData(Seq2SeqData):
+    """Pairs of texts with links. Args: links: key and file of a split, by its name."""
+
+    def __init__(self, *args: Any, links: Mapping[str, tuple[str, str | None]]) -> None:
+        super().__init__(*args)
+        self._links = links
+
+    def _dataset(self, split: str) -> TokenRows[Any]:
+        pairs, (key, file) = super()._dataset(split), self._links.get(split, ("", None))
+        if file is None:
+            return pairs
+        if not isinstance(pairs, TokenDataset) or self.source.redraws:
+            kind = type(self.source).__name__
+            raise UserError(f"{key} needs texts that stay as they are, which {kind} does not give")
+        tokenizer = self.tokenizer
+        words = [
+            WordNumbers(name(range(size)), begin)
+            for name, size, begin in (
+                (tokenizer.source_pieces, tokenizer.source_size, tokenizer.source_begin),
+                (tokenizer.target_pieces, tokenizer.target_size, tokenizer.target_begin),
+            )
+        ]
+        return LinkedRows(pairs, self._rows(split), words, file, key)
