@@ -70,7 +70,7 @@ def in_words(error: Exception, started: bool) -> str | None:
         return "a choice must be a name, or a list of names; see --help for the choices"
     if isinstance(error, ValueError) and not started:
         none = "NoneType" in str(error)
-        hint = "; choose a name, or [] for none where allowed (logger=[])" if none else ""
+        hint = "; choose a name, or for none logger=[], ~watch" if none else ""
         return f"{error}{hint}"
     return None
 

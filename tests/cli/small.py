@@ -110,8 +110,11 @@ def data_of(root):
     return ("data=parallel_text", f"data.root={root}", *suffixes)
 
 
-def train_arguments(root, *overrides, steps=4, every=2):
-    """Arguments of a training of so many steps, validated and saved every few."""
+def train_arguments(root, *overrides, steps=4, every=2, draws=False):
+    """Arguments of a training of so many steps, validated and saved every few.
+
+    It draws no attention, which is most of so small a run's time, unless it is asked to.
+    """
     given = {override.partition("=")[0] for override in overrides}
     words = (
         *data_of(root),
@@ -120,6 +123,7 @@ def train_arguments(root, *overrides, steps=4, every=2):
         f"trainer.max_steps={steps}",
         f"trainer.val_check_interval={every}",
         "trainer.max_epochs=-1",
+        *(() if draws else ("~watch",)),
     )
     if "data" in given:  # with none of the keys of the data that it replaces
         words = [word for word in words if not word.startswith("data")]

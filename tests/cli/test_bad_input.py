@@ -104,7 +104,7 @@ def test_sentences_that_training_leaves_out_are_no_surprise_to_pictures_and_scor
     capfd, corpus, tmp_path
 ):
     short = ("position=learned", "position.max_length=15", "loader.max_length=15")
-    words = train_arguments(corpus, *short, f"run_dir={tmp_path}", steps=2)
+    words = train_arguments(corpus, *short, f"run_dir={tmp_path}", steps=2, draws=True)
     text = refusal(capfd, "train", *words)
     assert text.startswith("position.max_length is 15 tokens, but the val split, on")
     assert run(capfd, "train", *words, "loader.long_sources=truncate").code == 0

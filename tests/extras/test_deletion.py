@@ -35,7 +35,7 @@ def codes(absent, commands):
 def test_the_core_trains_generates_and_evaluates_without_any(corpus, tmp_path):
     bundle = f"bundle={tmp_path}/run/model"
     commands = [
-        ("train", train_arguments(corpus, f"run_dir={tmp_path}/run")),
+        ("train", train_arguments(corpus, f"run_dir={tmp_path}/run", draws=True)),
         ("generate", [bundle, f"input={corpus}/test.en", f"output={tmp_path}/outputs"]),
         ("evaluate", [bundle, f"output={tmp_path}/scores"]),
     ]

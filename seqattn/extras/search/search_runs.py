@@ -19,7 +19,7 @@ _SHARED = (
     "trainer.max_epochs=-1", "trainer.threads=1", "trainer.devices=1",
     "trainer.log_every_n_steps=10", "checkpoint.monitor=val/loss", "checkpoint.average=best",
     "checkpoint.count=1", "checkpoint.patience=null", "task.validation.every=0",
-    "watch=null", "task.final=null", "logger=[csv]", "resume=auto",
+    "~watch", "task.final=null", "logger=[csv]", "resume=auto",
 )  # fmt: skip
 """Overrides of all runs: one thread, no pictures, and no scores except the losses."""
 _ENDING = 30.0
@@ -125,8 +125,8 @@ def _train(command: Sequence[str], log: Path) -> None:
 
 def unchanged(overrides: Sequence[str], chosen: Sequence[str]) -> list[str]:
     """Return the overrides of a run that a candidate does not replace."""
-    keys = {word.partition("=")[0] for word in chosen}
-    groups = "|".join(keys & {"attention", "position"})
+    keys = {word.partition("=")[0].lstrip("~") for word in chosen}
+    groups = "|".join(keys & {"attention", "position", "watch"})
     inside = re.compile(rf"(\w+_)?({groups})[.@]" if groups else "$")
     own = {word: word.partition("=")[0] for word in overrides}
     return [word for word, key in own.items() if key not in keys and not inside.match(key)]

@@ -53,7 +53,8 @@ def test_a_space_without_a_second_model_is_refused_before_any_training(
     words, why, capfd, corpus, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(Halving, "try_models", lambda race: pytest.fail("it trains"))
-    given = [word for word in train_arguments(corpus) if "rnn" not in words or "ffn" not in word]
+    given = train_arguments(corpus, draws=True)
+    given = [word for word in given if "rnn" not in words or "ffn" not in word]
     told = refusal(capfd, "search", *given, *words.split(), f"run_dir={tmp_path}/found")
     assert told.startswith("the space contains only one valid model; ")
     assert why in told
@@ -61,7 +62,10 @@ def test_a_space_without_a_second_model_is_refused_before_any_training(
 
 
 def test_a_search_without_optuna_says_how_to_install_it(corpus, tmp_path):
-    words = [*train_arguments(corpus, f"run_dir={tmp_path}/found"), "space.attention=[mha,mqa]"]
+    words = [
+        *train_arguments(corpus, f"run_dir={tmp_path}/found", draws=True),
+        "space.attention=[mha,mqa]",
+    ]
     program = f"""
 import sys
 from seqattn.cli.main import run_subcommand
@@ -85,7 +89,7 @@ def test_a_search_ends_in_a_report_and_the_command_that_trains_the_best(
         else ["space.attention=[mha,mqa,bigbird]", "space.heads=[2,3]", "space.position=[rope]"]
     )
     words = [
-        *train_arguments(corpus), *varied, "budget.first_steps=10", "budget.steps=30",
+        *train_arguments(corpus, draws=True), *varied, "budget.first_steps=10", "budget.steps=30",
         "budget.finalists=2", "jobs=2", f"run_dir={home}",
     ]  # fmt: skip
     out = succeed(capfd, "search", *words)

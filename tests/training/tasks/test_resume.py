@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load_file
 
 from seqattn.cli.main import run_subcommand
-from seqattn.extras.pictures.watch import HeatmapCallback
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
 from tests.cli.small import (
     checkpoint,
@@ -31,12 +30,6 @@ ALWAYS = ("model.dropout=0.3", "checkpoint.average=last")
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("resume") / "corpus")
-
-
-@pytest.fixture(autouse=True)
-def _without_pictures(monkeypatch):
-    """Drawing is most of so small a run's time; `uninterrupted` draws, and is no other for it."""
-    monkeypatch.setattr(HeatmapCallback, "on_validation_end", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -212,8 +205,7 @@ def test_a_run_that_thaws_goes_on_across_it_and_after_it(corpus, stop, optimizer
     assert_same_end(resumed(run_dir, "trainer.max_steps=8"), whole)
 
 
-def test_what_is_validated_drawn_and_how_often_moves_no_weight(corpus, monkeypatch):
-    monkeypatch.undo()  # pictures too
+def test_what_is_validated_and_how_often_moves_no_weight(corpus):
     runs = [
         started(corpus, f"validated {every} {sentences}", *more, steps=6, every=every)
         for every, sentences, more in ((2, 4, ()), (6, 4, ()), (3, 0, ("task.validation.every=0",)))
