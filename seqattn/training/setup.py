@@ -160,6 +160,7 @@ class Setup:
 
 def setup_of(run: "Training") -> Setup:
     """Return the setup of the run's task."""
-    guided = run.task.alignment
-    setup: Setup = import_path(run.task.setup if guided.links is None else guided.setup)(run)
+    task, guided = run.task, run.task.alignment
+    path = (task.setup, "task") if guided.links is None else (guided.setup, "task.alignment")
+    setup: Setup = import_path(*path)(run)
     return setup

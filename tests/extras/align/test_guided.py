@@ -20,6 +20,7 @@ from seqattn.ops.cross_entropy import LossTerms
 from seqattn.training.schedules import constant
 from seqattn.training.task_options import GuidedAlignment
 from seqattn.training.tasks.settings import Optimization
+from tests.absent import printed_without
 from tests.builders import HEAD_DIM, make_transformer
 from tests.cli.small import checkpoint, refusal, train, train_arguments, write_corpus
 from tests.models.recurrents import make_recurrent
@@ -330,3 +331,18 @@ def test_what_cannot_guide_is_refused_in_a_line(capfd, corpus, tmp_path, lines, 
         words = [word for word in words if "ffn_dim" not in word]
     told = refusal(capfd, "train", *words)
     assert line.replace("FILE", str(file)) in told
+
+
+@pytest.mark.slow
+def test_without_the_extra_a_line_says_what_is_missing(corpus, tmp_path):
+    words = train_arguments(corpus, "task.alignment.links=FILE", f"run_dir={tmp_path}/run")
+    program = (
+        "import sys\nsys.stderr = sys.stdout\nfrom seqattn.cli.main import run_subcommand\n"
+        f"print(run_subcommand('train', {words!r}))"
+    )
+    *_, line, code = printed_without(["seqattn.extras.align"], program).splitlines()
+    assert (line, code) == (
+        "error: task.alignment._target_=seqattn.extras.align.guided.GuidedSetup needs "
+        "seqattn.extras.align, which is not installed",
+        "2",
+    )
