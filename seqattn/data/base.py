@@ -158,6 +158,21 @@ class FileOrHub(Source):
         self.dataset = dataset
         self.hub_splits = {**HUB_SPLITS, **(splits or {})}
 
+    def hold_out(self, val: float, test: float) -> None:
+        """Draw val and test from train; see `drawn`.
+
+        Raises:
+            UserError: if one of them also has a file.
+        """
+        self.drawn = drawn(val, test)
+        for split in self.drawn:
+            if split in self.paths:
+                keys = f"data.files.{split} and data.{HELD_OUT[split]}"
+                raise UserError(f"{keys} are mutually exclusive")
+            if "train" in self.paths:
+                self.paths[split] = self.paths["train"]
+            self.hub_splits[split] = self.hub_splits["train"]
+
     def origin(self, split: str) -> str:
         """Return where a split is read from.
 
@@ -167,12 +182,13 @@ class FileOrHub(Source):
         known = self.paths or self.hub_splits
         if split not in known:
             raise MissingSplit(f"the data has no {split} split, only {', '.join(known)}")
+        held_out = " (held out)" * (split in self.drawn)
         if self.dataset is not None:
-            return f"{self.dataset} ({self.hub_splits[split]})"
+            return f"{self.dataset} ({self.hub_splits[split]}){held_out}"
         path, *more = self.paths_of(split)
         if split == "test" and self.no_test and not is_file(path):
             raise UserError(f"the test split requires {path}, which does not exist; {self.no_test}")
-        return several([path, *more])
+        return several([path, *more]) + held_out
 
     def files(self, split: str) -> list[Path]:
         return self.paths_of(split) if split in self.paths else []

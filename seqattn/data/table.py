@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from seqattn.checking import NotNegative
 from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, hub_stream, hub_table
-from seqattn.data.base import HELD_OUT, FileOrHub, Files, drawn, split_off
+from seqattn.data.base import FileOrHub, Files, split_off
 from seqattn.data.email_threads import Threads
 from seqattn.data.source_ids import joined_source
 from seqattn.data.table_files import (
@@ -91,15 +91,7 @@ class Table(FileOrHub):
                     f"names in data.files must end in one of {ends}, or be a directory written by "
                     f"save_to_disk, got {path}"
                 )
-        self.drawn = drawn(hold_out, hold_out_test)
-        for split in self.drawn:
-            if split in self.paths:
-                raise UserError(
-                    f"data.files.{split} and data.{HELD_OUT[split]} are mutually exclusive"
-                )
-            if "train" in self.paths:
-                self.paths[split] = self.paths["train"]
-            self.hub_splits[split] = self.hub_splits["train"]
+        self.hold_out(hold_out, hold_out_test)
         self.name = name
         self.source_column, self.target_column = source_column or None, target_column
         self.references_column = references_column
@@ -127,9 +119,6 @@ class Table(FileOrHub):
     def paths_of(self, split: str) -> list[Path]:
         name, paths = self.hub_splits[split], super().paths_of(split)
         return [file for path in paths for file in saved_files(path, name)]
-
-    def origin(self, split: str) -> str:
-        return super().origin(split) + " (held out)" * (split in self.drawn)
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
         if self.drawn:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from seqattn.checking import Count, NotNegative
 from seqattn.data.arrow_tables import TEXT, table_of
-from seqattn.data.base import HELD_OUT, FileOrHub, Files, drawn, split_off
+from seqattn.data.base import FileOrHub, Files, split_off
 from seqattn.data.table import check_columns
 from seqattn.data.table_files import READERS, read_file
 from seqattn.data.text_files import plain_lines
@@ -59,15 +59,7 @@ class Denoising(FileOrHub):
             raise UserError("missing required key: data.files.train (add data.files.train=FILE)")
         self.noise = Noise(noise, share, span, permute)
         self.column, self.max_words = column, max_words
-        self.drawn = drawn(hold_out, hold_out_test)
-        for split in self.drawn:
-            if split in self.paths:
-                keys = f"data.files.{split} and data.{HELD_OUT[split]}"
-                raise UserError(f"{keys} are mutually exclusive")
-            self.paths[split] = self.paths["train"]
-
-    def origin(self, split: str) -> str:
-        return super().origin(split) + " (held out)" * (split in self.drawn)
+        self.hold_out(hold_out, hold_out_test)
 
     def load(self, split: str, cache_dir: Path | None = None) -> Any:
         """Load a split, with a column "text" besides those of pairs, whose noise is fixed."""
