@@ -8,7 +8,7 @@ from torch import Tensor
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
 from seqattn.metrics.significance import Floats
-from seqattn.metrics.text import References, TextScorer, reference_lists
+from seqattn.metrics.text import References, Scorer, reference_lists
 
 
 class Means(MetricCollection):
@@ -78,16 +78,14 @@ class TokenScores(Means):
 
 
 class CorpusScores(Metric):
-    """sacrebleu's BLEU and chrF of a corpus, accumulated over batches and ranks."""
+    """A scorer's scores of a corpus, whose counts are summed over batches and ranks."""
 
     full_state_update = False
-    bleu: Tensor
-    chrF: Tensor
 
-    def __init__(self, scorer: TextScorer) -> None:
+    def __init__(self, scorer: Scorer) -> None:
         super().__init__()
         self.scorer = scorer
-        # counts of n-grams and words, as sacrebleu sums them over sentences
+        # such as counts of n-grams and words, as sacrebleu sums them over sentences
         self.scores = dict(zip(scorer.logged, scorer.sentences([""], [[""]]), strict=True))
         for name, score in self.scores.items():
             zeros = torch.zeros(score.counts.shape[1], dtype=torch.float64)
@@ -103,6 +101,6 @@ class CorpusScores(Metric):
             counts += torch.from_numpy(score.counts.sum(0)).to(counts.device)
 
     def compute(self) -> dict[str, Tensor]:
-        """Return `bleu` and `chrF`, from 0 to 100."""
+        """Return the scores by their names in `logged`."""
         sums = {name: getattr(self, name).tolist() for name in self.scores}
         return {name: torch.tensor(one.compute(sums[name])) for name, one in self.scores.items()}
