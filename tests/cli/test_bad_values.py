@@ -126,6 +126,7 @@ BEYOND = {
     "attention=luong_general": "score=sum",
     "attention=luong_local_m": "window=0",
     "callbacks=gradients": "gradients.every=0",
+    "data=words": "word_column=0 features_column=0",
     "data=denoising": "share=1.0 span=0.5 noise=noise",
     "generation=beam": "beam_size=0 beam_size=100000 n_best=0 length_penalty=-0.1 workers=0 "
     "coverage_penalty=-0.5 limit.ratio=-1.0 limit.ratio=101.0 limit.extra=10001 limit.minimum=-1",

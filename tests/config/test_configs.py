@@ -24,6 +24,8 @@ NEEDED = {
     ("data", "shards"): ["data.root=x"],
     ("data", "denoising"): ["data.files.train=x"],
     ("task", "denoising"): ["data.files.train=x"],
+    ("data", "words"): ["data.files.train=x"],
+    ("task", "transduction"): ["data.files.train=x"],
     ("data", "squad"): ["task=qa", "data.dataset=x"],
     ("data", "demo_qa"): ["task=qa"],
     ("loader", "spans"): ["task=qa"],

@@ -18,7 +18,7 @@ print(json.dumps([run_subcommand(subcommand, words) for subcommand, words in {co
 """
 OF_SUBCOMMANDS = {subcommand: extra_of(subcommand) for subcommand in names_of_subcommands()}
 EXTRAS = sorted(set(filter(None, OF_SUBCOMMANDS.values())))
-WITHOUT_SUBCOMMANDS = ["answers", "mixers"]
+WITHOUT_SUBCOMMANDS = ["answers", "mixers", "transduction"]
 
 
 def needs(extra):

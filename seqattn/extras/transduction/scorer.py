@@ -1,0 +1,93 @@
+"""Errors of words and of their symbols, as SIGMORPHON scores them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from seqattn import __version__
+from seqattn.errors import UserError
+from seqattn.metrics.significance import Floats, SentenceCounts
+from seqattn.metrics.text import References, TextScore, reference_lists
+
+if TYPE_CHECKING:  # torchmetrics takes seconds to import
+    from torchmetrics import Metric
+
+_LIMIT = 1.96
+"""Quantile of the normal distribution for 95% intervals."""
+
+
+def edits(output: Sequence[str], gold: Sequence[str]) -> int:
+    """Return the Levenshtein distance: fewest insertions, deletions and substitutions."""
+    row = [*range(len(gold) + 1)]
+    for number, symbol in enumerate(output, 1):
+        before, row[0] = row[0], number
+        for place, other in enumerate(gold, 1):
+            changed = before + (symbol != other)
+            before, row[place] = row[place], min(changed, row[place] + 1, row[place - 1] + 1)
+    return row[-1]
+
+
+@dataclass(frozen=True)
+class WordScorer:
+    """Word error rate, symbol error rate, edit distance and exact match.
+
+    Word error rate is the share of outputs that differ from the target, with Wilson's interval.
+    Symbol error rate is the sum of edit distances divided by the number of symbols of the targets,
+    as in the evaluation of SIGMORPHON 2020 and 2021 (Gorman et al. 2020); edit distance is its mean
+    over words, and exact match the share of right words, as in that of inflection. Of several
+    references the nearest counts.
+
+    Args:
+        unit: symbols to compare: `characters`, or `symbols` that spaces separate, such as phones.
+    """
+
+    logged: ClassVar[tuple[str, ...]] = ("wer", "ser", "edit_distance", "exact_match")
+    lower: ClassVar[tuple[str, ...]] = logged[:3]
+    unit: Literal["characters", "symbols"] = "characters"
+
+    def counts(self, hypotheses: Sequence[str], references: References) -> Floats:
+        """Return whether each of N outputs is wrong, its edits, and its gold length: (N, 3)."""
+        rows, split = [], str.split if self.unit == "symbols" else list[str]
+        for text, gold in zip(hypotheses, reference_lists(references, len(hypotheses))):
+            near = [(edits(split(text), split(one)), len(split(one))) for one in gold]
+            rows.append((min(near)[0] > 0, *min(near)))
+        return np.array(rows, np.float64).reshape(-1, 3)
+
+    def corpus(self) -> "Metric":
+        from seqattn.metrics.means import CorpusScores
+
+        return CorpusScores(self)
+
+    def score(
+        self,
+        hypotheses: Sequence[str],
+        references: References,
+        sources: Sequence[str] | None = None,
+    ) -> list[TextScore]:
+        """Return all four; see `Scorer.score`."""
+        if not hypotheses:
+            raise UserError("there are no words to score")
+        signature = f"unit:{self.unit}|words:{len(hypotheses)}|version:seqattn-{__version__}"
+        found = self.sentences(hypotheses, reference_lists(references, len(hypotheses)))
+        within = wilson(found[0].score, len(hypotheses)), None, None, None
+        return [TextScore(one.name, one.score, signature, ends) for one, ends in zip(found, within)]
+
+    def sentences(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> list[SentenceCounts]:
+        """Return all four; see `Scorer.sentences`."""
+        wrong, distance, length = self.counts(hypotheses, references).T
+        means = np.stack([100 * wrong, distance, 100 * (1 - wrong)], 1)
+        wer, mean, exact = SentenceCounts.of_means(["WER", "edit distance", "exact match"], means)
+        ser = SentenceCounts("SER", np.stack([100 * distance, length], 1), wer.compute, lower=True)
+        return [replace(wer, lower=True), ser, replace(mean, lower=True), exact]
+
+
+def wilson(percent: float, count: int) -> tuple[float, float]:
+    """Return the 95% interval of a percentage of `count` words (Wilson 1927)."""
+    share, spare = percent / 100, _LIMIT**2 / count
+    half = _LIMIT * (share * (1 - share) / count + spare / (4 * count)) ** 0.5
+    low, high = (100 * (share + spare / 2 + sign * half) / (1 + spare) for sign in (-1, 1))
+    return low, high

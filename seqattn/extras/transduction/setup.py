@@ -1,0 +1,41 @@
+"""Setup of a training on words and features."""
+
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from seqattn.data.module import Seq2SeqData
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.vocabulary import TokenizerConfig
+from seqattn.extras.transduction.model import FeatureTransformer
+from seqattn.extras.transduction.words import pieces
+from seqattn.training.setup import Setup
+
+if TYPE_CHECKING:
+    from seqattn.training.train import Training
+
+
+class WordData(Seq2SeqData):
+    """Words as pairs of texts, each feature of the training rows a piece of the vocabulary."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        mark = getattr(self.source, "mark", None)
+        if self._tokenizer is None and mark and type(self.tokenizer_config) is TokenizerConfig:
+            features = (pieces(text, mark) for text in self._rows("train")["source"])
+            symbols = dict.fromkeys(chain(self.tokenizer_config.symbols or (), *features))
+            self.tokenizer_config = replace(self.tokenizer_config, symbols=[*symbols])
+        return super().tokenizer
+
+
+class WordSetup(Setup):
+    """Setup of a training on words, in which a `FeatureTransformer` knows the features."""
+
+    data_type: ClassVar[Any] = WordData
+
+    def __init__(self, run: "Training") -> None:
+        super().__init__(run)
+        mark = getattr(self.data.source, "mark", None)
+        if isinstance(self.model, FeatureTransformer) and mark:
+            names = enumerate(self.data.tokenizer.source_vocabulary())
+            self.model.set_features([n for n, name in names if name[0] == mark != name])

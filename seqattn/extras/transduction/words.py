@@ -1,0 +1,120 @@
+"""Words, their features and targets, in the columns of tab-separated files."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from seqattn.checking import BadValue, Count, NotNegative
+from seqattn.data.base import FileOrHub, Files, split_off
+from seqattn.data.text_files import read_lines
+from seqattn.errors import UserError
+
+
+class Words(FileOrHub):
+    """Pairs of a word, with its features, and a target, from tab-separated files without header.
+
+    Args:
+        files: as `FileOrHub`, with any suffix; blank lines are skipped.
+        word_column, target_column: numbers of columns, from 1.
+        features_column: likewise; None for words alone.
+        feature_mark: character between features.
+        hold_out, hold_out_test: as `Table`, in rows.
+
+    Attributes:
+        mark: character before each feature of a source; None for words alone.
+
+    Raises:
+        UserError: for a column that is used twice, or a split that is a file and held out.
+    """
+
+    def __init__(
+        self,
+        files: Files | None = None,
+        word_column: Count = 1,
+        target_column: Count = 2,
+        features_column: Count | None = None,
+        feature_mark: str = ";",
+        hold_out: NotNegative = 0,
+        hold_out_test: NotNegative = 0,
+    ) -> None:
+        super().__init__(files, None)
+        columns = {"word": word_column, "target": target_column, "features": features_column}
+        self.columns = {name: n for name, n in columns.items() if n is not None}
+        for first, second in combinations(self.columns, 2):
+            if self.columns[first] == self.columns[second]:
+                reason = f"must differ from data.{first}_column, got {self.columns[second]}"
+                raise BadValue(f"{second}_column", reason)
+        if len(feature_mark) != 1 or feature_mark.isspace():
+            reason = f"must be one character that is not a space, got {feature_mark!r}"
+            raise BadValue("feature_mark", reason)
+        self.mark = feature_mark if features_column else None
+        self.hold_out(hold_out, hold_out_test)
+        self._notes: dict[str, list[str]] = {}
+
+    def load(self, split: str, cache_dir: Path | None = None) -> Any:
+        from datasets import Dataset  # takes seconds to import, and generation needs none
+
+        if not self.paths:
+            raise UserError("missing required key: data.files.train (add data.files.train=FILE)")
+        self.origin(split)
+        pairs = [pair for path in self.paths_of(split) for pair in self._pairs(path)]
+        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+        if split == "train" and self.mark:
+            rows = Counter(piece for text in sources for piece in {*pieces(text, self.mark)})
+            single = sorted(piece[1:] for piece, count in rows.items() if count == 1)
+            self._notes["features occur in one training row alone"] = single
+        table = Dataset.from_dict({"source": sources, "target": targets})
+        return split_off(table, split, self.drawn, self.origin("train")) if self.drawn else table
+
+    def _pairs(self, path: Path) -> Iterator[tuple[str, str]]:
+        """Yield sources and targets; a row without a word or a target has an empty one."""
+        empty = self._notes[f"rows of {path} have no word or no target"] = []
+        bare = self._notes[f"rows of {path} have no features"] = []
+        for number, line in enumerate(read_lines(path), 1):
+            if line.strip():
+                fields = line.split("\t")
+                source = self.source_of(fields, f"{path} line {number:,}", complete=True)
+                target = fields[self.columns["target"] - 1].strip()
+                if not source or not target:
+                    empty.append(f"line {number:,}")
+                elif self.mark and self.mark not in source:
+                    bare.append(f"line {number:,}")
+                yield source, target
+
+    def source_of(self, fields: Sequence[str], where: str, complete: bool = False) -> str:
+        """Return the source of a row: its word, and its features each after the mark.
+
+        Args:
+            fields: the columns of the row.
+            where: the row, for messages.
+            complete: False for a row that may lack the target; two columns are then the word and
+                its features, if there are features.
+
+        Raises:
+            UserError: if the row lacks a column.
+        """
+        columns = dict(self.columns)
+        if not complete:
+            del columns["target"]
+            if self.mark and len(fields) == 2:
+                columns = {"word": 1, "features": 2}
+        for name, column in columns.items():
+            if column > len(fields):
+                raise UserError(
+                    f"{where} has {len(fields)} columns, but data.{name}_column is {column}; tabs "
+                    "separate columns, which are counted from 1"
+                )
+        word, *features = (fields[columns[n] - 1].strip() for n in columns if n != "target")
+        return f"{word}{self.mark}{features[0]}" if word and any(features) else word
+
+    def report(self) -> list[str]:
+        """Return the number of rows without word, target or features, and of rare features."""
+        notes = self._notes.items()
+        return [f"{len(some):,} {what}, such as {some[0]}" for what, some in notes if some]
+
+
+def pieces(source: str, mark: str) -> list[str]:
+    """Return the features of a source, each with the mark before it."""
+    return [f"{mark}{feature}" for feature in source.split(mark)[1:] if feature]

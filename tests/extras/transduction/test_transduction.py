@@ -1,0 +1,222 @@
+"""Words to words: rows of files, scores by hand, positions of features, and a training."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from seqattn import load
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.cli.main import run_subcommand
+from seqattn.errors import UserError
+from seqattn.extras.transduction.model import FeatureTransformerConfig
+from seqattn.extras.transduction.scorer import WordScorer, edits, wilson
+from seqattn.extras.transduction.words import Words
+from seqattn.metrics.text import lower_is_better
+from seqattn.models.transformer import TransformerConfig
+from seqattn.positions.absolute import SinusoidalPosition
+from seqattn.settings.assembly import Architecture, Vocabularies
+from seqattn.training.task_options import mode_of
+from tests.absent import printed_without
+from tests.extras.test_deletion import PROGRAM
+
+UNIMORPH = {"target_column": 2, "features_column": 3}
+FORMS = [
+    f"{stem}{'a' * n}\t{stem}{'a' * n}{end}\tN;{case}(SG)"
+    for stem in ("kot", "ryb", "lam", "dom", "ser")
+    for n in (1, 2, 3, 4)
+    for case, end in (("NOM", ""), ("DAT", "wi"))
+]
+
+
+def written(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return str(path)
+
+
+def rows(path, split="train", **settings):
+    data = Words({"train": path}, **settings)
+    table = data.load(split)
+    return [*zip(table["source"], table["target"])], data.report()
+
+
+def test_columns_may_stand_in_any_order_and_features_follow_the_word(tmp_path):
+    unimorph = written(tmp_path / "pol", ["kot\tkotu\tN;DAT(SG)", "", "być sobą\tjest\tV;3"])
+    pairs = [("kot;N;DAT(SG)", "kotu"), ("być sobą;V;3", "jest")]
+    assert rows(unimorph, **UNIMORPH)[0] == pairs
+    shared_task = written(tmp_path / "pol.trn", ["kotu\tN;DAT(SG)\tkot", "jest\tV;3\tbyć sobą"])
+    order = {"word_column": 3, "features_column": 2, "target_column": 1}
+    assert rows(shared_task, **order)[0] == pairs
+    phones = written(tmp_path / "dut.tsv", ["aad\ta: t"])
+    assert rows(phones) == ([("aad", "a: t")], [])
+
+
+def test_rows_that_lack_something_are_counted(tmp_path):
+    lines = ["a\tb\tN;X", "\tb\tN;Y", "c\t \tN;Y", "d\te\t", "f\tg\tN;Y"]
+    path = written(tmp_path / "train", lines)
+    pairs, report = rows(path, **UNIMORPH)
+    assert pairs == [("a;N;X", "b"), ("", "b"), ("c;N;Y", ""), ("d", "e"), ("f;N;Y", "g")]
+    assert report == [
+        f"2 rows of {path} have no word or no target, such as line 2",
+        f"1 rows of {path} have no features, such as line 4",
+        "1 features occur in one training row alone, such as X",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"target_column": 3}, r"line 1 has 2 columns, but data.target_column is 3; tabs sep"),
+        ({"features_column": 4}, r"line 1 has 2 columns, but data.features_column is 4"),
+        ({"features_column": 2}, r"features_column must differ from data.target_column, got 2"),
+        ({"feature_mark": ", "}, r"feature_mark must be one character that is not a space"),
+        ({"hold_out": 5}, r"data.hold_out=5 leaves no rows for train"),
+    ],
+)
+def test_columns_that_are_not_there_are_refused(tmp_path, settings, error):
+    path = written(tmp_path / "train", ["a\tb", "c\td"])
+    with pytest.raises(UserError, match=error):
+        rows(path, split="val" if "hold_out" in settings else "train", **settings)
+
+
+def test_distances_are_those_of_enumeration():
+    def recursive(one, other):
+        if not one or not other:
+            return len(one) + len(other)
+        ways = (one[1:], other[1:]), (one[1:], other), (one, other[1:])
+        costs = one[0] != other[0], 1, 1
+        return min(recursive(*way) + cost for way, cost in zip(ways, costs))
+
+    words = ["", "a", "ab", "abc", "cab", "bcab", "aabbc"]
+    for one in words:
+        assert [edits(one, other) for other in words] == [recursive(one, other) for other in words]
+
+
+def test_scores_are_those_of_the_shared_tasks():
+    outputs, gold = ["a: t", "a l s", "n"], ["a: t", "a: l s t", "n"]
+    values = [100 / 3, 100 * 2 / 7, 2 / 3, 200 / 3]
+    scorer = WordScorer("symbols")
+    scores = scorer.score(outputs, gold)
+    assert [one.key for one in scores] == [*scorer.logged]
+    assert [one.value for one in scores] == pytest.approx(values)
+    lower = [lower_is_better(scorer, name) for one in scores for name in (one.name, one.key)]
+    assert lower == [True] * 6 + [False] * 2
+    assert [mode_of(f"val/{name}", scorer) for name in scorer.logged] == ["min"] * 3 + ["max"]
+    corpus = scorer.corpus()
+    corpus.update(outputs[:1], gold[:1])
+    corpus.update(outputs[1:], gold[1:])
+    computed = corpus.compute()
+    assert [computed[name].item() for name in scorer.logged] == pytest.approx(values)
+    assert WordScorer().score(["a:t"], ["a: t"])[1].value == 25  # of four characters
+    nearest = WordScorer().score(["ab"], [["abcd", "b"]])
+    assert nearest[1].value == 100  # one edit of one character
+
+
+def test_wilsons_interval_solves_its_equation():
+    for percent, count in ((0.0, 10), (18.3, 1000), (100.0, 40)):
+        for end in wilson(percent, count):
+            gap, spread = end - percent, 1.96 * math.sqrt(end * (100 - end) / count)
+            assert abs(abs(gap) - spread) < 1e-6
+
+
+def transformer(config):
+    attention = partial(MultiHeadAttention, num_heads=2, num_kv_heads=2, kernel=SoftmaxKernel)
+    model = config(dim=8, encoder_layers=2, decoder_layers=1, ffn_dim=12)
+    torch.manual_seed(0)
+    return (
+        Architecture(model, attention, SinusoidalPosition).build(Vocabularies(13, 13, True)).eval()
+    )
+
+
+def test_features_share_a_position_and_their_order_has_no_effect():
+    model = transformer(FeatureTransformerConfig)
+    plain = transformer(TransformerConfig)
+    words = torch.tensor([[6, 7, 8, 3], [9, 3, 0, 0]])
+    real = words != 0
+    torch.testing.assert_close(model.encode(words).outputs[real], plain.encode(words).outputs[real])
+    model.set_features([4, 5])
+    torch.testing.assert_close(model.encode(words).outputs[real], plain.encode(words).outputs[real])
+    one, other = (
+        model.encode(torch.tensor([[6, 7, *features, 3]])).outputs[0]
+        for features in ((4, 5), (5, 4))
+    )
+    torch.testing.assert_close(one, other[[0, 1, 3, 2, 4]])
+    before = model.encode(torch.tensor([[4, 5, 6, 7, 3]])).outputs[0]
+    torch.testing.assert_close(one, before[[2, 3, 0, 1, 4]])
+    swapped = model.encode(torch.tensor([[7, 6, 4, 5, 3]])).outputs[0]
+    assert (one[[1, 0]] - swapped[:2]).abs().max() > 1e-3
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("words")
+    train, val = written(folder / "pol", FORMS), written(folder / "pol.dev", FORMS[::5])
+    words = [
+        "experiment=inflection", f"data.files.train={train}", f"data.files.val={val}",
+        "data.features_column=3", "data.target_column=2", "model.dim=16", "model.ffn_dim=24",
+        "trainer.max_steps=6", "trainer.val_check_interval=1.0", "schedule.warmup_steps=2",
+        "trainer=cpu", "task.final.sentences=4", f"run_dir={folder}/run", f"cache_dir={folder}",
+    ]  # fmt: skip
+    assert run_subcommand("train", words) == 0
+    return folder
+
+
+@pytest.mark.slow
+def test_a_bundle_reads_words_with_features_from_text_and_files(trained, capfd):
+    bundle = load(trained / "run/model")
+    ids = [4 + n for n, piece in enumerate(bundle.tokenizer.source_vocabulary()[4:])
+           if piece.startswith(";")]  # fmt: skip
+    assert bundle.model.is_feature.nonzero().flatten().tolist() == ids
+    assert [bundle.tokenizer.source_vocabulary()[n] for n in ids] == [";N", ";NOM(SG)", ";DAT(SG)"]
+    word = "kota;N;DAT(SG)"
+    lines = ["kota\tN;DAT(SG)", word, "kota\tkotawi\tN;DAT(SG)"]
+    file = written(trained / "in.tsv", lines)
+    assert [text for part in bundle.read_inputs(trained / "in.tsv") for _, text in part] == [
+        word
+    ] * 3
+    out = trained / "out.txt"
+    words = [f"bundle={bundle.path}", f"input={file}", f"output={out}"]
+    assert run_subcommand("generate", [*words, f"ensemble=[{bundle.path}]"]) == 0
+    assert out.read_text().splitlines() == [bundle.generate(word)] * 3
+    capfd.readouterr()
+    bundle.generate(["kota;N;LOC(SG)", "kota;V"])
+    assert (
+        "2 features of the input did not occur in training, such as LOC(SG)"
+        in capfd.readouterr().err
+    )
+    written(trained / "in.tsv", ["kota\tkotawi\tN;DAT(SG)", "a\tb\tc"])
+
+
+@pytest.mark.slow
+def test_an_evaluation_scores_by_feature_and_by_length(trained):
+    scored = trained / "scored"
+    words = [f"bundle={trained}/run/model", "split=val", f"output={scored}"]
+    assert run_subcommand("evaluate", words) == 0
+    by_length = [line.split("\t") for line in (scored / "by_length.tsv").read_text().splitlines()]
+    assert by_length[0] == ["length", "words", "wer", "ser", "edit_distance", "exact_match"]
+    assert [*map(int, (row[0] for row in by_length[1:]))] == sorted(
+        {len(x.split("\t")[0]) for x in FORMS[::5]}
+    )
+    by_feature = [line.split("\t") for line in (scored / "by_feature.tsv").read_text().splitlines()]
+    assert [row[:2] for row in by_feature[1:]] == [["DAT(SG)", "4"], ["N", "8"], ["NOM(SG)", "4"]]
+
+
+@pytest.mark.slow
+def test_a_picture_has_a_row_for_each_character_and_feature(trained):
+    from seqattn.extras.pictures.of_bundle import pictures_of
+
+    look = pictures_of(load(trained / "run/model")).look("kota;N;DAT(SG)", "", "kotawi", False)
+    axes = look.figures["cross"].axes
+    labels = [[label.get_text() for label in one.get_xticklabels()] for one in axes]
+    assert ["k", "o", "t", "a", ";N", ";DAT(SG)", "</s>"] in labels
+
+
+def test_without_the_extra_the_choice_says_what_is_missing():
+    program = PROGRAM.format(commands=[("train", ["task=transduction", "data.files.train=x"])])
+    program = program.replace("import json\n", "import json, sys\nsys.stderr = sys.stdout\n")
+    printed = printed_without(["seqattn.extras.transduction"], program).splitlines()
+    assert len(printed) == 2
+    assert "needs seqattn.extras.transduction, which is not installed" in printed[0]
+    assert printed[1] == "[2]"
