@@ -10,7 +10,6 @@ from seqattn.settings.data_paths import MISSING, with_paths, without_paths
 from seqattn.settings.nodes import build, import_path
 
 TRANSFORMER = {"dim": 24, "ffn_dim": 20, "encoder_layers": 1, "decoder_layers": 2}
-SPAN_TRANSFORMER = {"dim": 24, "encoder_layers": 1, "model_layers": 1}
 
 
 def config(model="transformer", attention="mha", position="none", slots=(), **sizes):
@@ -65,8 +64,6 @@ def test_each_attention_fits_a_model(name):
 def test_each_position_and_model_fits():
     for name in choices("position"):
         check(position=name, **TRANSFORMER)
-        check("span_transformer", position=name, **SPAN_TRANSFORMER)
-    check("span_rnn", dim=24)
 
 
 @pytest.mark.parametrize(
@@ -102,19 +99,6 @@ def test_each_position_and_model_fits():
             "bahdanau, luong_concat, "
             "luong_dot, luong_general, luong_local_m, luong_local_p, luong_scaled, none; also set "
             "position=none, as model=rnn encodes positions by recurrence",
-        ),
-        (
-            config("span_rnn", "sliding_window"),
-            "model=span_rnn does not support attention=sliding_window; ch",
-        ),
-        (
-            config("span_rnn", "bahdanau"),
-            "model=span_rnn does not support attention=bahdanau; choose from addi",
-        ),
-        (
-            config("span_transformer", slots=[("decoder", "mha")]),
-            "model=span_transformer has no decoder attention; set attention=NAME, or "
-            "attention@encoder_attention=NAME and attention@cross_attention=NAME",
         ),
         (
             config(slots=[("decoder", "lsh")], **TRANSFORMER),
