@@ -2,6 +2,10 @@
 
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+import pytest
 
 _ABSENT = """
 import sys
@@ -21,3 +25,16 @@ def printed_without(names, program):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def has_extra(name):
+    """Whether an extra is there, and not deleted."""
+    return find_spec(f"seqattn.extras.{name}") is not None
+
+
+def of_extra(path):
+    """A module of an extra, such as `serve.app`; the test is skipped where that is deleted."""
+    extra = path.partition(".")[0]
+    if not has_extra(extra):
+        pytest.skip(f"the extra {extra} is deleted")
+    return import_module(f"seqattn.extras.{path}")

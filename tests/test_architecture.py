@@ -157,6 +157,23 @@ def needs(extra):
     return set(importlib.import_module(f"seqattn.extras.{extra}").NEEDS)
 
 
+def all_needs(extra):
+    return {extra}.union(*map(all_needs, needs(extra)))
+
+
+def test_tests_go_with_the_extras_that_they_import():
+    """Where an extra is deleted with its tests, the others can be collected."""
+    tests = Path(__file__).parent
+    wrong = []
+    for path in tests.rglob("*.py"):
+        extra = path.relative_to(tests / "extras").parts[0] if "extras" in path.parts else ""
+        may = all_needs(extra) if extra in EXTRAS else set()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            found = re.findall(r"^from (?:seqattn|tests)\.extras\.(\w+)", ast.unparse(node))
+            wrong += [(path.name, name) for name in {*found} & {*EXTRAS} - may]
+    assert wrong == []
+
+
 def test_extras_need_each_other_in_no_circle():
     order = graphlib.TopologicalSorter({extra: needs(extra) for extra in EXTRAS})
     assert set(order.static_order()) == set(EXTRAS)

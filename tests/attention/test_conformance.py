@@ -15,8 +15,8 @@ from seqattn.attention.base import LAWS, Attention
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask, positions_of
-from seqattn.extras.explain.explanations.decomposition import decomposed
 from seqattn.positions import ShawPosition
+from tests.absent import of_extra
 from tests.builders import (
     DIM,
     HEADS,
@@ -260,7 +260,8 @@ def accounted(attention, x, memory, mask, position=None):
 
     To outputs that nobody looks at, too: training, evaluation and search may run by other means.
     """
-    with torch.no_grad(), decomposed(attention) as parts:
+    decomposition = of_extra("explain.explanations.decomposition")
+    with torch.no_grad(), decomposition.decomposed(attention) as parts:
         outputs = {"looked at": attend(attention, x, memory, mask, position)}
     given = parts[""].contributions()
     for training, learning in product((True, False), repeat=2):

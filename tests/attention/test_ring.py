@@ -25,7 +25,7 @@ from tests.builders import (
     make_transformer,
     random_ids,
 )
-from tests.ranks import run_ranks
+from tests.forked_ranks import run_ranks
 
 B, N, CHUNK = 3, 16, 3
 REAL = torch.ones(B, N, dtype=torch.bool)

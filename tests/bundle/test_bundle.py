@@ -27,7 +27,6 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.tokenizer_side import Begin
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
-from seqattn.extras.pictures.texts import draw_text
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling
 from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.forced_decoding import forced_log_probabilities
@@ -175,30 +174,6 @@ def test_a_search_keeps_a_list_of_processors(loaded, tmp_path):
     search = as_node(BeamSearch(processors=[NoRepeatNgram(2)]))
     again = seqattn.load(copied(loaded, tmp_path / "copy", generation=search))
     assert again.search().processors == {"0": NoRepeatNgram(2)}
-
-
-def test_a_stored_reading_aligns_words(loaded, tmp_path):
-    other = seqattn.load(copied(loaded, tmp_path / "copy"))
-    store(other.path, other.config, alignment={"shifted": True, "head": 2, "chosen": "by hand"})
-    again = seqattn.load(other.path)
-    assert (str(again.reading), again.reading.chosen) == (
-        "shifted, the default layer, head 2",
-        "by hand",
-    )
-    texts = ["a dog sees the cat", "", "two birds"]
-    targets = ["the cat sees a dog", "a dog", "two unknown☃ birds"]
-    found = again.align(texts, targets)
-    assert [one.target for one in found] == [text.split() for text in targets]
-    assert [len(one.links) for one in found] == [5, 0, 3]
-    for text, target, one in zip(texts, targets, found):
-        assert again.align(text, target) == [one]
-        if text:
-            drawn = draw_text(again, text, target, only=())
-            assert drawn.alignment == one
-    before = seqattn.load(other.path)
-    before.config.pop("alignment")
-    assert before.reading == AlignmentReading()
-    assert before.align(texts, targets) != found
 
 
 @pytest.mark.parametrize(
@@ -507,3 +482,24 @@ def test_a_name_of_the_hub_is_offered_with_its_prefix(tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
     with pytest.raises(UserError, match=r"training writes one to RUN/model$"):
         seqattn.load("runs/mine")
+
+
+def test_a_stored_reading_aligns_words(loaded, tmp_path):
+    other = seqattn.load(copied(loaded, tmp_path / "copy"))
+    store(other.path, other.config, alignment={"shifted": True, "head": 2, "chosen": "by hand"})
+    again = seqattn.load(other.path)
+    assert (str(again.reading), again.reading.chosen) == (
+        "shifted, the default layer, head 2",
+        "by hand",
+    )
+    texts = ["a dog sees the cat", "", "two birds"]
+    targets = ["the cat sees a dog", "a dog", "two unknown☃ birds"]
+    found = again.align(texts, targets)
+    assert [one.target for one in found] == [text.split() for text in targets]
+    assert [len(one.links) for one in found] == [5, 0, 3]
+    for text, target, one in zip(texts, targets, found):
+        assert again.align(text, target) == [one]
+    before = seqattn.load(other.path)
+    before.config.pop("alignment")
+    assert before.reading == AlignmentReading()
+    assert before.align(texts, targets) != found

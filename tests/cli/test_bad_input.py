@@ -11,9 +11,6 @@ import pytest
 from filelock import FileLock
 from lightning import Trainer
 
-import seqattn
-from seqattn.errors import UserError
-from seqattn.extras.pictures.texts import draw_text
 from seqattn.training.fit import _is_theirs
 from seqattn.training.run_directory import claimed
 from tests.cli.small import (
@@ -309,17 +306,6 @@ def test_what_is_read_is_not_overwritten(capfd, trained, tmp_path):
     words = (f"bundle={trained}/model", f"input={texts}", f"output={tmp_path}/link")
     assert refusal(capfd, "generate", *words).endswith(" is also the input; choose another file")
     assert texts.read_text() == "a dog .\n"
-
-
-@pytest.mark.parametrize("words", [["text="], ["text=  "]])
-def test_analyze_needs_words(capfd, trained, tmp_path, words):
-    bundle = f"bundle={trained / 'model'}"
-    text = refusal(capfd, "analyze", bundle, f"output={tmp_path}/out", *words)
-    assert text == 'text is empty; set it, for example text="A dog runs."'
-    assert refusal(capfd, "analyze", bundle, f"output={tmp_path}/out").startswith("text is empty")
-    assert not (tmp_path / "out").exists()
-    with pytest.raises(UserError, match="text is empty"):
-        draw_text(seqattn.load(trained / "model"), words[0].removeprefix("text="), "a dog")
 
 
 # --- the command itself -------------------------------------------------------------------------

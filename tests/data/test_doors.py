@@ -3,7 +3,6 @@
 import os
 import resource
 
-import numpy as np
 import pytest
 
 from seqattn.data.lines import write_lines
@@ -16,9 +15,6 @@ from seqattn.data.text_files import LONGEST_LINE
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import LONGEST_LEARNT, TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
-from seqattn.extras.answers.span_data import SpanData
-from seqattn.extras.answers.span_options import SpanOptions
-from seqattn.extras.answers.squad import Squad
 from seqattn.inputs import MAX_DEPTH, check_json, read_json
 from seqattn.storage import write_whole
 from tests.absent import printed_without
@@ -40,8 +36,6 @@ def test_json_that_nests_too_deeply_is_refused_with_its_line(tmp_path):
     assert refusal(lines) == f"{tmp_path}/t.jsonl {says}"
     whole = table(tmp_path / "t.json", b'[\n{"source": ' + deep + b', "target": "b"}]\n')
     assert refusal(whole) == f"{tmp_path}/t.json {says}"
-    (tmp_path / "train.json").write_bytes(b'{"data":\n' + deep + b"}")
-    assert refusal(lambda: Squad(str(tmp_path)).load("train")) == f"{tmp_path}/train.json {says}"
 
 
 def test_brackets_within_texts_do_not_nest(tmp_path):
@@ -135,7 +129,6 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path):
     assert says in refusal(lambda: ParallelText(long, "en", "de").load("train"))
     named = ParallelText(str(tmp_path), "en", "de", train=name)
     assert says in refusal(lambda: named.load("train"))
-    assert says in refusal(lambda: Squad(long).load("train"))
     assert says in refusal(lambda: Table({"train": f"{long}.csv"}).load("train"))
     assert says in refusal(lambda: Table({"train": f"{long}.parquet"}).load("train"))
     assert says in refusal(lambda: Tokenizer.load(tmp_path / name))
@@ -184,48 +177,9 @@ def test_a_disk_that_is_full_is_said_in_a_line(tmp_path, least):
 def test_the_package_of_a_bundle_imports_without_its_training():
     program = """
 import seqattn.data.base, seqattn.data.batch, seqattn.data.bucketing, seqattn.data.options
-import seqattn.data.source_ids, seqattn.extras.answers.span_batch, seqattn.extras.answers.span_text
+import seqattn.data.source_ids
 import seqattn.data.text_files, seqattn.data.tokenizer, seqattn.data.vocabulary
 print("without")
 """
     absent = ("datasets", "lightning", "hydra", "omegaconf", "pyarrow")
     assert printed_without(absent, program) == "without\n"
-
-
-QUESTIONS = (
-    '{"data": [{"paragraphs": [{"context": "Zoë has a cat.", "qas": [{"id": "1", '
-    '"question": "Who?", "answers": [{"text": "cat", "answer_start": 3}]}, {"id": "2", '
-    '"question": "What?", "answers": [{"text": "dog", "answer_start": 3}]}]}]}]}'
-)
-
-
-def test_questions_are_read_and_tokenized_once(tmp_path, monkeypatch):
-    for name in ("train.json", "dev.json"):
-        (tmp_path / name).write_text(QUESTIONS)
-
-    def module():
-        config = TokenizerConfig("bpe", vocab_size=20)
-        options = SpanOptions(window=8, stride=4, max_question=8)
-        return SpanData(Squad(str(tmp_path)), config, options, str(tmp_path / "cache"))
-
-    first = module()
-    first.prepare_data()
-    first.setup("fit")
-    told = first.source.report()
-    assert told[0].startswith("2 train questions, 1 answer offsets corrected, 1 answers")
-    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.arrow")}
-    assert len([path for path in files if path.parent.name == "tokens"]) == 4
-
-    def never(*_, **__):
-        raise AssertionError("read again")
-
-    monkeypatch.setattr("seqattn.extras.answers.squad_format.read_json", never)
-    monkeypatch.setattr("seqattn.extras.answers.span_dataset.TextReader.context", never)
-    again = module()
-    again.prepare_data()
-    again.setup("fit")
-    assert again.source.report() == told
-    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "cache").rglob("*.arrow")} == files
-    for mine, theirs in zip(again.val_dataloader(), first.val_dataloader(), strict=True):
-        assert np.array_equal(mine.match, theirs.match)
-        assert np.array_equal(mine.start, theirs.start)

@@ -9,7 +9,6 @@ import pytest
 
 from seqattn.data.lines import read_texts
 from seqattn.errors import UserError
-from seqattn.extras.answers.asked import Asked, read_questions
 
 BOM = b"\xef\xbb\xbf"
 
@@ -49,9 +48,6 @@ def test_a_line_longer_than_a_read_is_whole(monkeypatch):
 def test_a_byte_order_mark_is_no_text(tmp_path, mark, monkeypatch):
     (tmp_path / "t.txt").write_bytes(mark + "Öl\n\ufeffb\n".encode())
     assert [*read_texts(tmp_path / "t.txt")] == [[(1, "Öl"), (2, "\ufeffb")]]
-    row = {"question": "Who?", "context": "Ann.", "id": 7}
-    (tmp_path / "t.jsonl").write_bytes(mark + b"\n" + json.dumps(row).encode())
-    assert [*read_questions(tmp_path / "t.jsonl")] == [[(2, Asked("Who?", "Ann.", 7))]]
 
 
 def test_texts_that_only_remind_of_other_forms_are_texts(tmp_path):
@@ -70,17 +66,6 @@ def test_json_is_read_as_what_it_is(tmp_path):
     ):
         file.write_text(text)
         assert [*read_texts(file)] == [[(1, "a\nb"), (2, "c")]]
-    asked = {"id": "q", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
-    paragraph = {"context": "Ann.", "qas": [asked]}
-    file.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-    assert [*read_questions(file)] == [[(1, Asked("Who?", "Ann.", "q"))]]
-    # predicting needs no answers, and repeats an id whatever it is
-    ids = [7, 1.5, True, None, ["a", {"b": 1}], "q", "absent"]
-    qas = [{"id": one, "question": "Who?", "is_impossible": 3, "answers": 4} for one in ids]
-    del qas[-1]["id"], qas[0]["answers"], qas[1]["is_impossible"]
-    file.write_text(json.dumps({"data": [{"paragraphs": [{"context": "Ann.", "qas": qas}]}]}))
-    [found] = read_questions(file)
-    assert [one.id for _, one in found] == [*ids[:-1], None]
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ from seqattn.data.lines import read_texts
 from seqattn.data.sources import ParallelText
 from seqattn.data.table import Table
 from seqattn.errors import UserError
-from seqattn.extras.answers.squad import Squad
 from tests.data.source_helpers import columns, refusal
-from tests.data.test_doors import QUESTIONS
 
 BOM = b"\xef\xbb\xbf"
 
@@ -96,15 +94,6 @@ def test_a_packed_file_that_was_cut_is_refused_by_its_name(tmp_path, name):
     table = Table({"train": str(path)})
     for read in (table.load, lambda split: list(table.stream(split))):
         assert refusal(lambda read=read: read("train")).startswith(f"cannot read {path}: ")
-
-
-def test_questions_follow_each_other_and_ids_stay_single(tmp_path):
-    first = write(tmp_path / "a.json.gz", QUESTIONS, BOM)
-    other = write(tmp_path / "b.json", QUESTIONS.replace('"1"', '"3"').replace('"2"', '"4"'))
-    found = Squad(files={"train": [first, other]}).load("train")
-    assert list(found["id"]) == ["1", "3"]
-    twice = Squad(files={"train": [first, first]})
-    assert "must have unique ids, but '1' occurs twice" in refusal(lambda: twice.load("train"))
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pyarrow.parquet
 import pytest
 
 from seqattn.data.sources import DemoTranslation, Multi30k, ParallelText, Table
-from seqattn.extras.denoising.source import Denoising
 from tests.data.source_helpers import columns, json_lines, refusal
 
 ENGLISH = ["a dog", "two cats .", "the end"]
@@ -404,7 +403,6 @@ def test_equal_pairs_are_held_out_together(text):
         (partial(ParallelText, str(text), "en", "de", train="often"), "source"),
         (partial(ParallelText, str(text), "en", None, train="often"), "source"),
         (partial(Table, files), "source"),
-        (partial(Denoising, {"train": str(text / "often.en")}, noise="masking", share=0.9), "text"),
     ):
         source = make(hold_out=10, hold_out_test=0.1)
         splits = [list(source.load(split)[column]) for split in ("train", "val", "test")]

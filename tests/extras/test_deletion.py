@@ -2,11 +2,14 @@
 
 import json
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+from seqattn import extras
 from seqattn.cli.help_page import subcommands as names_of_subcommands
 from seqattn.cli.subcommands import extra_of
+from seqattn.places import CONF
 from tests.absent import printed_without
 from tests.cli.small import train_arguments
 
@@ -17,8 +20,9 @@ from seqattn.cli.main import run_subcommand
 print(json.dumps([run_subcommand(subcommand, words) for subcommand, words in {commands!r}]))
 """
 OF_SUBCOMMANDS = {subcommand: extra_of(subcommand) for subcommand in names_of_subcommands()}
-EXTRAS = sorted(set(filter(None, OF_SUBCOMMANDS.values())))
-WITHOUT_SUBCOMMANDS = ["answers", "mixers", "transduction"]
+EXTRAS = sorted(path.parent.name for path in Path(extras.__file__).parent.glob("*/__init__.py"))
+GROUPS = ("attention", "data", "generation", "loader", "model", "task", "watch")
+"""Groups of `train` in which extras have choices."""
 
 
 def needs(extra):
@@ -39,23 +43,35 @@ def test_the_core_trains_generates_and_evaluates_without_any(corpus, tmp_path):
         ("generate", [bundle, f"input={corpus}/test.en", f"output={tmp_path}/outputs"]),
         ("evaluate", [bundle, f"output={tmp_path}/scores"]),
     ]
-    assert codes([*EXTRAS, *WITHOUT_SUBCOMMANDS], commands) == [0] * len(commands)
+    assert codes(EXTRAS, commands) == [0] * len(commands)
     assert len((tmp_path / "outputs").read_text().splitlines()) == 5
     assert not (tmp_path / "run" / "heatmaps").exists()  # `watch` is left out
 
 
+def choices_of(extra):
+    """Choices of `train` that an extra has."""
+    for group in GROUPS:
+        for file in sorted((CONF / group).glob("[!_]*.yaml")):
+            if f"_target_: seqattn.extras.{extra}." in file.read_text(encoding="utf-8"):
+                yield f"{group}={file.stem}"
+
+
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_a_subcommand_says_which_extra_is_missing(extra, capfd):
-    subcommands = [
-        subcommand for subcommand, of in OF_SUBCOMMANDS.items() if of and extra in (of, *needs(of))
+def test_subcommands_and_choices_say_which_extra_is_missing(extra):
+    commands = [
+        (subcommand, [])
+        for subcommand, of in OF_SUBCOMMANDS.items()
+        if of and extra in (of, *needs(of))
     ]
-    program = (
-        PROGRAM.format(commands=[(subcommand, []) for subcommand in subcommands]) + "import sys\n"
-    )
+    told = [f"error: {subcommand} needs seqattn.extras.{extra}," for subcommand, _ in commands]
+    for word in choices_of(extra):
+        commands.append(("train", [word]))
+        told.append("error: ")
+    assert commands
+    program = PROGRAM.format(commands=commands)
     program = program.replace("import json\n", "import json, sys\nsys.stderr = sys.stdout\n")
-    told = printed_without([f"seqattn.extras.{extra}"], program).splitlines()
-    line = f"error: SUBCOMMAND needs seqattn.extras.{extra}, which is not installed"
-    assert told == [
-        *(line.replace("SUBCOMMAND", subcommand) for subcommand in subcommands),
-        json.dumps([2] * len(subcommands)),
-    ]
+    *lines, returned = printed_without([f"seqattn.extras.{extra}"], program).splitlines()
+    assert json.loads(returned) == [2] * len(commands)
+    for line, begins in zip(lines, told, strict=True):
+        assert line.startswith(begins)
+        assert line.endswith(f" needs seqattn.extras.{extra}, which is not installed")

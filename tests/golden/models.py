@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 from seqattn.settings.choices import choices
 from seqattn.settings.nodes import TARGET, build
+from tests.absent import has_extra
 from tests.builders import (
     CONF,
     DIM,
@@ -23,7 +24,6 @@ from tests.builders import (
     padded,
     position_choices,
 )
-from tests.extras.answers import span_models as spans
 from tests.models.families import COPYING, SHAPED
 from tests.models.families import make as make_family
 from tests.models.recurrents import MODELS, label
@@ -71,10 +71,11 @@ def cases():
     found["transformer apart"] = {"share_embeddings": "none", "encoder_dim": 16, "layers": (1, 3)}
     found["transformer qk norm"] = SHAPED["normalized queries and keys"]
     found["transformer output softcap"] = {"output_softcap": 0.5}
-    found["span recurrent"] = ("span", None, {})
-    found["span recurrent gru"] = ("span", None, {"cell": "gru", "word_match": False})
-    for name in ("mha", "lsh, small", "sliding_window, small"):
-        found[f"span transformer {name}"] = ("span", name, {})
+    if has_extra("answers"):
+        found["span recurrent"] = ("span", None, {})
+        found["span recurrent gru"] = ("span", None, {"cell": "gru", "word_match": False})
+        for name in ("mha", "lsh, small", "sliding_window, small"):
+            found[f"span transformer {name}"] = ("span", name, {})
     found |= {f"long {name}": ("long", name, sizes) for name, sizes in LONG.items()}
     mixers = {
         name: build({**node, "chunk": 3})
@@ -92,6 +93,8 @@ def make(case):
     elif case[0] == "long":
         model = Long(*case[1:])
     elif case[0] == "span":
+        from tests.extras.answers import span_models as spans
+
         _, name, config = case
         model = (
             spans.make_recurrent(**config)
@@ -171,6 +174,8 @@ def outputs(model, dtype):
         real = (TARGETS != 0)[..., None]
         found = found.gather(2, gold)[real]
     else:
+        from tests.extras.answers import span_models as spans
+
         start, end, _ = model(spans.inputs(question_left=True))
         found = torch.cat((start, end), dim=1)
         found = found[found.isfinite()]

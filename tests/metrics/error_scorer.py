@@ -8,8 +8,9 @@ import numpy as np
 from sacrebleu.metrics.ter import TER
 
 from seqattn.metrics.means import Means, TextMeans
+from seqattn.metrics.references import References, reference_lists
 from seqattn.metrics.significance import SentenceCounts
-from seqattn.metrics.text import References, TextScore, reference_lists
+from seqattn.metrics.text import TextScore
 
 
 def errors(hypotheses: Sequence[str], references: References) -> np.ndarray:

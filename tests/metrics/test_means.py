@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqattn.metrics.means import TokenScores
-from tests.metrics.ranks import joined
+from tests.metrics.joined import joined
 
 
 def batch(smoothed, nll, correct, tokens):

@@ -8,7 +8,7 @@ from rouge_score.rouge_scorer import RougeScorer as Plain
 
 from seqattn.metrics.rouge import KINDS, RougeScorer, novel_share
 from tests.data.source_helpers import refusal
-from tests.metrics.ranks import joined
+from tests.metrics.joined import joined
 
 PARTS = ["the", "meeting", "meetings", "met", "was", "running", "runs", "3.5", "35", "U.S.", "-"]
 PARTS += ["!", "\n", "\n\n", "Café", "Ärger", "李bc", "\u00a0", "\u2028", "_", "a_b", "it's", "x"]

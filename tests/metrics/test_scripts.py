@@ -5,7 +5,6 @@
 import pytest
 from rouge_score.rouge_scorer import RougeScorer as Plain
 
-from seqattn.extras.answers.scorers import AnswerScorer, QaScorer
 from seqattn.metrics.rouge import KINDS, RougeScorer, novel_share
 from seqattn.metrics.scripts import other_script, script_words, split_words, unsplit
 from seqattn.metrics.text import TextScorer, doubts
@@ -118,9 +117,6 @@ def test_what_is_split_at_spaces_and_has_none_is_said(text):
         assert "scorer.tokenize=zh (Chinese), ja-mecab (Japanese) or char" in line
     for tokenize in ("zh", "char"):
         assert doubts(TextScorer(tokenize=tokenize), references) == []
-    for scorer in (QaScorer(), AnswerScorer()):
-        [line] = doubts(scorer, references)
-        assert "whole answers" in line
     assert doubts(RougeScorer(), references) == []
     assert doubts(object(), references) == []
 

@@ -8,7 +8,6 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
-from seqattn.extras.answers.scorers import AnswerScorer
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.significance import SentenceCounts, sentence_tests
 from seqattn.metrics.text import TextScorer
@@ -26,7 +25,7 @@ FIRST = [
     "the child runs home because it rains",
 ]
 SECOND = ["the man", "a dog sees a tree", "she has an apple today", "the child is at home"]
-SCORERS = [TextScorer(), RougeScorer(resamples=0), AnswerScorer()]
+SCORERS = [TextScorer(), RougeScorer(resamples=0)]
 
 
 def means(*rows):

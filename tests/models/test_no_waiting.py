@@ -34,7 +34,6 @@ from tests.builders import (
     make_transformer,
     position_choices,
 )
-from tests.extras.answers import span_models as spans
 from tests.models import recurrents
 from tests.operations import operations
 
@@ -94,15 +93,6 @@ def test_nor_does_one_that_reads_its_own_words(meta):
     with padded_right(), operations():
         found = task.training_loss(batch)
     assert "teacher_forcing" in found.means
-
-
-@pytest.mark.parametrize("make", [spans.make_recurrent, spans.make_transformer_reader])
-def test_nor_does_one_of_a_span_model(meta, make):
-    inputs = spans.Inputs(*(part.to(meta) for part in spans.inputs()))
-    model = make().to(meta).train()
-    with padded_right(), operations():
-        start, end, _ = model(inputs)
-    (start.logsumexp(1) + end.logsumexp(1)).sum().backward()
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ import torch
 from seqattn.cli.main import run_subcommand
 from seqattn.training.tasks.base import SummedTask
 from tests.cli.small import checkpoint, losses_of, place, train_arguments
-from tests.ranks import run_ranks
+from tests.forked_ranks import run_ranks
 
 STEPS = 20
 SAME = (

@@ -8,7 +8,7 @@ import pytest
 from seqattn.errors import UserError
 from seqattn.training import run as fit
 from seqattn.training.rendezvous import Rendezvous
-from tests.ranks import run_ranks
+from tests.forked_ranks import run_ranks
 
 
 def as_rank(rank, port, size=2):

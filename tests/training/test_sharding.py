@@ -29,10 +29,9 @@ from tests.builders import (
     one_scheme,
     position_choices,
 )
-from tests.extras.answers import span_models as spans
+from tests.forked_ranks import join, run_ranks
 from tests.models.recurrents import MODELS, make_recurrent
 from tests.operations import operations
-from tests.ranks import join, run_ranks
 from tests.training.tasks.test_effective_batch import batch_of, rows
 
 STEP_BATCHES = 6  # of an optimizer step, on all ranks together
@@ -43,8 +42,6 @@ KINDS = {
     "experts": lambda: make_transformer(load_variant("moa")),
     "shaw": lambda: make_transformer(position=load_choice("position", "shaw")),
     "recurrent": partial(make_recurrent, copy=True),
-    "spans": spans.make_transformer_reader,
-    "recurrent spans": spans.make_recurrent,
 }
 
 
@@ -53,7 +50,6 @@ def all_kinds():
     for name in attention_variants():
         position = load_choice("position", one_scheme(name))
         yield name, partial(make_transformer, load_variant(name), position)
-        yield f"{name} spans", partial(spans.make_transformer_reader, load_variant(name))
     for name in position_choices():
         yield name, partial(make_transformer, position=load_choice("position", name))
     for name, options in MODELS:
@@ -66,11 +62,6 @@ def batch(seed):
 
 
 def loss_of(model, seed):
-    if not hasattr(model, "loss"):
-        rows = slice(seed, seed + 2)
-        inputs = spans.inputs(spans.QUESTIONS[rows], spans.CONTEXTS[rows])
-        scores = model(inputs._replace(match=inputs.match.double()))
-        return -sum(score.log_softmax(dim=1)[:, 1].sum() for score in scores[:2])
     one = batch(seed)
     with auxiliary_losses(model) as losses:
         total = model.loss(
@@ -79,7 +70,7 @@ def loss_of(model, seed):
     return total + sum(part.loss for part in losses)
 
 
-def _gradients(rank, port, kinds):
+def gradients_in_shards(rank, port, kinds, loss_of):
     join(rank, port, 2)
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2,))
@@ -101,12 +92,12 @@ def _gradients(rank, port, kinds):
 
 
 def test_the_mean_gradient_of_two_ranks_in_shards_is_that_of_the_whole_model():
-    run_ranks(_gradients, 2, list(KINDS.items()))
+    run_ranks(gradients_in_shards, 2, list(KINDS.items()), loss_of)
 
 
 @pytest.mark.exhaustive
 def test_it_is_so_of_every_kind_of_model():
-    run_ranks(_gradients, 2, list(all_kinds()))
+    run_ranks(gradients_in_shards, 2, list(all_kinds()), loss_of)
 
 
 def _gatherings(rank, port):

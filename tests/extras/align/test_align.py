@@ -12,7 +12,7 @@ from seqattn.extras.align import align as subcommand
 from seqattn.extras.align.choose import Candidate, by_agreement, by_gold, candidates
 from seqattn.extras.align.gold import alignment_scores, with_interval
 from seqattn.extras.align.symmetrize import symmetrized
-from seqattn.extras.explain.alignment_error import AlignmentErrorRate
+from tests.absent import of_extra
 from tests.cli.small import data_of, refusal, run, succeed
 
 
@@ -42,7 +42,7 @@ def test_scores_are_those_of_och_and_ney():
         WordLinks(links("0-1"), links("0-1 0-0")),
     ]
     found = [links("0-0 1-2 2-2"), links("0-1")]
-    metric = AlignmentErrorRate()
+    metric = of_extra("explain.alignment_error").AlignmentErrorRate()
     for one, (sure, possible) in zip(found, gold):
         metric.update(one, sure, possible)
     error, precision, recall = alignment_scores(found, gold)

@@ -23,8 +23,8 @@ from seqattn.training.tasks.settings import Optimization
 from tests.absent import printed_without
 from tests.builders import HEAD_DIM, make_transformer
 from tests.cli.small import checkpoint, refusal, train, train_arguments, write_corpus
+from tests.forked_ranks import join, run_ranks
 from tests.models.recurrents import make_recurrent
-from tests.ranks import join, run_ranks
 from tests.training.tasks.test_auxiliary import Logged
 from tests.training.tasks.test_effective_batch import (
     SMOOTHING,

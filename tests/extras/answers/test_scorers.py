@@ -14,8 +14,12 @@ from seqattn.extras.answers.scorers import (
     f1,
     normalize,
 )
+from seqattn.metrics.text import doubts
 from tests.data.source_helpers import refusal
-from tests.metrics.ranks import joined
+from tests.metrics import test_significance as significance
+from tests.metrics.joined import joined
+from tests.metrics.test_scripts import CHINESE, JAPANESE, THAI
+from tests.metrics.test_text import assert_unchanged_by_nothing
 
 PARTS = [
     "the",
@@ -208,3 +212,16 @@ def test_what_is_wrong_with_predictions_is_said():
         "a no-answer probability must be in [0, 1], got -3.5 for 'c'"
     )
     assert refusal(lambda: QaScorer().score({}, {})) == ("there are no questions to score")
+
+
+@pytest.mark.parametrize("text", [CHINESE, JAPANESE, THAI])
+@pytest.mark.parametrize("scorer", [QaScorer(), AnswerScorer()], ids=["spans", "texts"])
+def test_texts_that_no_space_splits_are_scored_as_whole_answers_and_that_is_said(scorer, text):
+    [line] = doubts(scorer, [[text], [text, text]])
+    assert "whole answers" in line
+
+
+def test_counts_of_sentences_are_as_those_of_other_scorers():
+    significance.test_counts_of_sentences_add_up_to_the_score_of_the_corpus(AnswerScorer())
+    significance.test_the_same_outputs_do_not_differ(AnswerScorer())
+    assert_unchanged_by_nothing(AnswerScorer())

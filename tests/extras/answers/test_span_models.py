@@ -15,6 +15,7 @@ from seqattn.extras.answers.span_task import log_probabilities
 from seqattn.positions import LearnedPosition, RotaryPosition, SinusoidalPosition
 from seqattn.tokens import PAD
 from tests.builders import (
+    attention_variants,
     heads,
     load_variant,
     make_attention,
@@ -27,7 +28,12 @@ from tests.extras.answers.span_models import (
     make_recurrent,
     make_transformer_reader,
 )
+from tests.forked_ranks import run_ranks
+from tests.models.test_copies import assert_copies_say_the_same
+from tests.models.test_no_waiting import meta, operations, padded_right  # noqa: F401
 from tests.tolerance import close
+from tests.training.test_parts import frozen_names
+from tests.training.test_sharding import gradients_in_shards
 
 MODELS = {
     "lstm": make_recurrent,
@@ -288,3 +294,49 @@ def test_shapes_that_cannot_be_are_refused():
     for make in (make_recurrent, make_transformer_reader):
         with pytest.raises(UserError, match=r"^dim must be a whole number from 1 to 65,536, got 0"):
             make(dim=0)
+
+
+@pytest.mark.parametrize("make", [make_recurrent, make_transformer_reader])
+def test_a_copy_says_the_same_and_shares_no_weights(make):
+    assert_copies_say_the_same(make(), (inputs(),))
+
+
+@pytest.mark.parametrize(
+    ("make", "pattern"),
+    [
+        (make_recurrent, "embeddings"),
+        (make_transformer_reader, "reader.layers.0-1"),
+    ],
+)
+def test_parts_of_it_can_be_frozen(make, pattern):
+    assert frozen_names(make(), pattern)
+
+
+@pytest.mark.parametrize("make", [make_recurrent, make_transformer_reader])
+def test_a_step_reads_no_number_back(meta, make):  # noqa: F811
+    given = Inputs(*(part.to(meta) for part in inputs()))
+    model = make().to(meta).train()
+    with padded_right(), operations():
+        start, end, _ = model(given)
+    (start.logsumexp(1) + end.logsumexp(1)).sum().backward()
+
+
+def loss_of(model, seed):
+    rows = slice(seed, seed + 2)
+    given = inputs(QUESTIONS[rows], CONTEXTS[rows])
+    scores = model(given._replace(match=given.match.double()))
+    return -sum(score.log_softmax(dim=1)[:, 1].sum() for score in scores[:2])
+
+
+def test_the_mean_gradient_of_two_ranks_in_shards_is_that_of_the_whole_model():
+    kinds = [("spans", make_transformer_reader), ("recurrent", make_recurrent)]
+    run_ranks(gradients_in_shards, 2, kinds, loss_of)
+
+
+@pytest.mark.exhaustive
+def test_it_is_so_with_every_attention():
+    kinds = [
+        (name, partial(make_transformer_reader, load_variant(name)))
+        for name in attention_variants()
+    ]
+    run_ranks(gradients_in_shards, 2, kinds, loss_of)

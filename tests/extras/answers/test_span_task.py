@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -12,14 +12,16 @@ from torch.utils.data import DataLoader
 
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.extras.answers.scorers import exact_match, f1
+from seqattn.extras.answers.scorers import QaScorer, exact_match, f1
 from seqattn.extras.answers.span_batch import collate_windows
 from seqattn.extras.answers.span_data import SpanData
 from seqattn.extras.answers.span_options import SpanOptions
 from seqattn.extras.answers.span_recurrent import SpanRecurrentConfig
 from seqattn.extras.answers.span_search import Answerer, SpanSearch
 from seqattn.extras.answers.span_task import SpanPlaces, SpanTask, span_validation
+from seqattn.extras.answers.tasks import ExtractiveAnswering
 from seqattn.models.transformer import Slots
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.positions import Position
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.optim import adamw
@@ -28,9 +30,11 @@ from seqattn.training.task_options import ValidationOptions
 from seqattn.training.tasks.settings import Optimization
 from tests.builders import heads
 from tests.extras.answers.small_spans import ROWS, FewQuestions
+from tests.forked_ranks import join, run_ranks
 from tests.nodes import made
-from tests.ranks import join, run_ranks
-from tests.training.tasks.test_effective_batch import no_steps, trainer_of
+from tests.training.tasks.test_devices import assert_counted_on_its_device
+from tests.training.tasks.test_effective_batch import assert_same, no_steps, trainer_of
+from tests.training.tasks.test_r_drop import ALPHA, transformer
 
 SIZES = (3, 1, 4, 2)
 
@@ -243,3 +247,45 @@ def test_a_loss_that_diverged_is_not_hidden_and_a_reset_forgets_it():
     scores.reset()
     scores.update(torch.tensor(3.0), torch.tensor(1), 4)
     assert {n: float(v) for n, v in scores.compute().items()} == {"loss": 0.75, "accuracy": 0.25}
+
+
+def test_r_drop_is_at_both_places(data):
+    windows = list(itertools.islice(all_windows(data, "train"), 3))
+    batch = in_double(collate_windows(windows))
+    model = model_of(data, dropout=0.3).double().train()
+    task = SpanTask(model, Optimization(no_steps, constant(0), terms=LossTerms(r_drop=ALPHA)))
+    torch.manual_seed(3)
+    found = task.training_loss(batch)
+    torch.manual_seed(3)
+    twice = batch.twice()
+    scores = model(twice)
+    wanted = sum(
+        F.cross_entropy(part, gold, reduction="sum")
+        for part, gold in zip(scores, (twice.start, twice.end))
+    )
+    apart = 0.0
+    for part in scores[:2]:
+        one, other = part.log_softmax(-1).chunk(2)
+        one, other = one[one.isfinite()], other[one.isfinite()]  # padding has no place
+        apart += ((one.exp() - other.exp()) * (one - other)).sum()
+    wanted = (wanted + ALPHA / 2 * apart) / 2
+    torch.testing.assert_close(found.total, wanted)
+    assert (found.units, found.number) == (3, 3)
+    torch.testing.assert_close(found.means["divergence"], apart.detach() / 6)
+    weights = [p for p in model.parameters() if p.requires_grad]
+    got, want = (torch.autograd.grad(x, weights, allow_unused=True) for x in (found.total, wanted))
+    assert_same([g for g in got if g is not None], [g for g in want if g is not None], 1e-9)
+
+
+@pytest.mark.parametrize("name", [term.name for term in fields(LossTerms) if term.name != "r_drop"])
+def test_terms_of_losses_of_text_are_refused(name):
+    told = f"^task.{name} does not apply to this task; leave it at"
+    terms = LossTerms(**{name: 0.4})
+    with pytest.raises(UserError, match=told):
+        SpanTask(transformer(), Optimization(no_steps, constant(0), terms=terms))
+    with pytest.raises(UserError, match=told.replace("task.", "")):
+        made(ExtractiveAnswering, name="x", scorer=QaScorer(), **{name: 0.4})
+
+
+def test_a_loss_that_is_not_finite_is_counted_on_its_device(monkeypatch):
+    assert_counted_on_its_device(SpanPlaces(), 2, monkeypatch)

@@ -1,6 +1,7 @@
 """Sources that begin with targets of the training sources most like them."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -8,7 +9,6 @@ import yaml
 from seqattn.data.base import Texts
 from seqattn.data.table import Table
 from seqattn.errors import UserError
-from seqattn.extras.answers.squad import DemoQA
 from seqattn.extras.corpora.retrieve import Retrieval
 from seqattn.settings.nodes import build
 from tests.cli.small import json_lines, listing
@@ -97,7 +97,7 @@ def test_what_is_known_word_for_word_is_found_however_near_it_must_be(retrieved,
 
 def test_what_cannot_be_done_is_refused(retrieved, tmp_path):
     with pytest.raises(UserError, match="retrieve supports only text pairs; train"):
-        retrieved(data=DemoQA())
+        retrieved(data=SimpleNamespace(yields="questions"))
     with pytest.raises(UserError, match="gone"):
         retrieved(input=str(tmp_path / "gone"))
     assert not (tmp_path / "out").exists()

@@ -11,6 +11,7 @@ from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.extras.denoising.noise import MASK, SENTINELS
 from seqattn.extras.denoising.source import Denoising
+from tests.cli.small import refused_before_work
 from tests.data.test_subword_sampling import SYLLABLES, rows_of
 
 WORDS = ["".join(parts) for parts in itertools.product(SYLLABLES, SYLLABLES[:4], SYLLABLES[:2])]
@@ -135,3 +136,19 @@ def test_tables_long_texts_and_several_files_are_read(tmp_path):
 def test_what_it_cannot_read_is_refused(settings, told):
     with pytest.raises(UserError, match=f"^{told}"):
         Denoising(**settings)
+
+
+def test_equal_texts_are_held_out_together(tmp_path):
+    rows = [n for n, count in enumerate([30, *[1] * 20, *[3] * 10]) for _ in range(count)]
+    (tmp_path / "often.en").write_text("".join(f"x{n}\n" for n in rows))
+    files = {"train": str(tmp_path / "often.en")}
+    source = Denoising(files, noise="masking", share=0.9, hold_out=10, hold_out_test=0.1)
+    splits = [list(source.load(split)["text"]) for split in ("train", "val", "test")]
+    assert list(map(len, splits)) == [62, 10, 8]
+    assert not set.intersection(*map(set, splits[:2]))
+    assert sorted(itertools.chain(*splits)) == sorted(f"x{n}" for n in rows)
+
+
+def test_other_data_are_refused():
+    told = refused_before_work("task=denoising", "data=demo_translation")
+    assert told == "task=denoising does not support data=demo_translation; choose from denoising"

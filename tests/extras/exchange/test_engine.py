@@ -14,12 +14,10 @@ from seqattn.analysis.intervene import intervene, uniform
 from seqattn.errors import UserError
 from seqattn.extras.exchange import engine
 from seqattn.extras.exchange.engine import CTranslate2
-from seqattn.extras.serve.app import make_app
-from seqattn.extras.serve.limits import Limits
-from seqattn.extras.serve.service import Service
 from seqattn.subcommands.provenance import Provenance
 from seqattn.subcommands.tuning import AllFinished
 from seqattn.tokens import EOS, PAD
+from tests.absent import of_extra
 from tests.cli.small import listing, pairs, refusal, run, succeed
 
 pytest.importorskip("ctranslate2")
@@ -234,9 +232,10 @@ def test_bundles_without_an_export_are_refused_or_left_to_pytorch(bundle, answer
 
 
 def test_a_server_answers_by_the_engine_and_refuses_what_needs_pytorch(bundle, capsys):
-    plain = seqattn.load(bundle)
+    plain, limits = seqattn.load(bundle), of_extra("serve.limits").Limits()
+    make_app, service = of_extra("serve.app").make_app, of_extra("serve.service").Service
     clients = {
-        name: TestClient(make_app(Service(one, Limits())), base_url="http://localhost")
+        name: TestClient(make_app(service(one, limits)), base_url="http://localhost")
         for name, one in (
             ("torch", plain),
             ("ctranslate2", CTranslate2().attach(plain)),

@@ -19,9 +19,11 @@ from seqattn.extras.explain.head_figures import (
 from seqattn.extras.explain.head_plots import head_map
 from seqattn.extras.explain.head_tables import heads_table
 from seqattn.extras.explain.importance import head_importance
+from seqattn.extras.pictures import health
 from seqattn.positions import ALiBiPosition, ShawPosition
-from seqattn.tokens import BOS, EOS
+from seqattn.tokens import BOS, EOS, PAD
 from tests.builders import load_choice, load_variant, make_transformer
+from tests.extras.pictures.test_health import SOURCE, TARGET
 from tests.models.recurrents import make_recurrent
 
 PAIRS = [
@@ -243,3 +245,21 @@ def test_a_head_that_looks_at_the_token_before_is_positional():
     for head in head_figures(model, PAIRS)["encoder.layers.0.self_attention"]:
         assert (head.role, head.place) == ("positional", -1)
         assert head.before == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mha", "moa"])
+def test_figures_of_a_training_run_are_the_same(name):
+    """A mixture's heads are its experts here and there."""
+    model = make_transformer(load_choice("attention", name))
+    pairs = [
+        Pair(source[source != PAD].tolist(), [*read[read != PAD].tolist()[1:], EOS])
+        for source, read in zip(SOURCE, TARGET)
+    ]
+    found = health.statistics_of(model, health.pass_over_texts(model, SOURCE, TARGET))
+    for place, heads in head_figures(model, pairs).items():
+        told = [one.relative_entropy for one in heads]
+        wanted = torch.tensor([torch.nan if one is None else one for one in told])
+        torch.testing.assert_close(found[place].entropy, wanted, equal_nan=True)
+        if place.startswith("encoder"):
+            marks = torch.tensor([torch.nan if one.mark is None else one.mark for one in heads])
+            torch.testing.assert_close(found[place].end, marks, equal_nan=True)

@@ -7,12 +7,12 @@ import torch
 
 from seqattn.analysis import capture
 from seqattn.errors import UserError
-from seqattn.extras.explain.pruning import cross_node
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit
 from seqattn.positions import Position, RotaryPosition, SinusoidalPosition
 from seqattn.settings.assembly import Architecture
 from seqattn.settings.choices import choices
 from seqattn.tokens import EOS
+from tests.absent import of_extra
 from tests.builders import make_transformer, random_ids
 from tests.extras.mixers.choices import NAMES, factory
 from tests.models.test_cache_equivalence import (  # noqa: F401
@@ -123,4 +123,5 @@ def test_capturing_says_that_a_mixer_has_no_weights_and_shows_the_others(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_cross_attention_beside_it_can_be_written_out_as_pruning_does(name):
     node = choices("attention")[name] | {"num_heads": 2}
+    cross_node = of_extra("explain.pruning").cross_node
     assert cross_node(node) == choices("attention")["mha"] | {"num_heads": 2, "num_kv_heads": 2}

@@ -5,8 +5,6 @@ import torch
 from torch import nn
 
 from seqattn.analysis.capture import capture
-from seqattn.analysis.pairs import Pair
-from seqattn.extras.explain.head_figures import head_figures
 from seqattn.extras.pictures.head_statistics import relative_entropy
 from seqattn.extras.pictures.health import (
     AttentionHealth,
@@ -15,7 +13,7 @@ from seqattn.extras.pictures.health import (
     statistics_of,
 )
 from seqattn.tokens import EOS, PAD
-from tests.builders import load_choice, load_variant, make_transformer, padded
+from tests.builders import load_variant, make_transformer, padded
 from tests.models.recurrents import make_recurrent
 from tests.training.test_callbacks import Module, trainer
 
@@ -61,24 +59,6 @@ def test_a_window_counts_only_the_keys_within():
     of_window = {key: x for key, x in found.items() if "self_attention/entropy" in key}
     assert of_window == pytest.approx(dict.fromkeys(of_window, 1.0), abs=1e-5)
     assert found["attention/encoder.layers.0.self_attention/uniform_heads"] == 1.0
-
-
-@pytest.mark.parametrize("name", ["mha", "moa"])
-def test_figures_are_those_of_the_subcommand_heads(name):
-    """A mixture's heads are its experts here and there."""
-    model = make_transformer(load_choice("attention", name))
-    pairs = [
-        Pair(source[source != PAD].tolist(), [*read[read != PAD].tolist()[1:], EOS])
-        for source, read in zip(SOURCE, TARGET)
-    ]
-    found = statistics_of(model, pass_over_texts(model, SOURCE, TARGET))
-    for place, heads in head_figures(model, pairs).items():
-        told = [one.relative_entropy for one in heads]
-        wanted = torch.tensor([torch.nan if one is None else one for one in told])
-        torch.testing.assert_close(found[place].entropy, wanted, equal_nan=True)
-        if place.startswith("encoder"):
-            marks = torch.tensor([torch.nan if one.mark is None else one.mark for one in heads])
-            torch.testing.assert_close(found[place].end, marks, equal_nan=True)
 
 
 def test_what_has_no_weights_has_no_figure():

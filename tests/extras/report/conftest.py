@@ -4,23 +4,30 @@ import pytest
 
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.settings.choices import choices
+from tests.absent import of_extra
 from tests.bundle.conftest import configuration, corpus, tokenizer, untrained  # noqa: F401
 from tests.extras.report.samples import documents, measured, report
 
 
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory, tokenizer):  # noqa: F811
-    """RUN of a Transformer, of one with another vocabulary, a recurrent one and one of spans."""
+    """RUN of a Transformer, of one with another vocabulary, and of a recurrent one."""
     home = tmp_path_factory.mktemp("report")
     other = train_tokenizer(corpus(), corpus(), TokenizerConfig(vocab_size=30), home / "vocabulary")
-    rnn, spans = configuration("rnn"), configuration("span_rnn")
+    rnn = configuration("rnn")
     untrained(home / "mha" / "model", tokenizer, configuration())
     measured(home / "mha")
     mixed = {**configuration(), "encoder_attention": choices("attention")["xca"]}
     untrained(home / "other" / "model", other, mixed)
     untrained(home / "rnn" / "model", tokenizer, rnn)
-    untrained(home / "spans" / "model", tokenizer, spans)
     return home
+
+
+@pytest.fixture(scope="session")
+def answering(homes, tokenizer):  # noqa: F811
+    """A bundle that answers with spans."""
+    of_extra("answers")
+    return untrained(homes / "spans" / "model", tokenizer, configuration("span_rnn"))
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from seqattn.data.base import Source
 from seqattn.extras.report.report import Report
 from seqattn.generation import BeamSearch, LengthLimit
 from seqattn.metrics.text import TextScorer
+from tests.absent import of_extra
 
 NASTY = "a </script><!-- <b>dog</b> sees the cat"
 SOURCES = ["a dog sees the cat", NASTY, "two birds hears some bread by the tree", ""]
@@ -85,3 +86,13 @@ def unpacked(document):
     """The numbers of an array's document."""
     whole = np.frombuffer(base64.b64decode(document["data"]), "<u2").reshape(document["shape"])
     return document["low"] + document["step"] * whole.astype(np.float64)
+
+
+def of_questions():
+    """Settings of a report on `Asked`."""
+    search = of_extra("answers.span_search").SpanSearch(max_answer=3)
+    return {
+        "data": Asked(),
+        "generation": search,
+        "scorer": of_extra("answers.scorers").QaScorer(),
+    }

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from seqattn.extras.answers.scorers import QaScorer
-from seqattn.extras.answers.span_search import SpanSearch
 from seqattn.extras.explain.explanations import METHODS
 from seqattn.extras.report import single_file
 from seqattn.extras.report.arrays import packed
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.text import TextScorer
 from tests.browser import browser  # noqa: F401
-from tests.extras.report.samples import NASTY, SOURCES, Asked, report, unpacked
+from tests.extras.report.samples import NASTY, SOURCES, Asked, of_questions, report, unpacked
 
 pytestmark = pytest.mark.slow
 READY = "return document.documentElement.dataset.shown !== undefined"
@@ -352,7 +350,7 @@ def test_every_method_and_every_logged_value_has_a_sentence(opened):
     page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
     table = page.partition("## Logged values")[2].partition("*Attention health*")[0]
     named = re.findall(r"`(?:train|val|attention)/(?:NAME/)?(\w+)`", table)
-    scores = [name for scorer in (TextScorer, QaScorer, RougeScorer) for name in scorer.logged]
+    scores = [name for scorer in (TextScorer, RougeScorer) for name in scorer.logged]
     assert {*named, *scores} - {"cross"} <= set(measurements)
 
 
@@ -390,9 +388,8 @@ def test_maps_of_the_same_pieces_are_subtracted(browser, shown, tmp_path):  # no
     assert np.abs(seen - np.array(expected).reshape(seen.shape)).max() <= 1
 
 
-def test_a_question_shows_its_context_whole_with_each_tokens_probability(browser, homes):  # noqa: F811
-    settings = {"data": Asked(), "generation": SpanSearch(max_answer=3), "scorer": QaScorer()}
-    path = report(homes / "spans" / "model", homes / "asked.html", **settings).run()
+def test_a_question_shows_its_context_whole_with_each_tokens_probability(browser, answering):  # noqa: F811
+    path = report(answering, answering.parent / "asked.html", **of_questions()).run()
     looked_at(browser, path)
     browser.click('[data-number="1"]')
     browser.wait("return document.documentElement.dataset.shown === '1'")

@@ -1,5 +1,7 @@
 """A report holds what its bundles say, and the true arrays."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,13 +9,19 @@ import torch
 import seqattn
 from seqattn.analysis import capture
 from seqattn.errors import UserError
-from seqattn.extras.answers.scorers import QaScorer
-from seqattn.extras.answers.span_search import SpanSearch
 from seqattn.extras.explain.explanations import Explanation, explain
 from seqattn.extras.report.contributions import source_measure, source_use
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.tokens import BOS, EOS
-from tests.extras.report.samples import NASTY, SOURCES, Asked, Pairs, documents, report, unpacked
+from tests.extras.report.samples import (
+    NASTY,
+    SOURCES,
+    Pairs,
+    documents,
+    of_questions,
+    report,
+    unpacked,
+)
 
 HALF = 0.5 / 65_535 * 1.001
 
@@ -122,12 +130,11 @@ def test_a_recurrent_bundle_and_a_search_without_a_tree(homes):
     assert run["title"] == "rnn"
 
 
-def test_answers_lie_where_the_probabilities_of_their_tokens_say(homes):
-    settings = {"data": Asked(), "generation": SpanSearch(max_answer=3), "scorer": QaScorer()}
-    path = report(homes / "spans" / "model", homes / "spans.html", **settings).run()
+def test_answers_lie_where_the_probabilities_of_their_tokens_say(answering):
+    path = report(answering, answering.parent / "spans.html", **of_questions()).run()
     run, sentences = documents(path)
     assert (run["score"], run["source_use"], len(sentences)) == ("F1", "", 3)
-    bundle = seqattn.load(homes / "spans" / "model")
+    bundle = seqattn.load(answering)
     for sentence in sentences:
         look = sentence["looks"][0]
         tokens, context = look["tokens"], sentence["context"]
@@ -169,7 +176,10 @@ def test_source_use_is_the_sources_share_of_a_token_the_mean_over_the_output():
         ({"methods": ["alto"]}, "unknown method alto; did you mean alti?"),
         ({"bundles": ["nowhere"]}, "bundle nowhere does not exist"),
         ({"data": Pairs(0)}, "the val split has no rows to show"),
-        ({"generation": SpanSearch()}, "this bundle outputs text; use generation=greedy|beam"),
+        (
+            {"generation": SimpleNamespace(output="spans", check_scorer=lambda _: None)},
+            "this bundle outputs text; use generation=greedy|beam",
+        ),
     ],
 )
 def test_what_cannot_be_reported_is_refused_before_work(homes, tmp_path, settings, text):
@@ -180,7 +190,7 @@ def test_what_cannot_be_reported_is_refused_before_work(homes, tmp_path, setting
     assert not (tmp_path / "r.html").exists()
 
 
-def test_bundles_of_texts_and_of_spans_are_not_compared(homes, tmp_path):
-    others = [str(homes / "spans" / "model")]
+def test_bundles_of_texts_and_of_spans_are_not_compared(homes, answering, tmp_path):
+    others = [str(answering)]
     with pytest.raises(UserError, match="bundles must have the same type of output"):
         report(homes / "mha" / "model", tmp_path / "r.html", bundles=others).run()

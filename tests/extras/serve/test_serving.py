@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 
 from seqattn.errors import UserError
-from seqattn.extras.convert.convert import Conversion
 from seqattn.extras.serve.http_server import address_of, bound
 from seqattn.extras.serve.serve import Serving
 from seqattn.places import install
+from tests.absent import of_extra
 
 
 def test_a_port_that_is_taken_is_said_before_the_bundle_is_read():
@@ -74,8 +74,11 @@ print(metrics.text().decode().count('seqattn_requests_total{path="/x",status="20
 WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "heads": "mqa"}
 
 
-@pytest.mark.parametrize("run", [Serving, partial(Conversion, **WORK)])
-def test_an_ensemble_that_would_be_ignored_is_refused(run):
+@pytest.mark.parametrize("subcommand", ["serve", "convert"])
+def test_an_ensemble_that_would_be_ignored_is_refused(subcommand):
+    run = Serving
+    if subcommand == "convert":
+        run = partial(of_extra("convert.convert").Conversion, **WORK)
     with pytest.raises(UserError, match="takes one bundle; "):
         run(bundle="one", ensemble=["other"])
 

@@ -11,8 +11,6 @@ from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.synthetic.pairs import MARK, Synthetic
 from seqattn.extras.synthetic.scorer import SymbolScorer
-from tests.absent import printed_without
-from tests.extras.test_deletion import PROGRAM
 
 
 def by_hand(kind, words):
@@ -120,14 +118,3 @@ def test_a_training_reports_its_scores_and_warns_of_nothing(tmp_path, capfd):
     assert "warning" not in out
     pieces = Tokenizer.load(tmp_path / "run/tokenizer").source_vocabulary()
     assert {f"▁{number}" for number in range(12)} <= {*pieces}
-
-
-def test_without_the_extra_the_choice_says_what_is_missing():
-    program = PROGRAM.format(commands=[("train", ["task=synthetic"])])
-    program = program.replace("import json\n", "import json, sys\nsys.stderr = sys.stdout\n")
-    printed = printed_without(["seqattn.extras.synthetic"], program).splitlines()
-    assert printed == [
-        "error: data._target_=seqattn.extras.synthetic.pairs.Synthetic needs "
-        "seqattn.extras.synthetic, which is not installed",
-        "[2]",
-    ]

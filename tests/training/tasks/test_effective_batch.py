@@ -15,7 +15,7 @@ from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
 from tests.builders import VOCABULARY, make_transformer
-from tests.ranks import join, run_ranks
+from tests.forked_ranks import join, run_ranks
 
 SMOOTHING = 0.1
 SIZES = (3, 1, 4, 2, 1, 2)  # rows of each batch; five of them leave a short last window

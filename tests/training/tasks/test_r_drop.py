@@ -1,12 +1,9 @@
 """R-Drop: two passes with dropout, whose distributions are drawn together."""
 
-import itertools
-
 import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.extras.answers.span_batch import collate_windows
 from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.cross_entropy import LossTerms, Mixture, cross_entropy
 from seqattn.ops.layers import Dropout
@@ -15,10 +12,8 @@ from seqattn.training.forcing import TeacherForcing
 from seqattn.training.schedules import constant
 from seqattn.training.tasks.settings import Optimization, draw_seed
 from tests.builders import make_transformer, padded
-from tests.extras.answers import test_span_task as spans
-from tests.extras.answers.test_span_task import data  # noqa: F401
+from tests.forked_ranks import join, run_ranks
 from tests.models.recurrents import make_recurrent
-from tests.ranks import join, run_ranks
 from tests.training.tasks.test_auxiliary import Logged
 from tests.training.tasks.test_effective_batch import (
     SMOOTHING,
@@ -204,34 +199,6 @@ def test_validation_reads_once():
     batch = batch_of(*rows(3, seed=1))
     for mine, theirs in zip(task.validation_sums(batch), plain.validation_sums(batch)):
         assert torch.equal(mine, theirs)
-
-
-def test_spans_have_it_at_both_places(data):  # noqa: F811
-    windows = list(itertools.islice(spans.all_windows(data, "train"), 3))
-    batch = spans.in_double(collate_windows(windows))
-    model = spans.model_of(data, dropout=0.3).double().train()
-    task = spans.SpanTask(model, Optimization(no_steps, constant(0), terms=LossTerms(r_drop=ALPHA)))
-    torch.manual_seed(3)
-    found = task.training_loss(batch)
-    torch.manual_seed(3)
-    twice = batch.twice()
-    scores = model(twice)
-    wanted = sum(
-        F.cross_entropy(part, gold, reduction="sum")
-        for part, gold in zip(scores, (twice.start, twice.end))
-    )
-    apart = 0.0
-    for part in scores[:2]:
-        one, other = part.log_softmax(-1).chunk(2)
-        one, other = one[one.isfinite()], other[one.isfinite()]  # padding has no place
-        apart += ((one.exp() - other.exp()) * (one - other)).sum()
-    wanted = (wanted + ALPHA / 2 * apart) / 2
-    torch.testing.assert_close(found.total, wanted)
-    assert (found.units, found.number) == (3, 3)
-    torch.testing.assert_close(found.means["divergence"], apart.detach() / 6)
-    weights = [p for p in model.parameters() if p.requires_grad]
-    got, want = (torch.autograd.grad(x, weights, allow_unused=True) for x in (found.total, wanted))
-    assert_same([g for g in got if g is not None], [g for g in want if g is not None], 1e-9)
 
 
 def _rank(rank, port, path):
