@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
-from seqattn.metrics.significance import Floats
-from seqattn.metrics.text import References, Scorer, reference_lists
+from seqattn.metrics.references import References, reference_lists
+from seqattn.metrics.significance import Floats, SentenceCounts
 
 
 class Means(MetricCollection):
@@ -78,15 +78,22 @@ class TokenScores(Means):
 
 
 class CorpusScores(Metric):
-    """A scorer's scores of a corpus, whose counts are summed over batches and ranks."""
+    """A scorer's scores of a corpus, whose counts are summed over batches and ranks.
+
+    Args:
+        names: names of the scores, such as `bleu`.
+        sentences: function of texts and lists of references that returns these scores as counts.
+    """
 
     full_state_update = False
 
-    def __init__(self, scorer: Scorer) -> None:
+    def __init__(
+        self, names: Sequence[str], sentences: Callable[..., list[SentenceCounts]]
+    ) -> None:
         super().__init__()
-        self.scorer = scorer
+        self.sentences = sentences
         # such as counts of n-grams and words, as sacrebleu sums them over sentences
-        self.scores = dict(zip(scorer.logged, scorer.sentences([""], [[""]]), strict=True))
+        self.scores = dict(zip(names, sentences([""], [[""]]), strict=True))
         for name, score in self.scores.items():
             zeros = torch.zeros(score.counts.shape[1], dtype=torch.float64)
             self.add_state(name, default=zeros, dist_reduce_fx="sum")
@@ -96,7 +103,7 @@ class CorpusScores(Metric):
         rows = reference_lists(references, len(hypotheses))
         if not rows:  # a batch without scored sentences
             return
-        for name, score in zip(self.scores, self.scorer.sentences(hypotheses, rows), strict=True):
+        for name, score in zip(self.scores, self.sentences(hypotheses, rows), strict=True):
             counts = getattr(self, name)
             counts += torch.from_numpy(score.counts.sum(0)).to(counts.device)
 

@@ -12,9 +12,10 @@ from rouge_score.rouge_scorer import RougeScorer as Scorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from seqattn.errors import UserError
+from seqattn.metrics.references import References, reference_lists
 from seqattn.metrics.scripts import other_script, script_words
 from seqattn.metrics.significance import Floats, SentenceCounts
-from seqattn.metrics.text import References, TextScore, reference_lists
+from seqattn.metrics.text import TextScore
 
 if TYPE_CHECKING:  # imports torchmetrics
     from seqattn.metrics.means import Means

@@ -12,6 +12,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from seqattn.errors import UserError
+from seqattn.metrics.references import References, reference_lists
 from seqattn.metrics.scripts import unsplit
 from seqattn.metrics.significance import SentenceCounts
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:  # torchmetrics imports scipy, matplotlib and more, which take
 
 _BY_SPACES = ("13a", "intl", "none")
 """Tokenizers of sacrebleu that split at spaces and punctuation."""
-References = Sequence[str] | Sequence[Sequence[str]]
-"""One text for each row, or a list of texts for each row."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ class TextScorer:
     def corpus(self) -> "Metric":
         from seqattn.metrics.means import CorpusScores
 
-        return CorpusScores(self)
+        return CorpusScores(self.logged, self.sentences)
 
     def score(
         self,
@@ -193,22 +192,6 @@ class TextScorer:
 
 def _score_of_counts(metric: BLEU | CHRF, counts: list[float]) -> float:
     return float(metric._compute_score_from_stats(counts).score)  # type: ignore[arg-type]
-
-
-def reference_lists(references: References, count: int) -> list[list[str]]:
-    """Return each row's references as a list.
-
-    Raises:
-        UserError: there are not `count` rows, or one has no references.
-    """
-    rows = [[row] if isinstance(row, str) else list(row) for row in references]
-    if len(rows) != count:
-        raise UserError(
-            f"references must have one entry per text, got {len(rows):,} for {count:,} texts"
-        )
-    if [] in rows:
-        raise UserError(f"each text must have a reference, but row {rows.index([]) + 1} has none")
-    return rows
 
 
 def sentence_chrf(hypothesis: str, references: Sequence[str]) -> float:

@@ -13,8 +13,9 @@ from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Progress, Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.windows import generate_from_windows
+from seqattn.metrics.references import reference_lists
 from seqattn.metrics.significance import LEVEL, sentence_tests
-from seqattn.metrics.text import Scorer, TextScore, lower_is_better, reference_lists
+from seqattn.metrics.text import Scorer, TextScore, lower_is_better
 from seqattn.screen import print_table
 from seqattn.settings.nodes import Node, build, changed
 from seqattn.subcommands.reranking import Reranker, Reranking

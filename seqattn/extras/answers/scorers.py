@@ -13,9 +13,10 @@ from annotated_types import Ge, Le
 
 from seqattn import __version__
 from seqattn.errors import UserError
+from seqattn.metrics.references import References, reference_lists
 from seqattn.metrics.scripts import unsplit
 from seqattn.metrics.significance import Floats, SentenceCounts
-from seqattn.metrics.text import References, TextScore, reference_lists
+from seqattn.metrics.text import TextScore
 
 if TYPE_CHECKING:  # imports torchmetrics
     from seqattn.metrics.means import Means

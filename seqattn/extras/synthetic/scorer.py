@@ -10,8 +10,9 @@ import numpy as np
 from seqattn import __version__
 from seqattn.checking import Count
 from seqattn.metrics.means import TextMeans
+from seqattn.metrics.references import References, reference_lists
 from seqattn.metrics.significance import Floats, SentenceCounts
-from seqattn.metrics.text import References, TextScore, reference_lists
+from seqattn.metrics.text import TextScore
 
 _NAMES = ["symbol accuracy", "exact match"]
 

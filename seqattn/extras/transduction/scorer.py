@@ -9,7 +9,8 @@ import numpy as np
 from seqattn import __version__
 from seqattn.errors import UserError
 from seqattn.metrics.significance import Floats, SentenceCounts
-from seqattn.metrics.text import References, TextScore, reference_lists
+from seqattn.metrics.references import References, reference_lists
+from seqattn.metrics.text import TextScore
 
 if TYPE_CHECKING:  # torchmetrics takes seconds to import
     from torchmetrics import Metric
@@ -58,7 +59,7 @@ class WordScorer:
     def corpus(self) -> "Metric":
         from seqattn.metrics.means import CorpusScores
 
-        return CorpusScores(self)
+        return CorpusScores(self.logged, self.sentences)
 
     def score(
         self,
