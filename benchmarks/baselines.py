@@ -5,14 +5,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.suite import Figures, Row, Spread, Suite
 from seqattn.data.base import Source, Texts
-from seqattn.extras.answers.scorers import QaScorer
-from seqattn.extras.answers.span_batch import Questions
-from seqattn.extras.corpora.retrieval import TfidfIndex
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.text import TextScore
+
+if TYPE_CHECKING:
+    from seqattn.extras.answers.span_batch import Questions
 
 _WORD = re.compile(r"\w+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
@@ -39,6 +40,8 @@ class BaselinesSuite(Suite):
         cache = None if self.cache_dir is None else Path(self.cache_dir)
         table = self.source.load(self.split, cache)
         if "context" in table.column_names:
+            from seqattn.extras.answers.span_batch import Questions
+
             scored = _of_questions(Questions.of(table), self.seed)
         else:
             scored = _of_documents(Texts.of(table), Texts.of(self.source.load("train", cache)))
@@ -50,7 +53,9 @@ Scored = Iterator[tuple[str, Sequence[TextScore]]]
 """Name of each baseline, and its scores."""
 
 
-def _of_questions(questions: Questions, seed: int) -> Scored:
+def _of_questions(questions: "Questions", seed: int) -> Scored:
+    from seqattn.extras.answers.scorers import QaScorer
+
     gold = dict(zip(questions.ids, questions.references, strict=True))
     for name, answers in (
         (
@@ -130,4 +135,6 @@ def nearest_summaries(
 
     A document similar to none gets the first summary. This is the score of pure memorization.
     """
+    from seqattn.extras.corpora.retrieval import TfidfIndex
+
     return [summaries[place] for [(place, _)] in TfidfIndex(known).nearest(documents)]

@@ -61,7 +61,7 @@ def test_each_attention_fits_a_model(name):
     return None
 
 
-def test_each_position_and_model_fits():
+def test_each_position_fits():
     for name in choices("position"):
         check(position=name, **TRANSFORMER)
 

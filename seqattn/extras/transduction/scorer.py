@@ -8,8 +8,8 @@ import numpy as np
 
 from seqattn import __version__
 from seqattn.errors import UserError
-from seqattn.metrics.significance import Floats, SentenceCounts
 from seqattn.metrics.references import References, reference_lists
+from seqattn.metrics.significance import Floats, SentenceCounts
 from seqattn.metrics.text import TextScore
 
 if TYPE_CHECKING:  # torchmetrics takes seconds to import
