@@ -2,43 +2,8 @@
 
 import pytest
 
-from seqattn.settings.choices import choices
 from tests.cli.small import composed
 from tests.config import test_configs as configs
-from tests.settings.test_choices import check, config
-from tests.settings.test_choices import (
-    test_choices_that_do_not_fit_are_refused_with_what_would as refused,
-)
-
-SPAN_TRANSFORMER = {"dim": 24, "encoder_layers": 1, "model_layers": 1}
-
-
-def test_each_position_and_model_fits():
-    for name in choices("position"):
-        check("span_transformer", position=name, **SPAN_TRANSFORMER)
-    check("span_rnn", dim=24)
-
-
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        (
-            config("span_rnn", "sliding_window"),
-            "model=span_rnn does not support attention=sliding_window; ch",
-        ),
-        (
-            config("span_rnn", "bahdanau"),
-            "model=span_rnn does not support attention=bahdanau; choose from addi",
-        ),
-        (
-            config("span_transformer", slots=[("decoder", "mha")]),
-            "model=span_transformer has no decoder attention; set attention=NAME, or "
-            "attention@encoder_attention=NAME and attention@cross_attention=NAME",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused(given, line):
-    refused(given, line)
 
 
 @pytest.mark.parametrize(
