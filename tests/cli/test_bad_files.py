@@ -112,7 +112,6 @@ CASES = [
         (LONG_LINE, "t.jsonl: line 1 is longer"),
         (b'{"question":"a","context":null}', "t.jsonl line 1 needs a question and a context"),
     )],
-    ("analyze", f"text={'a|' * 2000}", nothing, "text has 4,0"),
     ("analyze", f"target={'a|' * 2000}", nothing, "target has 4,0"),
     ("analyze", "text=\udcff", nothing, "text must be text or null, got"),
     ("generate", f"input={LONG_NAME}", nothing, LONG_NAME[:50]),

@@ -29,6 +29,8 @@ class TextPictures(Pictures):
     def look(self, text: str, context: str, target: str | None, heads: bool) -> Look:
         output, said, window = target, "target", 0
         if output is None:
+            shortest = min(self.bundle.encode([text])[0], key=len)
+            _check_length("text", shortest)  # before a search, which takes long for such a text
             best, window = self.bundle.best(text)
             [output], said = self.bundle.tokenizer.decode_target([best.ids]), "output"
         heatmaps = draw_text(self.bundle, text, output, heads=heads, said=said, window=window)
@@ -81,12 +83,17 @@ def draw_text(
     tokenizer = bundle.tokenizer
     source, target = bundle.encode([text])[0][window], tokenizer.encode_target([output])[0]
     for name, ids in (("text", source), ("target", target)):
-        if most is None and len(ids) > _LONGEST:
-            raise UserError(
-                f"{name} has {len(ids):,} tokens, but a plot shows at most {_LONGEST}; shorten it"
-            )
+        if most is None:
+            _check_length(name, ids)
     sides = (
         Sentence(source, tokenizer.source_pieces(source, None if window else text)),
         Sentence(target, tokenizer.target_pieces(target, output)),
     )
     return attention_heatmaps(bundle.model, *sides, only, heads, most, said, bundle.reading)
+
+
+def _check_length(name: str, ids: Sequence[int]) -> None:
+    if len(ids) > _LONGEST:
+        raise UserError(
+            f"{name} has {len(ids):,} tokens, but a plot shows at most {_LONGEST}; shorten it"
+        )
