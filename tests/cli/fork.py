@@ -79,6 +79,7 @@ def start_forked(subcommand, words, folder, closed=(), largest=None, encoding="u
 
 def _child(subcommand, words, folder, streams, closed, largest, encoding):
     signal.alarm(SECONDS)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
     os.chdir(folder)
     os.dup2(streams[0], 0)
     for number, name in enumerate(("stdin", "stdout", "stderr")):

@@ -80,6 +80,7 @@ def test_a_training_whose_terminal_is_closed_saves_its_last_step(places):
     subcommand, words = places.usual("train")
     child, terminal = pty.fork()
     if child == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
         os.chdir(places.folder)
         os.execv(
             sys.executable,

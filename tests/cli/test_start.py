@@ -235,6 +235,7 @@ def test_a_profile_says_where_the_time_goes(capfd, corpus, tmp_path):
 def test_a_sweep_of_joblib_that_is_interrupted_leaves_its_processes_the_time_to_save(tmp_path):
     program = f"""
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 from omegaconf import OmegaConf
 from seqattn.cli.jobs import Jobs
 launcher = {{"_target_": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"}}
