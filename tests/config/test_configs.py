@@ -168,6 +168,7 @@ def _value(settings, path):
 def test_an_experiment_overrides_what_it_names_and_the_user_overrides_it(choice):
     text = (CONF / "experiment" / f"{choice}.yaml").read_text(encoding="utf-8")
     root = ["data.root=x"] if re.search(r"override /data: (multi30k|aeslc|squad)", text) else []
+    root += ["data.files.train=x"] if "override /task: transduction" in text else []
     words = (f"experiment={choice}", *root, "seed=7", "model.dim=48")
     settings = composed("train", *words)[0]
     assert settings["name"] == choice

@@ -16,7 +16,7 @@ from seqattn.data.lines import LONGEST, read_texts, write_lines
 from seqattn.data.text_files import read_lines
 from seqattn.extras.transduction.scorer import WordScorer
 from seqattn.extras.transduction.words import Words, pieces
-from seqattn.settings.nodes import build
+from seqattn.settings.nodes import TARGET, build, import_path
 from seqattn.storage import kind_of
 
 
@@ -33,8 +33,9 @@ class WordBundle(Bundle):
     @cached_property
     def words(self) -> Words:
         """The training data's columns, without files; words alone for data of other kinds."""
-        data = build(self.config.get("data"), "data")
-        return data if isinstance(data, Words) else Words()
+        node: Any = self.config.get("data") or {}
+        own = TARGET in node and import_path(node[TARGET], "data") is Words
+        return build(node, "data") if own else Words()
 
     def read_inputs(self, path: Path | None) -> Iterator[list[tuple[int, Any]]]:
         """Yield the words of a file with their line numbers, in parts.
@@ -47,10 +48,7 @@ class WordBundle(Bundle):
             parts = iter([[*enumerate(read_lines(path, LONGEST), 1)]])
         for part in parts:
             rows = [(n, line.split("\t"), f"{where} line {n:,}") for n, line in part]
-            yield [
-                (n, self.words.source_of(fields, row) if fields[1:] else fields[0])
-                for n, fields, row in rows
-            ]
+            yield [(n, self.words.source_of(fields, row)) for n, fields, row in rows]
 
     def encode(self, texts: TextOrTexts) -> list[list[list[int]]]:
         """Return source ids of each text; note on standard error features not in training."""

@@ -1,6 +1,5 @@
 """Transformer that reads all features of a word at one position."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -44,10 +43,6 @@ class FeatureTransformer(Transformer):
     ) -> None:
         super().__init__(config, source_size, target_size, slots)
         self.register_buffer("is_feature", torch.zeros(source_size))
-
-    def set_features(self, ids: Sequence[int]) -> None:
-        """Say which source ids are features."""
-        self.is_feature.zero_()[[*ids]] = 1
 
     def encode(self, ids: Tensor) -> Memory:
         real = ids != PAD

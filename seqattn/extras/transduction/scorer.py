@@ -2,21 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from seqattn import __version__
 from seqattn.errors import UserError
 from seqattn.metrics.references import References, reference_lists
-from seqattn.metrics.significance import Floats, SentenceCounts
+from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import TextScore
 
 if TYPE_CHECKING:  # torchmetrics takes seconds to import
     from torchmetrics import Metric
-
-_LIMIT = 1.96
-"""Quantile of the normal distribution for 95% intervals."""
 
 
 def edits(output: Sequence[str], gold: Sequence[str]) -> int:
@@ -48,14 +45,6 @@ class WordScorer:
     lower: ClassVar[tuple[str, ...]] = logged[:3]
     unit: Literal["characters", "symbols"] = "characters"
 
-    def counts(self, hypotheses: Sequence[str], references: References) -> Floats:
-        """Return whether each of N outputs is wrong, its edits, and its gold length: (N, 3)."""
-        rows, split = [], str.split if self.unit == "symbols" else list[str]
-        for text, gold in zip(hypotheses, reference_lists(references, len(hypotheses))):
-            near = [(edits(split(text), split(one)), len(split(one))) for one in gold]
-            rows.append((min(near)[0] > 0, *min(near)))
-        return np.array(rows, np.float64).reshape(-1, 3)
-
     def corpus(self) -> "Metric":
         from seqattn.metrics.means import CorpusScores
 
@@ -79,8 +68,13 @@ class WordScorer:
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[SentenceCounts]:
         """Return all four; see `Scorer.sentences`."""
-        wrong, distance, length = self.counts(hypotheses, references).T
-        means = np.stack([100 * wrong, distance, 100 * (1 - wrong)], 1)
+        split: Any = str.split if self.unit == "symbols" else list
+        nearest = [
+            min((edits(split(text), split(one)), len(split(one))) for one in gold)
+            for text, gold in zip(hypotheses, references, strict=True)
+        ]
+        distance, length = np.array(nearest, np.float64).reshape(-1, 2).T
+        means = np.stack([100.0 * (distance > 0), distance, 100.0 * (distance == 0)], 1)
         wer, mean, exact = SentenceCounts.of_means(["WER", "edit distance", "exact match"], means)
         ser = SentenceCounts("SER", np.stack([100 * distance, length], 1), wer.compute, lower=True)
         return [replace(wer, lower=True), ser, replace(mean, lower=True), exact]
@@ -88,7 +82,8 @@ class WordScorer:
 
 def wilson(percent: float, count: int) -> tuple[float, float]:
     """Return the 95% interval of a percentage of `count` words (Wilson 1927)."""
-    share, spare = percent / 100, _LIMIT**2 / count
-    half = _LIMIT * (share * (1 - share) / count + spare / (4 * count)) ** 0.5
+    share, limit = percent / 100, 1.96
+    spare = limit**2 / count
+    half = limit * (share * (1 - share) / count + spare / (4 * count)) ** 0.5
     low, high = (100 * (share + spare / 2 + sign * half) / (1 + spare) for sign in (-1, 1))
     return low, high

@@ -38,4 +38,4 @@ class WordSetup(Setup):
         mark = getattr(self.data.source, "mark", None)
         if isinstance(self.model, FeatureTransformer) and mark:
             names = enumerate(self.data.tokenizer.source_vocabulary())
-            self.model.set_features([n for n, name in names if name[0] == mark != name])
+            self.model.is_feature[[n for n, name in names if name[0] == mark != name]] = 1

@@ -89,17 +89,15 @@ class Words(FileOrHub):
         Args:
             fields: the columns of the row.
             where: the row, for messages.
-            complete: False for a row that may lack the target; two columns are then the word and
-                its features, if there are features.
+            complete: False for a row that may lack the target; fewer columns than the data's are
+                then the word alone, or the word and its features.
 
         Raises:
             UserError: if the row lacks a column.
         """
-        columns = dict(self.columns)
-        if not complete:
-            del columns["target"]
-            if self.mark and len(fields) == 2:
-                columns = {"word": 1, "features": 2}
+        columns = {name: n for name, n in self.columns.items() if complete or name != "target"}
+        if not complete and len(fields) < len(self.columns):
+            columns = dict(zip(("word", "features"), range(1, len(fields) + 1)))
         for name, column in columns.items():
             if column > len(fields):
                 raise UserError(

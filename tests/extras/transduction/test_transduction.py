@@ -136,7 +136,7 @@ def test_features_share_a_position_and_their_order_has_no_effect():
     words = torch.tensor([[6, 7, 8, 3], [9, 3, 0, 0]])
     real = words != 0
     torch.testing.assert_close(model.encode(words).outputs[real], plain.encode(words).outputs[real])
-    model.set_features([4, 5])
+    model.is_feature[[4, 5]] = 1
     torch.testing.assert_close(model.encode(words).outputs[real], plain.encode(words).outputs[real])
     one, other = (
         model.encode(torch.tensor([[6, 7, *features, 3]])).outputs[0]
@@ -187,6 +187,14 @@ def test_a_bundle_reads_words_with_features_from_text_and_files(trained, capfd):
         in capfd.readouterr().err
     )
     written(trained / "in.tsv", ["kota\tkotawi\tN;DAT(SG)", "a\tb\tc"])
+
+
+def test_lines_to_read_may_lack_the_target():
+    words = Words(word_column=2, target_column=1, features_column=3)
+    read = [words.source_of(line.split("\t"), "") for line in ("kot;N", "kot\tN", "kotu\tkot\tN")]
+    assert read == ["kot;N"] * 3
+    assert Words(word_column=3).source_of(["kot", "a", "kota"], "") == "kota"
+    assert Words().source_of(["kot"], "") == "kot"
 
 
 @pytest.mark.slow
