@@ -103,3 +103,10 @@ def test_answers_that_tie_count_against_a_difference():
     systems = {"a": means([100] * 9), "b": means([100] * 5 + [0] * 4)}  # 4 questions, one way
     found = sentence_tests(systems, 100, 8000)["a", "b"].randomization
     assert found == pytest.approx(2 / 2**4, abs=0.011)  # what a sign test gives, four deviations
+
+
+def test_the_better_system_may_come_first_or_last():
+    better, worse = means([5.0, 9.0, 7.0, 8.0]), means([4.0, 8.0, 7.5, 5.0])
+    found = sentence_tests({"a": better, "b": worse}, 100, 100)["a", "b"]
+    assert sentence_tests({"a": worse, "b": better}, 100, 100)["a", "b"] == found
+    assert max(found) < 1
