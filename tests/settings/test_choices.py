@@ -71,7 +71,7 @@ def test_each_position_fits():
     [
         (
             config("rnn", "gqa"),
-            "model=rnn does not support attention=gqa; use model= ... transformer, or choose from b",
+            "model=rnn does not support attention=gqa; use model= ... transformer, or choose from",
         ),
         (
             config(attention="bahdanau"),
