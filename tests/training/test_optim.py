@@ -1,5 +1,6 @@
 """AdamW: which weights decay, and by how much."""
 
+import operator
 from functools import partial
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from seqattn.positions import DeBERTaPosition, ShawPosition
 from seqattn.training.muon import muon
-from seqattn.training.optim import adamw, table_ids
+from seqattn.training.optim import adamw, apply_settings, settings_of, table_ids
 from tests.builders import POSITIONS, load_choice, make_transformer, random_ids, targets
 
 
@@ -101,3 +102,15 @@ def test_steps_are_those_of_torchs_adamw_on_the_same_groups(fused):
             optimizer.step()
     for (name, got), want in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(got, want, msg=name)
+
+
+def test_a_resumed_optimizer_has_the_settings_of_this_run_and_the_rate_of_its_schedule():
+    model = make_transformer()
+    before, now = (adamw(model, lr=lr, weight_decay=lr) for lr in (0.5, 0.25))
+    settings, weights = settings_of(now), [group["params"] for group in now.param_groups]
+    now.load_state_dict(before.state_dict())
+    assert apply_settings(settings, now, 0.125) == [0.25, 0.25]
+    for group, decay, held in zip(now.param_groups, (0.25, 0.0), weights, strict=True):
+        rates = (group["lr"], group["initial_lr"], group["weight_decay"])
+        assert rates == (0.25 * 0.125, 0.25, decay)
+        assert all(map(operator.is_, group["params"], held))
