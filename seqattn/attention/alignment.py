@@ -1,7 +1,8 @@
 """Attention of recurrent decoders: the decoder state is the query, encoder outputs are the keys."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,18 @@ class Annotations(NamedTuple):
         return Annotations(keys, values, real, places, self.padded)
 
 
+Past = tuple[Tensor, ...]
+"""What an alignment remembers of a hypothesis' earlier steps: parts (B*K, ...), none by default."""
+
+
+class AlignmentOutput(NamedTuple):
+    """Result of an alignment."""
+
+    context: Tensor  # (B*K, T, context_dim), zeros where nothing is visible
+    weights: Tensor  # (B, K*T, S)
+    past: Past  # after these queries
+
+
 class Alignment(Observable, nn.Module, ABC):
     """Attention weights over a source's annotations, and the resulting context.
 
@@ -47,11 +60,15 @@ class Alignment(Observable, nn.Module, ABC):
     Attributes:
         before: True if the query, as published, is the decoder's state before the step.
         normalized: True if a query's weights sum to 1, or to 0 where it sees nothing.
+        remembers: True if weights depend on earlier steps; then called with one step at a time.
+        exceptions: laws of tests that cannot hold, with the reasons.
     """
 
     before: ClassVar[bool] = False
     has_weights: ClassVar[bool] = True
     normalized: ClassVar[bool] = True
+    remembers: ClassVar[bool] = False
+    exceptions: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, context_dim: int) -> None:
         super().__init__()
@@ -65,28 +82,42 @@ class Alignment(Observable, nn.Module, ABC):
     def weights(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
         """Return only the weights: (B, T, S), 0 on padding. Args: as in `forward`."""
 
-    def forward(self, query: Tensor, source: Annotations, steps: Tensor) -> tuple[Tensor, Tensor]:
+    def model_type(self, default: type[Any]) -> type[Any]:
+        """Return the class of model that it needs, a subclass of `default`, the plain one."""
+        return default
+
+    def first_past(self, source: Annotations, beams: int) -> Past:
+        """Return what is remembered before the first step. Args: beams: K hypotheses a sentence."""
+        return ()
+
+    def weigh(
+        self, query: Tensor, source: Annotations, steps: Tensor, past: Past
+    ) -> tuple[Tensor, Past]:
+        """Return weights (B, K*T, S), and what is remembered after; T is 1 if it `remembers`."""
+        return self.weights(query, source, steps), past
+
+    def forward(
+        self, query: Tensor, source: Annotations, steps: Tensor, past: Past = ()
+    ) -> AlignmentOutput:
         """Compute the context and weights of each query.
 
         Args:
             query: (B*K, T, query_dim), the K beams of a sentence adjacent.
             source: annotations of B sentences.
             steps: (B*K, T) number of target tokens before each query's.
-
-        Returns:
-            The context (B*K, T, context_dim), zeros where nothing is visible, and the weights
-            (B, K*T, S).
+            past: of the same hypotheses, from `first_past` or the previous step.
         """
         sentences, (rows, length) = source.values.shape[0], query.shape[:2]
         # (B*K, T, Q) -> (B, K*T, Q)
         queries = query.reshape(sentences, rows // sentences * length, -1)
         arguments = queries, source, steps.reshape(queries.shape[:2])
-        weights = self.weights(*arguments)
+        weights, past = self.weigh(*arguments, past)
         if self.edits:  # weights are then shown at each step, not for the complete target
             used = self.edit_and_show(weights[:, None], lambda: self.visible(*arguments)[:, None])
             weights = weights if used is None else used[:, 0]
         context = weights.to(source.values.dtype) @ source.values
-        return context.reshape(rows, length, self.context_dim), weights  # -> (B*K, T, M)
+        context = context.reshape(rows, length, self.context_dim)  # -> (B*K, T, M)
+        return AlignmentOutput(context, weights, past)
 
     def visible(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
         """Return which annotations a query may attend to: bool, broadcastable to (B, T, S)."""

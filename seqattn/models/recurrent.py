@@ -79,7 +79,11 @@ class RecurrentConfig:
     ) -> "Recurrent":
         """Build a model for vocabularies of these sizes, a shared one if `joint`."""
         check_joint(self.share_embeddings, self.copy, joint)
-        return Recurrent(self, source_size, target_size, attention)
+        dim = self.dim
+        widths = {"query_dim": self.decoder_dim or dim, "memory_dim": self.encoder_dim or dim}
+        alignment = attention(**widths)
+        model: type[Recurrent] = alignment.model_type(Recurrent)
+        return model(self, source_size, target_size, alignment)
 
 
 class Bridge(nn.Module):
@@ -109,7 +113,7 @@ class Recurrent(Seq2SeqModel):
         config: settings.
         source_size: size of the source vocabulary.
         target_size: size V of the target vocabulary; equal to the source's if all are shared.
-        attention: factory of the decoder's alignment.
+        alignment: attention of the decoder.
     """
 
     feeds_itself = True
@@ -119,12 +123,11 @@ class Recurrent(Seq2SeqModel):
         config: RecurrentConfig,
         source_size: int,
         target_size: int,
-        attention: AlignmentFactory,
+        alignment: Alignment,
     ) -> None:
         super().__init__()
         dim = config.dim
         memory_dim, hidden_dim = config.encoder_dim or dim, config.decoder_dim or dim
-        alignment = attention(query_dim=hidden_dim, memory_dim=memory_dim)
         before = alignment.before if config.order is None else config.order == "before"
         if before and config.input_feeding:
             raise UserError(
@@ -173,8 +176,11 @@ class Recurrent(Seq2SeqModel):
         rows = layers[0][0].shape[0]
         fed = layers[0][0].new_zeros(rows, self.config.dim) if self.config.input_feeding else None
         steps = torch.zeros(rows, dtype=torch.long, device=memory.ids.device)
-        tokens = self.head.source_tokens(memory.ids)
-        return RecurrentState(source, layers, fed, steps, beams, cached, source_tokens=tokens)
+        return RecurrentState(
+            source, layers, fed, steps, beams, cached,
+            source_tokens=self.head.source_tokens(memory.ids),
+            past=self.decoder.cross_attention.first_past(source, beams),
+        )  # fmt: skip
 
     def features(
         self, ids: Tensor, state: State, teacher_forcing: float = 1.0, need_weights: bool = False

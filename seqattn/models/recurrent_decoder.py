@@ -70,7 +70,7 @@ class RecurrentDecoder(nn.Module):
         self.layers: Iterable[RecurrentLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.cross_attention, self.readout, self.dropout = attention, readout, dropout
         self.before = before
-        self.loops = layers[0].extra_dim > 0
+        self.loops = layers[0].extra_dim > 0 or attention.remembers
         """True if a step depends on the attention of the previous step."""
 
     def forward(
@@ -111,7 +111,7 @@ class RecurrentDecoder(nn.Module):
         if done.contexts:
             context, weights = torch.stack(done.contexts, dim=1), done.weights
         else:
-            context, attended = self.cross_attention(top, state.source, rows.steps)
+            context, attended, _ = self.cross_attention(top, state.source, rows.steps)
             weights = [attended]
         features = self.dropout(self.readout(top, context, x))
         return DecodedSteps([x], [top], [context], [features], weights)
@@ -154,7 +154,7 @@ class _Loop:
             inputs = [] if self.choose_input is None else [word]
             if decoder.before:
                 context = self.attend(t, self.state.layers[-1][0])
-                inputs += [context] if decoder.loops else []  # of width 0 without attention
+                inputs += [context] if context.shape[1] else []  # of width 0 without attention
             elif self.state.fed is not None:
                 inputs.append(self.state.fed)
             top = self.step(t, inputs)
@@ -163,6 +163,8 @@ class _Loop:
             if self.each:
                 context = done.contexts[-1] if decoder.before else self.attend(t, top)
                 done.features.append(self.readout(t, top, context, word))
+            elif decoder.cross_attention.remembers and not decoder.before:
+                self.attend(t, top)
         if self.each:
             return done
         return decoder.read_out(self.x, torch.stack(done.tops, dim=1), self.rows, self.state, done)
@@ -179,8 +181,11 @@ class _Loop:
 
     def attend(self, t: int, query: Tensor) -> Tensor:
         """Return the context (B*K, M) of one step."""
-        steps = self.rows.steps[:, t : t + 1]
-        context, weights = self.decoder.cross_attention(query[:, None], self.state.source, steps)
+        steps, state = self.rows.steps[:, t : t + 1], self.state
+        context, weights, past = self.decoder.cross_attention(
+            query[:, None], state.source, steps, state.past
+        )
+        state.past = self.rows.advanced(t, past, state.past)
         self.done.weights.append(weights)
         self.done.contexts.append(context[:, 0])
         return self.done.contexts[-1]
@@ -206,7 +211,7 @@ def plain_decode(
         steps, word = rows.steps[:, t : t + 1], x[:, t : t + 1]
         query = state.layers[-1][0][:, None]
         if decoder.before:  # c_t = attend(s_{t-1}), s_t = f(s_{t-1}, [y_{t-1}; c_t])
-            context, weights = attention(query, state.source, steps)
+            context, weights, past = attention(query, state.source, steps, state.past)
             top = torch.cat((word, context), dim=2)
         else:  # s_t = f(s_{t-1}, [y_{t-1}; features_{t-1}]), c_t = attend(s_t)
             top = word if state.fed is None else torch.cat((word, state.fed[:, None]), dim=2)
@@ -215,7 +220,8 @@ def plain_decode(
             state.layers[number] = rows.advanced(t, layer(top, old)[1], old)
             top = state.layers[number][0][:, None]
         if not decoder.before:
-            context, weights = attention(top, state.source, steps)
+            context, weights, past = attention(top, state.source, steps, state.past)
+        state.past = rows.advanced(t, past, state.past)
         features = decoder.readout(top, context, word)
         if state.fed is not None:
             (state.fed,) = rows.advanced(t, (features[:, 0],), (state.fed,))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.attention.alignment import Annotations, joined_steps
+from seqattn.attention.alignment import Annotations, Past, joined_steps
 from seqattn.attention.cache import RowCache
 from seqattn.attention.masks import all_at_hand, real_first
 from seqattn.layers.rnn_layer import Hidden
@@ -59,12 +59,15 @@ class RecurrentState(RowCache, State):
     cached: bool = True
     begun: bool = False
     source_tokens: SourceTokens | None = None
+    past: Past = ()
+    """What the alignment remembers of earlier steps."""
     can_crop: bool = False
 
     def select(self, rows: Tensor) -> None:
         self.layers = [tuple(part.index_select(0, rows) for part in h) for h in self.layers]
         self.fed = None if self.fed is None else self.fed.index_select(0, rows)
         self.steps = self.steps.index_select(0, rows)
+        self.past = tuple(part.index_select(0, rows) for part in self.past)
 
     def keep(self, sentences: Tensor) -> None:
         super().keep(sentences)
@@ -77,7 +80,7 @@ class RecurrentState(RowCache, State):
 
     @property
     def nbytes(self) -> int:
-        parts = [part for hidden in self.layers for part in hidden]
+        parts = [part for hidden in (*self.layers, self.past) for part in hidden]
         parts += [] if self.fed is None else [self.fed]
         return sum(part.numel() * part.element_size() for part in parts)
 

@@ -85,7 +85,7 @@ def written_out(alignment, name, query, memory, steps):
 def test_weights_contexts_and_gradients_equal_the_formula_written_out(name):
     alignment, memory_dim = make(name)
     query, memory, steps = inputs(memory_dim)
-    context, weights = alignment(query, alignment.project(memory, REAL), steps)
+    context, weights, _ = alignment(query, alignment.project(memory, REAL), steps)
     expected_weights, expected = written_out(alignment, name, query, memory, steps)
     torch.testing.assert_close(weights, expected_weights)
     torch.testing.assert_close(context, expected)
@@ -104,7 +104,7 @@ def test_the_beams_of_a_sentence_share_its_annotations(name):
     query, memory, steps = inputs(memory_dim, rows=B * K)
     source = alignment.project(memory, REAL)
     assert source.keys.shape[0] == B
-    context, weights = alignment(query, source, steps)
+    context, weights, _ = alignment(query, source, steps)
     expected_weights, expected = written_out(alignment, name, query, memory, steps)
     torch.testing.assert_close(context, expected)
     torch.testing.assert_close(weights.view(B * K, T, S), expected_weights)
@@ -118,7 +118,7 @@ def test_a_source_without_tokens_gives_zeros_and_no_gradient(name, dtype):
     query, memory, steps = inputs(memory_dim)
     query = query.detach().to(dtype).requires_grad_()
     memory = memory.detach().to(dtype).requires_grad_()
-    context, weights = alignment(query, alignment.project(memory, REAL), steps)
+    context, weights, _ = alignment(query, alignment.project(memory, REAL), steps)
     assert context.dtype == dtype
     assert (context[2] == 0).all()
     assert (weights[2] == 0).all()
@@ -133,12 +133,12 @@ def test_more_padding_on_either_side_moves_nothing(name):
     """Local attention with it: positions and lengths are each sentence's own."""
     alignment, memory_dim = make(name)
     query, memory, steps = inputs(memory_dim)
-    expected, weights = alignment(query, alignment.project(memory, REAL), steps)
+    expected, weights, _ = alignment(query, alignment.project(memory, REAL), steps)
     blank = torch.randn(B, 3, memory_dim, dtype=torch.float64)
     none = torch.zeros(B, 3, dtype=torch.bool)
     wider = torch.cat((blank, memory, blank), dim=1)
     source = alignment.project(wider, torch.cat((none, REAL, none), dim=1))
-    context, wide = alignment(query, source, steps)
+    context, wide, _ = alignment(query, source, steps)
     torch.testing.assert_close(context, expected)
     torch.testing.assert_close(wide[:, :, 3:-3], weights)
     assert (wide[:, :, :3] == 0).all()
@@ -159,7 +159,7 @@ def test_windows_reach_so_many_tokens_to_either_side_of_the_targets_own_position
     alignment, memory_dim = make("m-general")
     query, memory, _ = inputs(memory_dim)
     steps = torch.tensor([[0, 1, 5, 9]]).expand(B, T)
-    _, weights = alignment(query, alignment.project(memory, REAL), steps)
+    weights = alignment(query, alignment.project(memory, REAL), steps).weights
     seen = [[(row > 0).nonzero()[:, 0].tolist() for row in sentence] for sentence in weights]
     assert seen[0] == [[2, 3, 4], [2, 3, 4, 5], [5], []]
     assert seen[1] == [[0, 1, 2], [0, 1, 2, 3], [3, 4, 5, 6], []]
@@ -188,7 +188,7 @@ def test_long_targets_are_scored_in_blocks_with_the_same_result(monkeypatch):
 def test_without_attention_contexts_have_no_width():
     alignment = NoAlignment(query_dim=6, memory_dim=5)
     query, memory, steps = inputs(5)
-    context, _ = alignment(query, alignment.project(memory, REAL), steps)
+    context = alignment(query, alignment.project(memory, REAL), steps).context
     assert context.shape == (B, T, 0)
     assert not list(alignment.parameters())
 
