@@ -17,9 +17,10 @@ from tests.cli.small import (
     train_arguments,
     write_corpus,
 )
+from tests.models.recurrents import OF_EXTRAS
 
 LUONG = [f"luong_{kind}" for kind in ("concat", "dot", "general", "local_m", "local_p", "scaled")]
-OURS = ["bahdanau", *LUONG, "none"]
+OURS = sorted(["bahdanau", *LUONG, "none", *OF_EXTRAS])
 
 
 def small(root, *overrides, **sizes):

@@ -80,7 +80,7 @@ def cases():
     mixers = {
         name: build({**node, "chunk": 3})
         for name, node in choices("attention").items()
-        if node[TARGET].startswith("seqattn.extras.")
+        if node[TARGET].startswith("seqattn.extras.mixers.")
     }
     found |= {f"mixer {name}": {"attention": mixer} for name, mixer in mixers.items()}
     return found

@@ -5,15 +5,25 @@ from functools import partial
 import torch
 
 from seqattn.attention.alignment import (
+    Alignment,
     Bahdanau,
     Luong,
     NoAlignment,
 )
 from seqattn.attention.local_alignment import LuongLocal, LuongLocalPredictive
 from seqattn.models.recurrent import RecurrentConfig
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import TARGET, build, import_path
 from tests.builders import VOCABULARY, randomised
 from tests.nodes import made
 
+OF_EXTRAS = {
+    name: import_path(node[TARGET])
+    for name, node in choices("attention").items()
+    if node[TARGET].startswith("seqattn.extras.")
+}
+OF_EXTRAS = {name: kind for name, kind in OF_EXTRAS.items() if issubclass(kind, Alignment)}
+"""Those that join by their YAML."""
 ALIGNMENTS = {
     "bahdanau": Bahdanau,
     "luong_dot": partial(Luong, score="dot"),
@@ -23,7 +33,10 @@ ALIGNMENTS = {
     "luong_local_m": partial(LuongLocal, score="general", window=2),
     "luong_local_p": partial(LuongLocalPredictive, score="general", window=2),
     "none": NoAlignment,
+    **{name: build(choices("attention")[name]) for name in OF_EXTRAS},
 }
+BEFORE = {"bahdanau", *(name for name, kind in OF_EXTRAS.items() if kind.before)}
+"""Those whose query, as published, is the state before the step."""
 SHAPES = {
     "gru": {"cell": "gru"},
     "deep": {"encoder_layers": 2, "decoder_layers": 3},
@@ -37,6 +50,7 @@ MODELS = [
     *(("luong_general", shape) for shape in SHAPES.values()),
     *((name, SHAPES["fed"]) for name in ("luong_local_m", "luong_local_p", "none")),
     ("none", SHAPES["other order"]),
+    *((name, SHAPES[shape]) for name in OF_EXTRAS if name in BEFORE for shape in ("deep", "fed")),
 ]
 """Each attention in its own order, and two of them in every shape."""
 
@@ -50,7 +64,7 @@ def make_recurrent(name="bahdanau", joint=True, **options):
     """A randomised model in eval mode; `order="other"` is the one it was not published in."""
     torch.manual_seed(0)
     if options.get("order") == "other":
-        options = {**options, "order": "after" if name == "bahdanau" else "before"}
+        options = {**options, "order": "after" if name in BEFORE else "before"}
     sizes = {"dim": 10, "encoder_dim": 12, "decoder_dim": 14, "dropout": 0.0}
     if name in ("luong_dot", "luong_scaled"):
         sizes["encoder_dim"] = 14

@@ -1,0 +1,212 @@
+"""Monotonic attention against plain loops; the laws of recurrent attention are in tests/models."""
+
+import pytest
+import torch
+
+from seqattn.extras.monotone.expected import MoChA, Monotonic, in_chunks, reached
+from tests.builders import padded, randomised
+from tests.models.recurrents import make_recurrent
+
+B, T, S, Q, M = 2, 5, 6, 6, 3
+REAL = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 0]], dtype=torch.bool)
+KINDS = {"monotonic": (Monotonic, {}), "mocha": (MoChA, {"chunk": 3})}
+
+
+def make(name, **options):
+    kind, more = KINDS[name]
+    torch.manual_seed(0)
+    alignment = kind(Q, M, dim=4, noise=0.0, **{**more, **options}).double()
+    return randomised(alignment, scale=0.9)
+
+
+def deciding(name):
+    """In eval mode, with energies on both sides of 0."""
+    alignment = make(name).eval()
+    with torch.no_grad():
+        alignment.energy.gain.fill_(2.0)
+        alignment.energy.offset.zero_()
+    return alignment
+
+
+def inputs():
+    draw = torch.Generator().manual_seed(0)
+    query = torch.randn(B, T, Q, generator=draw, dtype=torch.float64, requires_grad=True)
+    return query, torch.randn(B, S, M, generator=draw, dtype=torch.float64, requires_grad=True)
+
+
+def attended(alignment, query, memory, real=REAL):
+    """Weights (B, T, S) of T steps, and what is remembered after each."""
+    source = alignment.project(memory, real)
+    past, found = alignment.first_past(source, beams=1), []
+    for t in range(T):
+        steps = torch.full((len(query), 1), t)
+        _, weights, past = alignment(query[:, t : t + 1], source, steps, past)
+        found.append((weights[:, 0], past[0]))
+    return [torch.stack(parts, dim=1) for parts in zip(*found)]
+
+
+def energy(score, h, s, offset=True):
+    v = score.v.weight[0]
+    inside = torch.tanh(score.key.weight @ h + score.query.weight @ s + getattr(score, "bias", 0))
+    return score.gain * v @ inside / v.norm() + score.offset if offset else v @ inside
+
+
+def chunks(alignment, row, places, query, memory, alpha):
+    """The chunks that end at each place, by single numbers; alpha itself without chunks."""
+    if not hasattr(alignment, "chunk"):
+        return alpha
+    u = [energy(alignment.chunk_energy, memory[row, i], query, offset=False).exp() for i in places]
+    beta = [torch.zeros(()).double() for _ in places]
+    for k in range(len(places)):
+        inside = range(max(0, k - alignment.chunk + 1), k + 1)
+        for j in inside:
+            beta[j] = beta[j] + alpha[k] * u[j] / sum(u[i] for i in inside)
+    return beta
+
+
+def expected_loops(alignment, query, memory):
+    """Expected weights by the double sum over where a step was and what it passes."""
+    rows = torch.zeros(B, T, S, dtype=torch.float64)
+    for row in range(B):
+        places = [i for i in range(S) if REAL[row, i]]
+        alpha = [1.0, *[0.0] * (len(places) - 1)]
+        for t in range(T):
+            p = [energy(alignment.energy, memory[row, i], query[row, t]).sigmoid() for i in places]
+            new = []
+            for j in range(len(places)):
+                total = torch.zeros(()).double()
+                for k in range(j + 1):
+                    passed = alpha[k]
+                    for i in range(k, j):
+                        passed = passed * (1 - p[i])
+                    total = total + passed
+                new.append(p[j] * total)
+            alpha = new
+            beta = chunks(alignment, row, places, query[row, t], memory, alpha)
+            for place, number in zip(places, beta):
+                rows[row, t, place] = number
+    return rows
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_training_weights_and_gradients_equal_the_sums_written_out(name):
+    alignment, (query, memory) = make(name).train(), inputs()
+    pair = attended(alignment, query, memory)[0], expected_loops(alignment, query, memory)
+    upstream, leaves = torch.randn(B, T, S).double(), [query, memory, *alignment.parameters()]
+    found = [(one, *torch.autograd.grad((one * upstream).sum(), leaves)) for one in pair]
+    for one, other in zip(*found, strict=True):
+        assert other.abs().max() > 0
+        torch.testing.assert_close(one, other)
+    assert (found[0][0].sum(dim=2) <= 1 + 1e-9).all()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_in_eval_mode_it_stops_where_a_search_from_the_last_stop_does(name):
+    alignment, (query, memory) = deciding(name), inputs()
+    weights, stops = attended(alignment, query, memory)
+    seen = set()
+    for row in range(B):
+        places = [i for i in range(S) if REAL[row, i]]
+        last = 0
+        for t in range(T):
+            alpha = [torch.zeros(()).double() for _ in places]
+            for j in range(last, len(places)):
+                if energy(alignment.energy, memory[row, places[j]], query[row, t]) > 0:
+                    alpha[j] = torch.ones(()).double()
+                    break
+            last = next((j for j, one in enumerate(alpha) if one), len(places))
+            seen.add(last)
+            expected = torch.zeros(S, dtype=torch.float64)
+            expected[places] = torch.stack(
+                list(chunks(alignment, row, places, query[row, t], memory, alpha))
+            )
+            torch.testing.assert_close(weights[row, t], expected)
+            assert set(stops[row, t].tolist()) <= {0.0, 1.0}
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_training_equals_the_hard_choice_where_every_probability_is_0_or_1(name):
+    alignment, (query, memory) = make(name), inputs()
+    with torch.no_grad():
+        alignment.energy.gain.mul_(1e4)
+    trained, hard = (attended(alignment.train(on), query, memory)[0] for on in (True, False))
+    torch.testing.assert_close(trained, hard)
+
+
+def test_a_chunk_of_one_is_monotonic_attention():
+    query, memory = inputs()
+    wide, narrow = make("mocha", chunk=1).train(), make("monotonic").train()
+    narrow.load_state_dict(
+        {k: v for k, v in wide.state_dict().items() if not k.startswith("chunk")}
+    )
+    torch.testing.assert_close(*(attended(one, query, memory)[0] for one in (wide, narrow)))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_in_eval_mode_it_never_goes_back_and_past_the_end_it_stays_there(name):
+    alignment, rows = deciding(name), 60
+    real = REAL[:1].expand(rows, S)
+    query, memory = torch.randn(rows, T, Q).double(), torch.randn(rows, S, M).double()
+    stops = attended(alignment, query, memory, real)[1]  # (rows, T, S)
+    place = torch.where(stops.sum(dim=2) == 0, S, stops.argmax(dim=2))
+    moves = place[:, 1:] - place[:, :-1]
+    assert (moves >= 0).all()
+    assert {0, 1, 2} <= set(moves.flatten().tolist())
+    assert (place[:, -1] == S).any()
+
+
+@pytest.mark.parametrize("size", [30.0, 1e4])
+def test_it_is_precise_and_finite_where_probabilities_are_near_0_and_1(size):
+    torch.manual_seed(0)
+    length = 300
+    energies = (torch.randn(2, length).double() * size).requires_grad_()
+    past = torch.softmax(torch.randn(2, length), dim=-1).double()
+    stop = energies.sigmoid()
+    expected = [past[:, 0]]
+    for j in range(1, length):
+        expected.append((1 - stop[:, j - 1]) * expected[-1] + past[:, j])
+    narrow = energies.detach().float().requires_grad_()
+    found = reached(past.float(), 1 - narrow.sigmoid())
+    torch.testing.assert_close(found.double(), torch.stack(expected, dim=1), atol=1e-6, rtol=1e-4)
+    (found * narrow.sigmoid()).sum().backward()
+    assert narrow.grad.isfinite().all()
+
+
+def test_chunks_are_finite_and_sum_to_their_choice_at_any_energy():
+    energies = torch.tensor([[-1e4, 1e4, -1e4, 0.0, 3e4, -3e4]], requires_grad=True)
+    chosen = torch.tensor([[0.1, 0.2, 0.3, 0.1, 0.1, 0.0]])
+    real = torch.tensor([[True] * 5 + [False]])
+    for width in (1, 3, 100):
+        weights = in_chunks(chosen, energies, real, width)
+        torch.testing.assert_close(weights.sum(), chosen.sum())
+        weights.square().sum().backward()
+        assert energies.grad.isfinite().all()
+
+
+def test_noise_moves_training_alone():
+    alignment, (query, memory) = make("monotonic"), inputs()
+    alignment.noise = 1.0
+    for training in (True, False):
+        alignment.train(training)
+        one, other = (attended(alignment, query, memory)[0] for _ in range(2))
+        assert torch.equal(one, other) != training
+
+
+def test_more_padding_on_either_side_moves_no_expected_weight():
+    alignment, (query, memory) = make("mocha").train(), inputs()
+    blank, none = torch.randn(B, 3, M).double(), torch.zeros(B, 3, dtype=torch.bool)
+    wider = torch.cat((blank, memory, blank), dim=1), torch.cat((none, REAL, none), dim=1)
+    weights = attended(alignment, query, *wider)[0]
+    torch.testing.assert_close(weights[..., 3:-3], attended(alignment, query, memory)[0])
+    assert (weights[..., :3] == 0).all()
+
+
+def test_training_through_a_model_step_by_step_equals_a_complete_target():
+    model = make_recurrent("mocha").train()
+    model.decoder.cross_attention.noise = 0.0
+    source, target = padded([[4, 5, 6, 3], [9, 3]]), torch.randint(4, 11, (2, 5))
+    expected = model(source, target)
+    state = model.start(model.encode(source))
+    steps = [model.decode(token, state) for token in target.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected, atol=1e-5, rtol=1e-5)
