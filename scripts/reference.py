@@ -48,6 +48,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages |= {name.lower(): from_root(ROOT / name) for name in FROM_ROOT if (ROOT / name).exists()}
     for notebook in sorted(Path(config.docs_dir).glob("course/*.ipynb")):
         pages[f"course/{notebook.stem}.md"] = from_notebook(notebook)
+    program = Path(config.docs_dir) / "course" / "annotated.py"
+    pages["course/annotated.md"] = from_program(program)
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     everything = sorted(file.src_uri for file in files.documentation_pages())
@@ -56,8 +58,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lead links to notebooks to their pages, and remove the backslash of bars in tables' code."""
-    markdown = re.sub(r"(\]\([\w/]+)\.ipynb", r"\1.md", markdown)
+    """Lead links to the course to its pages, and remove the backslash of bars in tables' code."""
+    markdown = re.sub(r"(\]\([\w/]+)\.(?:ipynb|py)\b", r"\1.md", markdown)
     code = re.compile(r"`[^`\n]*`")
     return re.sub(
         r"(?m)^\|.*", lambda row: code.sub(lambda c: c[0].replace(r"\|", "|"), row[0]), markdown
@@ -128,6 +130,28 @@ def from_notebook(path: Path) -> str:
         check = cell["id"]
     title, _, rest = "\n\n".join(parts).partition("\n")
     return f'{title}\n\n<a href="{path.name}" download>Download this notebook</a>\n{rest}'
+
+
+def from_program(path: Path) -> str:
+    """Return a program as a page: its sections under headings, with their first comment as text."""
+    _, docstring, rest = path.read_text(encoding="utf-8").split('"""', 2)
+    title, _, about = docstring.partition("\n")
+    parts = [f"# {title.rstrip('.')}", f'<a href="{path.name}" download>Download this program</a>']
+    parts.append(about.strip())
+    first, *sections = re.split(r"^# -+ \d+\. (.*?) -+\n", rest, flags=re.MULTILINE)
+    parts.append(f"```python\n{first.strip()}\n```")
+    for heading, section in zip(sections[::2], sections[1::2]):
+        comment = re.match(r"(?:#.*\n)*", section)
+        assert comment is not None
+        text = re.sub(r"^# ?", "", comment[0], flags=re.MULTILINE)
+        text = re.sub(r"\bIn seqattn: (.*)", lambda m: f"\nIn `seqattn`: {_named(m[1])}", text)
+        code = section[comment.end() :].strip()
+        parts += [f"## {heading}", text.strip(), f"```python\n{code}\n```"]
+    return "\n\n".join(parts)
+
+
+def _named(files: str) -> str:
+    return ", ".join(f"`seqattn/{file}`" for file in files.split(", ")) + "."
 
 
 def of_output(part: Mapping[str, str]) -> str:
