@@ -1,6 +1,5 @@
 """What every test starts from: one thread, and the same random numbers."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from seqattn.ops.cpu import onednn
 from tests import builders
 from tests.small_runs import answering, corpus, places, scored, trained  # noqa: F401
 
-EXTRAS = Path(__file__).parents[1] / "seqattn" / "extras"
 torch.set_num_threads(1)
 
 
@@ -45,17 +43,6 @@ def pytest_configure(config):
     builders.own_conf = own = config.getoption("--config-dir")
     if own is not None and not builders.own_choices():
         raise pytest.UsageError(f"--config-dir: there is no {own}/attention/NAME.yaml")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector):
-    """Skips a file that also tries an extra, where a person deleted that extra."""
-    report = yield
-    absent = re.search(r"No module named '(seqattn|tests)\.extras\.(\w+)", str(report.longrepr))
-    if absent and not (EXTRAS / absent[2]).exists():
-        report.outcome = "skipped"
-        report.longrepr = str(collector.path), 0, f"Skipped: there is no extra {absent[2]}"
-    return report
 
 
 def pytest_collection_modifyitems(config, items):
