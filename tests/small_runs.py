@@ -69,7 +69,7 @@ class Places(NamedTuple):
             given = [f"bundle={self.answering}/model", f"input={questions}", "output=out"]
             return "generate", given
         return subcommand, {
-            "train": train_arguments(self.corpus, "run_dir=run"),
+            "train": train_arguments(self.corpus, "run_dir=run", draws=True),
             "generate": [bundle, f"input={self.corpus}/test.en", "output=out"],
             "evaluate": [bundle, "output=out"],
             "distil": [bundle, "output=out"],
@@ -85,7 +85,7 @@ class Places(NamedTuple):
             "probe": [bundle, "word=dog", "output=out.json"],
             "explain": [bundle, "sentences=2", "methods=[]", "replaced=[]", "output=out"],
             "compare": [f"runs=[{self.scored}]"],
-            "search": train_arguments(self.corpus, "run_dir=out"),
+            "search": train_arguments(self.corpus, "run_dir=out", draws=True),
             "prepare": [
                 *data_of(self.corpus),
                 "tokenizer.vocab_size=60",

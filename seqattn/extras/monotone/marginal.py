@@ -125,7 +125,9 @@ class MarginalDecoder(RecurrentDecoder):
             used = self.cross_attention.edit_and_show(weights[:, None], lambda: real)
             assert used is not None
             weights = used[:, 0]
-            place = weights.flatten(0, 1).clamp(min=torch.finfo(place.dtype).tiny).log()
+            edited = weights.flatten(0, 1)
+            place = edited.clamp(min=torch.finfo(place.dtype).tiny).log()
+            place = place.masked_fill(edited <= 0, _NEVER)
         return place, weights
 
 

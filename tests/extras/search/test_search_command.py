@@ -44,7 +44,7 @@ IMPOSSIBLE = [
     ("space.attention=[linear] space.position=[t5]", "attention=linear does not support"),
     ("space.attention=[mha] space.without=[mha]", "models: 1 of 0 combinations"),
     ("space.attention=[mha] space.heads=null space.position=null", "models: 1 of 1 com"),
-    ("model=rnn space.attention=[mha]", "model=NAME does not support attention=NAME; use model=tr"),
+    ("model=rnn space.attention=[mha]", "model=NAME does not support attention=NAME; use model="),
 ]
 
 
