@@ -98,3 +98,30 @@ def test_a_moving_average_goes_on_reading_nothing_back():
     with operations() as names:
         ended(2)
     assert names["_foreach_lerp_"] == 1
+
+
+def test_a_checkpoint_within_a_validation_is_that_of_before_it():
+    """Validation puts the average into the model; a signal may save there."""
+    module, average, ended = averaging("cpu")
+    trainer = SimpleNamespace(lightning_module=module)
+    for step, value in enumerate([4.0, 8.0]):
+        with torch.no_grad():
+            module.weight.fill_(value)
+        ended(step + 1)
+
+    def saved():
+        weights = {name: part.clone() for name, part in module.state_dict().items()}
+        checkpoint = {"state_dict": weights}
+        average.on_save_checkpoint(trainer, module, checkpoint)
+        named = ("state_dict", "current_model_state")
+        return [checkpoint[name]["weight"].tolist() for name in named]
+
+    before = saved()
+    assert before == [[5.0] * 3, [8.0] * 3]
+    average.on_validation_epoch_start(trainer, module)
+    average.on_validation_epoch_end(trainer, module)
+    assert module.weight.tolist() == [5.0] * 3
+    assert saved() == before
+    average.on_validation_end(trainer, module)
+    assert module.weight.tolist() == [8.0] * 3
+    assert saved() == before
