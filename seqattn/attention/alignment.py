@@ -36,7 +36,7 @@ class Annotations(NamedTuple):
 
 
 Past = tuple[Tensor, ...]
-"""What an alignment remembers of a hypothesis' earlier steps: parts (B*K, ...), none by default."""
+"""Memory of a hypothesis' earlier steps, of an alignment: parts (B*K, ...), none by default."""
 
 
 class AlignmentOutput(NamedTuple):

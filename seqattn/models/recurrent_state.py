@@ -60,7 +60,7 @@ class RecurrentState(RowCache, State):
     begun: bool = False
     source_tokens: SourceTokens | None = None
     past: Past = ()
-    """What the alignment remembers of earlier steps."""
+    """Memory of the alignment, of earlier steps."""
     can_crop: bool = False
 
     def select(self, rows: Tensor) -> None:
