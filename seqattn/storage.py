@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import mmap
 import os
 import platform
 import re
@@ -99,12 +98,12 @@ def write_whole(path: Path, content: bytes | memoryview | Iterable[bytes]) -> No
     """
     parts = [content] if isinstance(content, bytes | memoryview) else content
     with file_faults("write", path):
-        if path.is_symlink() and path.is_file() and not str(path).startswith(_STREAMS):
-            path = path.resolve()
-        if path.is_symlink() or (path.exists() and not path.is_file()):
+        replaced = replaced_file(path)
+        if replaced is None:
             with path.open("wb") as file:
                 file.writelines(parts)
             return
+        path = replaced
         remove_abandoned(path.parent)
         temporary = path.with_name(_temporary_prefix() + secrets.token_hex(4))
         try:
@@ -119,6 +118,13 @@ def write_whole(path: Path, content: bytes | memoryview | Iterable[bytes]) -> No
             raise
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def replaced_file(path: Path) -> Path | None:
+    """Return the file that an atomic write of `path` replaces; None for a pipe or device."""
+    if path.is_symlink() and path.is_file() and not str(path).startswith(_STREAMS):
+        return path.resolve()
+    return None if path.is_symlink() or (path.exists() and not path.is_file()) else path
 
 
 @contextmanager
@@ -223,7 +229,7 @@ def remove_abandoned(directory: Path) -> None:
 
 
 def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file, read through the page cache.
+    """Return the SHA-256 of a file.
 
     Raises:
         UserError: if it cannot be read; for a pipe, which would be waited for.
@@ -231,10 +237,7 @@ def digest_of(path: Path) -> str:
     if path.exists() and not path.is_file():
         raise UserError(f"{path} is not a regular file; choose another")
     with file_faults("read", path), path.open("rb") as file:
-        if not path.stat().st_size:
-            return hashlib.sha256().hexdigest()
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return hashlib.sha256(content).hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -80,6 +80,13 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
         for line in lines:
             print(line, flush=True)
         return
+    path = output_file(output)
+    encoded = (f"{line}\n".encode() for line in lines)
+    write_whole(path, _packed(encoded) if path.suffix == ".gz" else encoded)
+
+
+def output_file(output: str) -> Path:
+    """Return the path of an output; raise UserError if no file can be there."""
     path = user_path(output)
     with file_faults("write", path):
         if path.is_dir():
@@ -87,8 +94,7 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
         if not path.parent.is_dir():
             missing = f"the directory {path.parent} does not exist; create it first"
             raise UserError(f"output={path}: {missing}")
-    encoded = (f"{line}\n".encode() for line in lines)
-    write_whole(path, _packed(encoded) if path.suffix == ".gz" else encoded)
+    return path
 
 
 def _packed(parts: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,7 +1,5 @@
 """Word alignment of the pairs of two files, or of a split."""
 
-import hashlib
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,9 +22,10 @@ from seqattn.extras.align.gold import alignment_scores, with_interval
 from seqattn.extras.align.symmetrize import Links, Symmetrization, symmetrized
 from seqattn.metrics.scripts import unsplit
 from seqattn.screen import print_table, progress
-from seqattn.storage import file_faults, user_path
+from seqattn.storage import user_path
 from seqattn.subcommands.bundle_run import BundleRun, Split
-from seqattn.subcommands.provenance import bundle_contents
+from seqattn.subcommands.journal import open_journal
+from seqattn.subcommands.provenance import Provenance, bundle_contents, data_contents
 from seqattn.training.task_options import task_class
 
 _PART = 1_024
@@ -101,13 +100,21 @@ class Aligning(BundleRun):
         if self.choose:
             self._choose(bundle, other)
             return
-        total, pairs, gold, content = self._pairs(bundle)
         aligner = Aligner(bundle, other, self.symmetrize)
-        lines = self._lines(aligner, pairs, total, content)
         aligned: list[Links] = []
-        write_lines(_scored(lines, aligned) if gold else lines, self.output)
-        if self.output is not None:
-            self._partial.unlink(missing_ok=True)
+        total, pairs, gold = self._pairs(bundle)
+        files = {"source": self.source, "target": self.target, "links": self._gold_file}
+        with open_journal(self.output, self._made_from, files) as journal:
+            if journal is None:
+                lines = aligner.lines(pairs, 0, total)
+            else:
+                rest = aligner.lines(islice(pairs, journal.done, None), journal.done, total)
+                while part := [*islice(rest, _PART)]:
+                    journal.append(len(part), part)
+                lines = journal.lines()
+            write_lines(_scored(lines, aligned) if gold else lines, self.output)
+            if journal is not None:
+                journal.file.unlink()
         aligner.say()
         if gold:
             scores = {one.name: with_interval(one) for one in alignment_scores(aligned, gold)}
@@ -128,49 +135,38 @@ class Aligning(BundleRun):
             raise UserError(f"split {split} has no targets to align")
         return table
 
-    def _pairs(
-        self, bundle: Bundle
-    ) -> tuple[int, Iterator[tuple[str, str]], Sequence[WordLinks], list[str]]:
-        """Return the number of pairs, the pairs, their gold links, and what identifies them."""
-        file = user_path(self.links) if self.links else None
+    def _made_from(self) -> Provenance:
+        settings: dict[str, Any] = {"symmetrize": self.symmetrize, "split": self.split}
+        contents = {"bundle": bundle_contents(self.bundle)}
+        if self.reverse.bundle is not None:
+            contents["reverse.bundle"] = bundle_contents(self.reverse.bundle)
+        if self.split is not None:
+            settings["data"] = self.settings.get("data", repr(self.data))
+            contents |= data_contents(self.data, [self.split])
+        return Provenance(settings=settings, contents=contents)
+
+    @property
+    def _gold_file(self) -> Path | None:
+        if self.links or self.split is None:
+            return user_path(self.links) if self.links else None
+        file: Path | None = self.data.alignments_of(self.split)
+        return file
+
+    def _pairs(self, bundle: Bundle) -> tuple[int, Iterator[tuple[str, str]], Sequence[WordLinks]]:
+        """Return the number of pairs, the pairs, and their gold links."""
+        file = self._gold_file
         if self.source is None or self.target is None:
             table = self._table(bundle, str(self.split))
-            file = file or self.data.alignments_of(self.split)
             parts = table.iter(batch_size=_PART)
             pairs = chain.from_iterable(zip(one["source"], one["target"]) for one in parts)
             gold = read_links(file, [*table["source"]], [*table["target"]]) if file else []
-            return len(table), pairs, gold, [str(self.split), str(table)]
+            return len(table), pairs, gold
         sides = user_path(self.source), user_path(self.target)
-        (total, digest), (_, other) = map(scan_text, sides)
+        (total, _), _ = map(scan_text, sides)
         gold = []
         if file:
             gold = read_links(file, [*read_lines(sides[0])], [*read_lines(sides[1])])
-        return total, aligned_lines(*sides), gold, [digest, other]
-
-    @property
-    def _partial(self) -> Path:
-        """File of the complete lines of a command that was stopped."""
-        return user_path(f"{self.output}.partial")
-
-    def _lines(
-        self, aligner: "Aligner", pairs: Iterator[tuple[str, str]], total: int, content: list[str]
-    ) -> Iterator[str]:
-        """Yield the line of each pair, in order; for a file, from its partial file."""
-        if self.output is None:
-            yield from aligner.lines(pairs, 0, total)
-            return
-        contents = bundle_contents(self.bundle, *filter(None, [self.reverse.bundle]))
-        key = hashlib.sha256(json.dumps([content, contents, self.symmetrize]).encode()).hexdigest()
-        if user_path(self.output).parent.is_dir():  # else `write_lines` refuses it
-            with file_faults("write", self._partial):
-                first = _complete_lines(self._partial, key)
-                lines = aligner.lines(islice(pairs, first, None), first, total)
-                with self._partial.open("a", encoding="utf-8", newline="\n") as file:
-                    while part := [*islice(lines, _PART)]:
-                        file.writelines(f"{line}\n" for line in part)
-                        file.flush()
-                with self._partial.open(encoding="utf-8", newline="\n") as file:
-                    yield from (line.removesuffix("\n") for line in islice(file, 1, None))
+        return total, aligned_lines(*sides), gold
 
     def _choose(self, bundle: Bundle, other: Bundle | None) -> None:
         table = self._table(bundle, "val")
@@ -266,25 +262,3 @@ def _scored(lines: Iterable[str], aligned: list[Links]) -> Iterator[str]:
         pairs = (link.split("-") for link in line.split())
         aligned.append(frozenset((int(i), int(j)) for i, j in pairs))
         yield line
-
-
-def _complete_lines(file: Path, key: str) -> int:
-    """Truncate a partial file to its complete lines, and return their number.
-
-    A file of another command is emptied. Its first line is the key.
-    """
-    head = f"{key}\n".encode()
-    count = size = 0
-    if file.exists():
-        with file.open("rb") as lines:
-            if next(lines, b"") == head:
-                size = len(head)
-                for line in lines:
-                    if line.endswith(b"\n"):
-                        count, size = count + 1, size + len(line)
-    if not size:
-        file.write_bytes(head)
-        return 0
-    with file.open("r+b") as lines:
-        lines.truncate(size)
-    return count

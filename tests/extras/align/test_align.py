@@ -111,9 +111,35 @@ def test_a_stopped_command_continues(capfd, bundle, corpus, tmp_path, monkeypatc
     capfd.readouterr()
 
 
-def test_another_command_does_not_continue_a_file(capfd, bundle, corpus, tmp_path):
-    (tmp_path / "links.partial").write_text("another\n0-0\n")
-    succeed(capfd, "align", bundle, *files(corpus), f"output={tmp_path}/links")
+def stopped(*_):
+    raise KeyboardInterrupt
+
+
+def test_progress_of_other_files_or_settings_is_not_continued(
+    capfd, bundle, corpus, tmp_path, monkeypatch
+):
+    changed = {"val.en": ("source", "a", "b"), "val.de": ("target", "e", "f")}
+    changed["gold"] = "links", "0", "1"
+    for name in ("val.en", "val.de"):
+        shutil.copy(corpus / name, tmp_path)
+    (tmp_path / "gold").write_text("0-0\n" * 6)
+    words = [bundle, *files(tmp_path), f"output={tmp_path}/links", f"links={tmp_path}/gold"]
+    with monkeypatch.context() as patch:
+        patch.setattr(subcommand, "write_lines", stopped)
+        assert run(capfd, "align", *words).code == 130
+    progress = (tmp_path / "links.partial").read_bytes()
+    for name, (key, *letters) in changed.items():
+        before = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(before.replace(*letters))
+        assert f"holds progress with different contents of {key};" in refusal(
+            capfd, "align", *words
+        )
+        (tmp_path / name).write_text(before)
+    other = f"reverse.{bundle}", "symmetrize=union"
+    line = refusal(capfd, "align", *words, *other)
+    assert "symmetrize=grow_diag_final_and, different contents of reverse.bundle;" in line
+    assert (tmp_path / "links.partial").read_bytes() == progress
+    succeed(capfd, "align", *words)
     assert (tmp_path / "links").read_text().splitlines() == expected(bundle, corpus)
 
 

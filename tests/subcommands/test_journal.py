@@ -1,0 +1,118 @@
+"""Progress of a long output: continued after a kill, and never that of another command."""
+
+from pathlib import Path
+
+import pytest
+
+from seqattn.errors import UserError
+from seqattn.subcommands.journal import open_journal
+from seqattn.subcommands.provenance import Provenance
+
+WINDOWS = [(2, ["a", "\x85b \u2028"]), (1, []), (3, ["ö", "", "d", "e"])]
+LINES = [line for _, lines in WINDOWS for line in lines]
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "in").write_text("input")
+    return tmp_path
+
+
+def opened(place, beam=4, output="out"):
+    record = Provenance(settings={"beam": beam}, contents={"bundle": ["1"]})
+    return open_journal(str(place / output), lambda: record, {"input": place / "in"})
+
+
+def killed(place):
+    """The progress of a command that was killed at its end."""
+    with opened(place) as journal:
+        for window in WINDOWS:
+            journal.append(*window)
+    return journal.file
+
+
+def test_what_is_cut_anywhere_continues_to_the_same_lines(place):
+    content = killed(place).read_bytes()
+    counts = set()
+    for size in range(content.index(b"\n") + 1, len(content) + 1):
+        (place / "out.partial").write_bytes(content[:size])
+        with opened(place) as journal:
+            done = [0, 2, 3, 6].index(journal.done)
+            for window in WINDOWS[done:]:
+                journal.append(*window)
+            assert [*journal.lines()] == LINES
+        counts.add(done)
+    assert counts == {0, 1, 2, 3}
+
+
+def test_a_damaged_window_and_what_follows_are_made_again(place):
+    content = killed(place).read_bytes()
+    for wrong in (content.replace(b"a\n", b"b\n"), content + b"1 99999999999999999999 0\n"):
+        (place / "out.partial").write_bytes(wrong)
+        with opened(place) as journal:
+            assert journal.done == (6 if wrong.startswith(content) else 0)
+
+
+def changed_input(place):
+    (place / "in").write_text("other")
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [(lambda _: {"beam": 5}, "beam=4"), (changed_input, "different contents of input")],
+)
+def test_another_command_is_refused_and_changes_nothing(place, change, named):
+    file = killed(place)
+    before = file.read_bytes()
+    with pytest.raises(UserError, match=named), opened(place, **change(place)):
+        pass
+    assert file.read_bytes() == before
+    assert {one.name for one in place.iterdir()} == {"in", "out.partial"}
+
+
+@pytest.mark.parametrize("content", ["mine\n", "", '{"settings": 1}\n'])
+def test_a_file_that_is_no_progress_is_left_as_it_is(place, content):
+    (place / "out.partial").write_text(content)
+    with pytest.raises(UserError, match="move it, or choose another output"), opened(place):
+        pass
+    assert (place / "out.partial").read_text() == content
+
+
+def test_a_second_command_on_an_output_is_refused(place):
+    (place / "link").symlink_to("out")
+    (place / "out").touch()
+    with opened(place) as journal:
+        journal.append(*WINDOWS[0])
+        for output in ("out", "link"):
+            with pytest.raises(UserError, match="is in use by process"), opened(place, 5, output):
+                pass
+        assert [*journal.lines()] == WINDOWS[0][1]
+
+
+def test_an_input_that_changes_in_between_is_found(place):
+    with opened(place) as journal:
+        journal.append(*WINDOWS[0])
+        changed_input(place)
+        with pytest.raises(UserError, match=r"in changed meanwhile; remove .*out\.partial"):
+            next(journal.lines())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, UserError])
+def test_an_end_without_a_window_leaves_no_file(place, error):
+    with pytest.raises(error), opened(place):
+        raise error
+    assert [one.name for one in place.iterdir()] == ["in"]
+
+
+def test_a_stop_says_how_to_continue(place, capsys):
+    killed(place)
+    with pytest.raises(KeyboardInterrupt), opened(place):
+        raise KeyboardInterrupt
+    assert "out.partial holds 6; repeat the command to continue" in capsys.readouterr().err
+
+
+def test_streams_have_none():
+    for output in (None, "/dev/stdout", "/dev/null"):
+        with open_journal(output, Path.cwd, {}) as journal:
+            assert journal is None
