@@ -80,6 +80,7 @@ class Places(NamedTuple):
             "analyze": [bundle, "text=a dog", "output=out"],
             "report": [bundle, "output=out.html"],
             "serve": [bundle, "port=0"],
+            "walkthrough": [bundle, "output=out.html"],
             "patterns": ["output=out", "attention=mha", "length=4"],
             "heads": [bundle, "output=out", "sentences=4", "points=2"],
             "probe": [bundle, "word=dog", "output=out.json"],

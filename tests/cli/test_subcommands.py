@@ -625,7 +625,7 @@ def test_the_command_says_its_version(capfd):
 
 
 def test_help_without_a_subcommand_lists_the_subcommands(capfd):
-    assert len(subcommands()) == 20
+    assert len(subcommands()) == 21
     assert max(map(len, subcommands().values())) < 90
     for arguments in ([], ["--help"], ["-h"]):
         assert main(arguments) == 0

@@ -1,0 +1,101 @@
+// One head, and one token that looks: every number from its query to its sum.
+function headView(run, state, change) {
+  const { slot, layer, head } = state.look;
+  const attention = run.attentions[slot][layer];
+  const queries = slot === "encoder" ? run.source : inputsOf(run);
+  const keys = slot === "decoder" ? inputsOf(run) : run.source;
+  const place = slot === "encoder" ? state.place : state.step;
+  const row = attention.rows[place][head];
+  const [seen, group] = [attention.keys.map((key) => key[row.group]), attention.values.map((value) => value[row.group])];
+  const most = (vectors) => Math.max(...vectors.map((one) => one.reduce((a, b) => Math.max(a, Math.abs(b)), 1e-9)));
+  const [mostKey, mostValue] = [most([row.query, ...seen]), most(group)];
+  const root = `√${attention.width}`;
+  const cell = (name, ...children) => h("div", { class: `walk-cell walk-${name}` }, ...children);
+  const rows = keys.map((token, n) => {
+    if (n > place && slot === "decoder") {
+      return h("div", { class: "walk-line walk-masked", "data-key": n }, cell("who", shown(token.name)), cell("key"),
+        cell("product"), cell("score", "−∞"), cell("weight", "hidden: written later"), cell("value"));
+    }
+    const open = state.open === n;
+    const name = h("button", {
+      type: "button", class: "walk-open", "aria-expanded": String(open), "data-focus": `open ${n}`,
+      onclick: () => change({ open: open ? null : n }),
+    }, shown(token.name));
+    const weight = h("span", { class: "walk-bar", style: `--share:${(100 * row.weights[n]).toFixed(2)}%` });
+    const line = h("div", { class: "walk-line", "data-key": n }, cell("who", name),
+      cell("key", strip(seen[n], mostKey, `key of ${shown(token.name)}`)), cell("product", number(row.products[n])),
+      cell("score", number(row.scores[n])), cell("weight", weight, h("span", { class: "walk-figure" }, number(row.weights[n], 3))),
+      cell("value", strip(group[n], mostValue, `value of ${shown(token.name)}`)));
+    return open ? [line, productsTable(row, seen[n], group[n], n)] : line;
+  });
+  const titles = [["who", "token"], ["key", "2 key"], ["product", "3 q·k"], ["score", `4 ÷ ${root}`], ["weight", "5 weight"], ["value", "6 value"]];
+  const query = h("div", { class: "walk-line walk-query" }, cell("who", "1 query"),
+    cell("key", strip(row.query, mostKey, "query")), h("div", { class: "walk-cell walk-rest" },
+      "of ", h("b", {}, shown(queries[place].name)), slot === "encoder" ? "" : [", to write ", h("b", {}, shown(run.steps[place].name))]));
+  const sum = h("div", { class: "walk-line walk-sum" }, cell("who", "7 sum"),
+    h("div", { class: "walk-cell walk-rest" }, attention.isSilent(head) ? "silenced: zeros in its place" : "of weight × value"),
+    cell("weight", h("span", { class: "walk-figure" }, number(row.weights.reduce((a, b) => a + b), 3))),
+    cell("value", strip(row.sum, mostValue, "sum of the weighted values")));
+  return [
+    controls(run, state, change, queries, place, attention),
+    explained(attention, slot, shown(queries[place].name)),
+    h("div", { class: `walk-math walk-slot-${slot}`, "data-name": attention.name, "data-head": head, "data-query": place },
+      query, h("div", { class: "walk-line walk-titles" }, titles.map(([name, title]) => cell(name, title))),
+      rows, sum),
+  ];
+}
+
+// The seven steps in words.
+function explained(attention, slot, name) {
+  const turned = attention.frequencies.length ? " Both are then turned by their positions, so that distance counts." : "";
+  const whom = { encoder: "the sentence", cross: "the encoder's output", decoder: "what is written" }[slot];
+  const mask = slot === "decoder" ? "−∞ hides the tokens that come later" : "here it hides nothing, as the whole sentence may be seen";
+  const steps = [
+    ["Query", `${attention.width} numbers made of “${name}” by a learned matrix: what it looks for in ${whom}.`],
+    ["Key", `the same for each token there: what it can be found by.${turned}`],
+    ["Dot product q·k", "multiply them number by number and add up: large where they match."],
+    ["Scale and mask", `divide by √${attention.width} to keep scores moderate. The mask: ${mask}.`],
+    ["Softmax", "take exponentials and divide by their sum: weights above 0 that sum to 1."],
+    ["Value", "what each token passes on, by a third learned matrix."],
+    ["Sum", "add up weight × value. The heads' sums together become the layer's update of the token."],
+  ];
+  return h("ol", { class: "walk-explained" }, steps.map(([title, text]) => h("li", {}, h("b", {}, title), ` ${text}`)));
+}
+
+// What to look at: slot, layer, head and token.
+function controls(run, state, change, queries, place, attention) {
+  const { slot, layer, head } = state.look;
+  const choice = (title, options) => h("div", { class: "walk-choice", role: "group", "aria-label": title }, h("span", { class: "walk-note" }, title), options);
+  const option = (name, pressed, changes, focus, label) => h("button", {
+    type: "button", "aria-pressed": String(pressed), "data-focus": focus, "aria-label": label, onclick: () => change(changes),
+  }, name);
+  const short = { encoder: "encoder", cross: "cross", decoder: "decoder self" };
+  const numbered = (count, chosen, title, changes) => Array.from({ length: count }, (_, n) =>
+    option(String(n + 1), n === chosen, changes(n), `${title} ${n}`, `${title} ${n + 1}`));
+  const key = `${slot} ${layer} ${head}`;
+  const silent = attention.isSilent(head);
+  const pick = (event) => change(slot === "encoder" ? { place: Number(event.target.value) } : { step: Number(event.target.value) });
+  return h("div", { class: "walk-controls" },
+    choice("attention", Object.keys(short).map((name) => option(short[name], name === slot,
+      chosenHead(state, name, state.layer[name], state.heads[name][state.layer[name]]), `slot ${name}`, SLOTS[name]))),
+    choice("layer", numbered(run.attentions[slot].length, layer, "layer", (n) => chosenHead(state, slot, n, state.heads[slot][n]))),
+    choice("head", numbered(attention.heads, head, "head", (n) => chosenHead(state, slot, layer, n))),
+    h("label", { class: "walk-choice" }, h("span", { class: "walk-note" }, "query of"), h("select", { onchange: pick, "data-focus": "query" },
+      queries.map((token, n) => h("option", { value: n, selected: n === place }, `${n} ${shown(token.name)}`)))),
+    h("button", { type: "button", "aria-pressed": String(silent), "data-focus": "silence", class: "walk-silence", onclick: () => {
+      const silenced = new Set(state.silenced);
+      if (!silenced.delete(key)) silenced.add(key);
+      change({ silenced });
+    } }, silent ? "Give the head its voice back" : "Silence this head"));
+}
+
+// Each product of a query and a key, and each part of the sum.
+function productsTable(row, key, value, n) {
+  const weight = row.weights[n];
+  const line = (title, values, total) => h("tr", {}, h("th", { scope: "row" }, title),
+    Array.from(values, (one) => h("td", { class: one < 0 ? "walk-minus" : "" }, number(one))), h("td", { class: "walk-total" }, total));
+  const products = Array.from(row.query, (one, at) => one * key[at]);
+  return h("div", { class: "walk-products", tabindex: 0, role: "region", "aria-label": "each product" }, h("table", { class: "walk-table" },
+    line("query", row.query, ""), line("× key", key, ""), line("= product", products, `sum ${number(row.products[n])}`),
+    line("value", value, ""), line(`× ${number(weight, 3)}`, value.map((one) => one * weight), "")));
+}

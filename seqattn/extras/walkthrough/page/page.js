@@ -1,0 +1,173 @@
+// What a person does, and what is shown.
+const SHOWN = 6; // candidates for the next token
+const PACE = 1100; // milliseconds a step
+const model = new Model(globalThis.walkthroughModel);
+const known = new Set(model.spec.words);
+const shape = (slot, value) => model.spec.attentions[slot].map(() => value);
+const untouched = () => ({ silenced: new Set(), temperature: 0, seed: 1, forced: new Map() });
+let state = {
+  text: model.spec.examples[0], step: 0, place: 0, open: null, ...untouched(),
+  heads: Object.fromEntries(Object.keys(SLOTS).map((slot) => [slot, shape(slot, 0)])),
+  layer: Object.fromEntries(Object.keys(SLOTS).map((slot) => [slot, shape(slot, 0).length - 1])),
+  look: { slot: "cross", layer: 0, head: 0 },
+};
+let run;
+let timer;
+
+const cleaned = (text) => text.trim().replace(/\s+/g, " ");
+const isChanged = () => state.silenced.size || state.temperature || state.forced.size;
+
+function change(changes) {
+  stop();
+  state = { ...state, ...changes };
+  if (["text", "silenced", "temperature", "seed", "forced"].some((key) => key in changes)) translate();
+  render();
+}
+
+function translate() {
+  if (!cleaned(state.text)) return; // what was shown last stays
+  run = model.translate(cleaned(state.text), state);
+  const last = run.steps.length - 1;
+  state.step = Math.min(state.step, last);
+  state.place = Math.min(state.place, run.source.length - 1);
+  state.open = null;
+}
+
+// Show at first the head of each layer, and the layer of each slot, whose weights are most decided.
+function chooseSharpest() {
+  for (const slot of Object.keys(SLOTS)) {
+    const sharpness = run.attentions[slot].map((attention) => Array.from({ length: attention.heads }, (_, head) =>
+      attention.rows.reduce((sum, heads) => sum + Math.max(...heads[head].weights), 0)));
+    state.heads[slot] = sharpness.map((heads) => heads.indexOf(Math.max(...heads)));
+    const best = sharpness.map((heads) => Math.max(...heads));
+    state.layer[slot] = best.indexOf(Math.max(...best));
+  }
+  state.look = { slot: "cross", layer: state.layer.cross, head: state.heads.cross[state.layer.cross] };
+  state.step = Math.min(2, run.steps.length - 1);
+  state.place = Math.min(2, run.source.length - 1);
+}
+
+function render() {
+  const focus = document.activeElement?.dataset.focus;
+  at("output").textContent = (cleaned(state.text) && run.output) || "…";
+  at("changes").replaceChildren(...changesShown());
+  at("known").replaceChildren(...wordsShown());
+  at("steps").replaceChildren(...stepButtons());
+  at("encoder").replaceChildren(encoderPicture(run, state, change));
+  at("encoder-heads").replaceChildren(headMaps(run, state, change, "encoder"));
+  at("decoder").replaceChildren(decoderPicture(run, state, change));
+  at("decoder-heads").replaceChildren(headMaps(run, state, change, "cross"), headMaps(run, state, change, "decoder"));
+  at("caption").replaceChildren(...caption(run, state));
+  at("head").replaceChildren(...headView(run, state, change).filter(Boolean));
+  at("next").replaceChildren(...candidates());
+  at("degrees").textContent = number(state.temperature, 1);
+  at("temperature").value = state.temperature;
+  at("draw").disabled = !state.temperature;
+  at("reset").disabled = !isChanged();
+  if (focus) document.querySelector(`[data-focus="${focus}"]`)?.focus({ preventScroll: true });
+  document.getElementById("walk").dataset.shown = cleaned(state.text);
+}
+
+function changesShown() {
+  if (!isChanged()) return [];
+  const before = model.translate(cleaned(state.text)).output;
+  return [before === run.output ? "unchanged by what you changed" : h("span", {}, "before your changes: ", h("i", {}, before))];
+}
+
+function wordsShown() {
+  const words = wordsOf(state.text);
+  const strange = words.filter((word) => !known.has(word));
+  const tokens = `${run.source.length - 1} tokens. `;
+  const count = `It knows ${words.length - strange.length} of ${words.length} words, ${tokens}`;
+  if (!words.length) return ["Type a sentence."];
+  if (!strange.length) return [count];
+  return [count, "Never seen in training: ", h("b", {}, strange.join(", ")), "; expect nonsense for these."];
+}
+
+function stepButtons() {
+  const last = run.steps.length - 1;
+  const button = (name, label, step, disabled) => h("button", {
+    type: "button", "aria-label": label, title: label, "data-focus": label, disabled, onclick: () => change({ step }),
+  }, name);
+  return [
+    button("«", "first step", 0, state.step === 0), button("‹", "step back", state.step - 1, state.step === 0),
+    h("span", { class: "walk-count" }, `step ${state.step + 1} of ${last + 1}`),
+    button("›", "next step", state.step + 1, state.step === last),
+    h("button", { type: "button", "data-focus": "play", onclick: () => (timer ? stop() : play()) }, timer ? "Pause" : "Play"),
+  ];
+}
+
+function play() {
+  if (state.step === run.steps.length - 1) state.step = -1;
+  timer = setInterval(() => {
+    state = { ...state, step: state.step + 1 };
+    if (state.step === run.steps.length - 1) stop();
+    render();
+  }, PACE);
+  state.step = Math.max(state.step, 0);
+  render();
+}
+
+function stop() {
+  clearInterval(timer);
+  timer = undefined;
+}
+
+function candidates() {
+  const { probabilities, id } = run.steps[state.step];
+  const order = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]).slice(0, SHOWN);
+  if (!order.includes(id)) order.splice(-1, 1, id);
+  const before = model.target.text(run.steps.slice(0, state.step).map((step) => step.id));
+  const force = (token) => {
+    const earlier = [...state.forced].filter(([step]) => step < state.step);
+    change({ forced: new Map([...earlier, [state.step, token]]) });
+  };
+  return [
+    h("p", {}, "After ", h("b", {}, before || "the start"), ", the next token is probably … ", h("em", {}, "Pick another to see how it goes on.")),
+    ...order.map((token) => h("button", {
+      type: "button", class: "walk-candidate", "aria-pressed": String(token === id), "data-focus": `candidate ${token}`,
+      style: `--share:${(100 * probabilities[token]).toFixed(2)}%`, onclick: () => force(token),
+    }, h("span", {}, token === EOS ? "end" : shown(model.target.pieces[token])), h("span", { class: "walk-figure" }, number(probabilities[token], 3)))),
+  ];
+}
+
+// Arrow keys move between tokens, and steps.
+function walkTokens(event) {
+  const [, side, place] = /^(source|memory|said) (\d+)$/.exec(document.activeElement?.dataset.focus ?? "") ?? [];
+  const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!side || !by) return;
+  const next = document.querySelector(`[data-focus="${side} ${Number(place) + by}"]`);
+  event.preventDefault();
+  next?.focus();
+  if (side !== "memory") next?.click();
+}
+
+function begin() {
+  const { longest, limit } = model.spec; // positions, of the source and of the longest output
+  const most = Math.min(longest, Math.floor((longest - limit.extra) / limit.ratio)) - 1;
+  at("text").value = state.text;
+  at("text").addEventListener("input", (event) => {
+    const text = event.target.value;
+    if (model.source.segment(cleaned(text)).length <= most) change({ text, forced: new Map() });
+  });
+  at("ask").addEventListener("submit", (event) => event.preventDefault());
+  const show = (text) => {
+    at("text").value = text;
+    change({ text, step: 0, forced: new Map() });
+  };
+  at("examples").replaceChildren(h("span", { class: "walk-note" }, "or try"), ...model.spec.examples.map((text) =>
+    h("button", { type: "button", onclick: () => show(text) }, text)));
+  at("words-title").textContent = `The ${model.spec.words.length.toLocaleString("en")} words that it has seen`;
+  at("words").textContent = model.spec.words.join(" · ");
+  at("temperature").addEventListener("input", (event) => change({ temperature: Number(event.target.value), forced: new Map() }));
+  at("draw").addEventListener("click", () => change({ seed: state.seed + 1, forced: new Map() }));
+  at("reset").addEventListener("click", () => change(untouched()));
+  document.getElementById("walk").addEventListener("keydown", walkTokens);
+  new MutationObserver(render).observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
+  translate();
+  chooseSharpest();
+  render();
+}
+
+begin();

@@ -1,0 +1,66 @@
+"""What the page is given, and what it refuses in words."""
+
+import pytest
+import torch
+
+import seqattn
+from seqattn.errors import UserError
+from seqattn.extras.walkthrough.model_document import model_document
+from seqattn.extras.walkthrough.walkthrough import data_script, document_of, words_of
+from tests.bundle.conftest import configuration, tokenizer, untrained  # noqa: F401
+from tests.extras.walkthrough.conftest import demo
+
+REFUSED = {
+    "model": ("rnn", "supports only Transformers"),
+    "position": ("alibi", "does not support ALiBiPosition; train with position=rope"),
+    "attention": ("sigmoid", "does not support encoder.layers.0.self_attention; train with"),
+}
+SETTINGS = {"norm": "rmsnorm", "pre_norm": False, "activation": "gelu", "copy": True}
+
+
+@pytest.fixture
+def bundle(tmp_path, tokenizer):  # noqa: F811
+    def load(**chosen):
+        settings = {key: chosen.pop(key) for key in SETTINGS if key in chosen}
+        config = configuration(**chosen)
+        config["model"] = {**config["model"], **settings}
+        return seqattn.load(untrained(tmp_path / "model", tokenizer, config))
+
+    return load
+
+
+@pytest.mark.parametrize("group", REFUSED)
+def test_a_part_that_it_lacks_is_refused_with_what_to_choose(bundle, group):
+    choice, text = REFUSED[group]
+    with pytest.raises(UserError, match=text):
+        model_document(bundle(**{group: choice}))
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_a_setting_that_it_lacks_is_refused(bundle, key):
+    with pytest.raises(UserError, match=r"walkthrough (does not support|supports only)"):
+        model_document(bundle(**{key: SETTINGS[key]}))
+
+
+def test_the_weights_are_all_there_once(bundle):
+    loaded = bundle(position="learned")
+    document = model_document(loaded)
+    named = loaded.model.named_parameters()
+    whole = sum(one.numel() for name, one in named if "position" not in name)
+    table = document["tensors"].pop("target_positions")[1:]
+    other = document["tensors"].pop("source_positions")[1:]
+    assert table == other == [100, 16]
+    numbers = sum(torch.Size(shape).numel() for _, *shape in document["tensors"].values())
+    assert numbers == whole
+
+
+def test_words_are_those_of_training_without_their_punctuation(bundle):
+    document = document_of(bundle(), demo())
+    assert 400 < len(document["words"]) == len({*document["words"]}) < 600
+    assert "Maria" in document["words"]
+    assert all(1 <= len(text) <= 60 for text in document["examples"])
+    assert words_of("«Who's there?» 3.5 x-y, _ -") == ["Who's", "there", "3.5", "x-y"]
+
+
+def test_no_text_of_a_document_can_end_its_script():
+    assert "<" not in data_script({"words": ["</script>"]})

@@ -1,0 +1,194 @@
+"""The page in a real browser: its numbers are those of the bundle, for a sentence that is typed."""
+
+import re
+
+import pytest
+import torch
+
+import seqattn
+from seqattn.analysis.capture import capture
+from seqattn.analysis.intervene import intervene
+from seqattn.generation.base import inference
+from seqattn.tokens import BOS, EOS, PAD
+from tests.browser import browser  # noqa: F401
+
+pytestmark = pytest.mark.slow
+TEXT = "Perhaps Felix, who zips Ωmega, washes seven green hats."  # of no file
+TEXTS = (
+    TEXT,
+    "my aunt cannot hide the 3 potatoes",
+    "Zoë's cake ▁ is ▅ very-very good!",
+    "Three kings, whom she admired, were dancing.",
+    "x",
+)
+MINUS = "\N{MINUS SIGN}"
+NAMES = "return Array.from(document.querySelectorAll(arguments[0]), (one) => one.textContent)"
+NUMBERS = """const found = {};
+const select = () => document.querySelector('select[data-focus="query"]');
+const maps = document.querySelectorAll(`.walk-map[data-focus^="${arguments[0]} "]`);
+for (const focus of Array.from(maps, (one) => one.dataset.focus)) {
+  document.querySelector(`[data-focus="${focus}"]`).click();
+  found[focus] = Array.from({ length: Math.ceil(select().length / 7) }, (_, n) => {
+    select().value = 7 * n;
+    select().dispatchEvent(new Event("change"));
+    const lines = [...document.querySelectorAll(".walk-math .walk-line[data-key]")];
+    return lines.map((line) => Array.from(line.querySelectorAll(
+      ".walk-product, .walk-score, .walk-weight"), (cell) => cell.textContent));
+  });
+}
+return found;"""
+"""Products, scores and weights of every seventh query, for each head of a slot."""
+
+
+@pytest.fixture
+def opened(browser, home):  # noqa: F811
+    """The page at its first example; afterwards nothing may have gone wrong."""
+    browser.prefer("light")
+    browser.resize(1200)
+    browser.open(home / "page.html")
+    browser.wait("return document.getElementById('walk')?.dataset.shown !== undefined")
+    yield browser
+    assert browser.errors() == []
+    assert browser.requests() == [(home / "page.html").as_uri()]
+
+
+def type_in(browser, text):  # noqa: F811
+    script = """const field = document.getElementById("walk-text");
+    field.value = arguments[0];
+    field.dispatchEvent(new Event("input", { bubbles: true }));"""
+    browser.run(script, text)
+
+
+def shown(browser, name):  # noqa: F811
+    return browser.run("return document.getElementById(arguments[0]).textContent", f"walk-{name}")
+
+
+def true_weights(bundle, text):
+    """The captured weights of a text and its greedy output, (H, T, S) by "slot layer"."""
+    [[best]] = bundle.hypotheses([text], "greedy")
+    source = torch.tensor(bundle.tokenizer.encode_source([text]))
+    with inference(bundle.model), capture(bundle.model) as maps:
+        state = bundle.model.start(bundle.model.encode(source), cached=False)
+        bundle.model.features(torch.tensor([[BOS, *best.ids]]), state)
+    names = {"encoder": "encoder.layers.{}.self", "decoder": "decoder.layers.{}.self"}
+    names["cross"] = "decoder.layers.{}.cross"
+    return {
+        f"{slot} {layer}": maps[f"{name.format(layer)}_attention"][0][0]
+        for slot, name in names.items()
+        for layer in range(2)
+    }
+
+
+def test_numbers_read_off_the_page_are_those_of_capture(opened, home):
+    type_in(opened, TEXT)
+    bundle = seqattn.load(home / "bundle")
+    true, read = true_weights(bundle, TEXT), {}
+    for slot in ("encoder", "decoder", "cross"):
+        read |= opened.run(NUMBERS, slot)
+    assert {key.rpartition(" ")[0] for key in read} == {*true}
+    for key, queries in read.items():
+        place, _, head = key.rpartition(" ")
+        assert len(queries) > 1
+        for n, lines in enumerate(queries):
+            visible = [line for line in lines if "hidden" not in line[2]]
+            product, score, weight = (
+                torch.tensor([float(line[n].replace(MINUS, "-")) for line in visible])
+                for n in range(3)
+            )
+            expected = true[place][int(head), 7 * n]
+            assert weight.tolist() == pytest.approx(expected[: len(weight)].tolist(), abs=1e-3)
+            assert expected[len(weight) :].eq(0).all()
+            assert score.tolist() == pytest.approx((product * 6**-0.5).tolist(), abs=0.02)
+            assert weight.tolist() == pytest.approx(score.softmax(dim=0).tolist(), abs=0.02)
+    spread = torch.cat([weights.amax(dim=-1).flatten() for weights in true.values()])
+    assert spread.max() > 0.6  # weights that say something
+    assert any("hidden" in line[2] for lines in read["decoder 0 0"] for line in lines)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_pieces_and_greedy_output_are_the_bundles(opened, home, text):
+    type_in(opened, text)
+    bundle = seqattn.load(home / "bundle")
+    [ids] = bundle.tokenizer.encode_source([text])
+    pieces = [piece.lstrip("▁") for piece in bundle.tokenizer.source_pieces(ids, text)[:-1]]
+    read = opened.run(NAMES, "#walk-encoder .walk-name")
+    assert [name.lstrip("-␣") for name in read] == [
+        re.sub("^[-␣]+", "", piece.translate({0x10FFFC: "\U0010fffc"}))
+        for piece in (*pieces, "end")
+    ]
+    assert shown(opened, "output") == bundle.generate(text, "greedy").strip()
+
+
+def test_words_that_training_lacks_are_named_at_once(opened):
+    type_in(opened, TEXT)
+    assert "knows 6 of 9 words" in shown(opened, "known")
+    assert "Never seen in training: zips, Ωmega, seven;" in shown(opened, "known")
+    type_in(opened, "")
+    assert shown(opened, "known") == "Type a sentence."
+
+
+def test_a_silenced_head_is_silenced_as_by_intervene(opened, home):
+    bundle = seqattn.load(home / "bundle")
+    outputs = {bundle.generate(TEXT, "greedy")}
+    type_in(opened, TEXT)
+    for layer in range(2):
+        opened.click(f'[data-focus="cross {layer} 1"]')
+        opened.click('[data-focus="silence"]')
+        name, gates = "decoder.layers.{}.cross_attention", [1.0, 0.0, 1.0, 1.0]
+        with intervene(bundle.model, gates={name.format(n): gates for n in range(layer + 1)}):
+            outputs.add(bundle.generate(TEXT, "greedy"))
+            assert shown(opened, "output") == bundle.generate(TEXT, "greedy").strip()
+    assert len(outputs) > 1
+    opened.click("#walk-reset")
+    assert shown(opened, "output") == bundle.generate(TEXT, "greedy").strip()
+
+
+def test_a_temperature_divides_log_probabilities_and_a_candidate_can_be_forced(opened, home):
+    bundle = seqattn.load(home / "bundle")
+    source = torch.tensor(bundle.tokenizer.encode_source([TEXT]))
+    with inference(bundle.model):
+        state = bundle.model.start(bundle.model.encode(source))
+        logs = bundle.model.log_probabilities(torch.tensor([[BOS]]), state)[0][0, 0]
+    logs = logs.clone().index_fill(0, torch.tensor(PAD), -torch.inf)
+    type_in(opened, TEXT)
+    opened.click('[data-focus="first step"]')
+    script = """const field = document.getElementById("walk-temperature");
+    field.value = 2;
+    field.dispatchEvent(new Event("input"));"""
+    opened.run(script)
+    read = [float(one) for one in opened.run(NAMES, ".walk-candidate .walk-figure")[:5]]
+    assert read == pytest.approx((logs / 2).softmax(dim=0).topk(5).values.tolist(), abs=1e-3)
+    opened.click("#walk-reset")
+    second = int(logs.topk(2).indices[1])
+    opened.click(f'[data-focus="candidate {second}"]')
+    name = bundle.tokenizer.target_vocabulary()[second] if second != EOS else "end"
+    [first, *_] = opened.run(NAMES, '[data-focus^="said"] .walk-name')
+    assert first.lstrip("-") == name.lstrip("▁")
+
+
+def test_tokens_and_steps_are_reached_by_keys(opened):
+    opened.run("""document.querySelector('[data-focus="source 0"]').focus()""")
+    opened.press("ArrowDown", "ArrowDown")
+    pressed = (
+        "return document.querySelector('[aria-pressed=true][data-focus^=\"%s\"]').dataset.focus"
+    )
+    assert opened.run(pressed % "source") == "source 2"
+    assert opened.run("return document.activeElement.dataset.focus") == "source 2"
+    opened.run("""document.querySelector('[data-focus="next step"]').focus()""")
+    before = int(opened.run(pressed % "said").split()[1])
+    opened.press("Enter")
+    assert opened.run(pressed % "said") == f"said {before + 1}"
+    opened.run("document.querySelector('.walk-open').focus()")
+    opened.press("Enter")
+    assert opened.run("return document.querySelectorAll('.walk-products').length") == 1
+
+
+@pytest.mark.parametrize("width", [400, 900, 1600])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_width_scrolls_sideways_and_dark_is_dark(opened, width, scheme):
+    opened.prefer(scheme)
+    opened.resize(width)
+    type_in(opened, TEXT)
+    assert opened.run("return document.documentElement.scrollWidth") <= width
+    paper = opened.run("return getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
