@@ -78,34 +78,45 @@ class Screen(Progress):
 
 
 @contextmanager
-def progress(what: str, unit: str) -> Iterator[Callable[[int, int | None], object]]:
-    """Show the progress of a task and the time left.
+def progress(
+    what: str, unit: str, first: int = 0, above: bool = False
+) -> Iterator[Callable[..., object]]:
+    """Show the progress of a task, the time left and tokens per second.
 
     Args:
         what: the task, such as "generating".
         unit: what it is counted in.
+        first: how many were done before.
+        above: print what a terminal shows of standard output above the bar.
 
     Yields:
-        A callback `(done, total)`; None for an unknown total.
+        A callback `(done, total, tokens)`; None for an unknown total, new tokens if known.
     """
     began = reported = time.monotonic()
+    made = 0
+    screen: Screen | None = None
 
-    def tell(done: int, total: int | None) -> None:
-        nonlocal reported
-        now = time.monotonic()
-        if done and sys.stderr is not None and now - reported >= EVERY:
-            reported, line = now, f"{what} · {done:,} {unit}"
+    def tell(done: int, total: int | None, tokens: int = 0) -> None:
+        nonlocal reported, made
+        now, made = time.monotonic(), made + tokens
+        speed = f"{made / max(now - began, 1e-9):,.0f} tokens/s" if made else ""
+        if screen is not None:
+            screen.figures = speed
+            screen.update(screen.task_ids[0], completed=done, total=total)
+        elif done > first and sys.stderr is not None and now - reported >= EVERY:
+            reported, parts = now, [what, f"{done:,} {unit}", speed]
             if total is not None:
-                left = (now - began) / done * (total - done)
-                line = f"{what} · {done:,} of {total:,} {unit} · {duration(left)} left"
-            say(line)
+                left = (now - began) / (done - first) * (total - done)
+                parts[1:] = f"{done:,} of {total:,} {unit}", speed, f"{duration(left)} left"
+            say(" · ".join(filter(None, parts)))
 
     if sys.stderr is None or not sys.stderr.isatty():
         yield tell
         return
-    with Screen(unit, above=False) as screen:
-        task = screen.add_task(what, total=None)
-        yield lambda done, total: screen.update(task, completed=done, total=total)
+    screen = Screen(unit, above and sys.stdout is not None and sys.stdout.isatty())
+    with screen:
+        screen.add_task(what, total=None, completed=first)
+        yield tell
 
 
 def print_table(

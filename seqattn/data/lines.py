@@ -5,6 +5,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from seqattn.storage import file_faults, kind_of, user_path, write_whole
 LONGEST = 500_000
 """Largest line in bytes; generation from a longer one would take minutes."""
 _AT_ONCE = 1 << 16  # bytes, the capacity of a pipe
+_PART = 1_024  # lines of a file
 
 
 def read_texts(
@@ -32,7 +34,7 @@ def read_texts(
             object; without a column, the first known column name is used.
 
     Returns:
-        All texts of a file at once; those of standard input in parts, as they arrive.
+        Texts in parts: those of standard input as they arrive, those of ".json" at once.
 
     Raises:
         UserError: if a line is invalid; the message names it.
@@ -108,7 +110,9 @@ def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:
     """Yield the numbered lines of a file, or of standard input in parts."""
     if path is not None:
         read = read_lines if kind_of(path) == ".jsonl" else plain_lines
-        yield [*enumerate(read(path, LONGEST), 1)]
+        numbered = enumerate(read(path, LONGEST), 1)
+        while part := [*islice(numbered, _PART)]:
+            yield part
         return
     if sys.stdin is None:
         raise UserError("standard input is closed; set input=FILE")

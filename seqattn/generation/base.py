@@ -23,8 +23,9 @@ Processors = Sequence[Processor] | Mapping[str, Processor]
 """Processors, applied in order; for a mapping, its values."""
 Tokens = Annotated[int, Ge(0), Le(10_000)]
 WorkersOrNone = Annotated[int, Ge(1), Le(1_000)] | None
-Progress = Callable[[int, int], object]
-"""Callback `(done, total)` in sources, after each batch."""
+Progress = Callable[..., object]
+"""Callback `(done, total, tokens)` after each batch: sources so far, of all, and new tokens of the
+best hypotheses; searches without tokens leave these out."""
 
 
 def listed(processors: Processors) -> list[Processor]:

@@ -97,7 +97,7 @@ class Generator:
                     results[number] = hypotheses
                 done += len(outputs)
                 if progress is not None:
-                    progress(done, total)
+                    progress(done, total, sum(len(best[0].ids) + 1 for best in outputs))
         return results
 
     @contextmanager

@@ -53,9 +53,9 @@ def search_windows(
     ]
     windows = [window for window, _ in each]
 
-    def tell(done: int, total: int) -> None:
+    def tell(done: int, total: int, tokens: int) -> None:
         if progress is not None:
-            progress(done * len(sources) // total, len(sources))
+            progress(done * len(sources) // total, len(sources), tokens)
 
     outputs = iter(generator.generate(windows, [place for _, place in each], tell))
     results = []

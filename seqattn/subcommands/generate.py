@@ -1,32 +1,46 @@
 """Generation of outputs for texts."""
 
 import json
+import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from os.path import realpath
 from pathlib import Path
 from typing import Any, Literal
+
+import torch
 
 from seqattn.analysis.forced_alignment import cross_attentions
 from seqattn.analysis.word_alignment import pharaoh
 from seqattn.bundle.bundle import Bundle
 from seqattn.checking import Count
-from seqattn.data.lines import in_one_line, write_lines
+from seqattn.data.lines import in_one_line
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.base import AnySearch, Progress
 from seqattn.generation.windows import generate_from_windows
-from seqattn.storage import user_path
+from seqattn.screen import progress
+from seqattn.storage import replaced_file, user_path
 from seqattn.subcommands.bundle_run import BundleRun, check_read
+from seqattn.subcommands.journal import Journal, open_journal
+from seqattn.subcommands.provenance import Provenance, bundle_contents
 from seqattn.subcommands.reranking import Reranker, Reranking
+from seqattn.training.ranks import rank, world_size
 
 _SHOWN = 3  # unknown pieces
+_PLACES = {"bundle", "ensemble", "input", "output", "device", "trust", "window", "settings"}
+"""Keys that lines do not depend on, or only by the contents of files."""
+Rows = Sequence[tuple[int, Any]]
+"""Inputs with their line numbers."""
+Work = Callable[[int, Rows, Progress], Iterator[str]]
+"""Function of the first input's index, inputs and a callback, that yields lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +62,13 @@ class Generation(BundleRun):
             if n_best is above 1 or alignments are written, and else for text.
         rerank: settings of reranking by another model.
         markup: markup of the texts, as in `Bundle.generate`; None for plain text.
+        window: number of inputs of a file that are read and searched together.
+        part: share of a file's inputs, such as "3/16"; None for all. Ranks, as of torchrun, each
+            take a share of it.
 
     Raises:
-        UserError: for several inputs, or n_best above the number of hypotheses of the search.
+        UserError: for several inputs, n_best above the number of hypotheses of the search, or a
+            share that does not exist.
     """
 
     generation: AnySearch
@@ -64,6 +82,8 @@ class Generation(BundleRun):
     format: Literal["text", "tsv", "jsonl"] | None = None
     rerank: Reranking = field(default_factory=Reranking)
     markup: Any = None
+    window: Count = 4_096
+    part: str | None = None
 
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
@@ -72,6 +92,7 @@ class Generation(BundleRun):
             raise UserError("format=text has no alignments; remove it, or add format=jsonl")
         if self.markup is not None and (self.n_best or self.alignments or self.format):
             raise UserError("markup writes one text each; remove n_best, alignments and format")
+        _ = self._share  # checked before the bundle is loaded
         if self.n_best is not None:
             object.__setattr__(self, "generation", self.generation.giving(self.n_best))
 
@@ -85,35 +106,91 @@ class Generation(BundleRun):
         into = user_path(self.output or "")
         if source is not None and source.is_file() and realpath(source) == realpath(into):
             raise UserError(f"output={into} is also the input; choose another file")
+        # SLURM sets its variables for single commands, too
+        ranks = world_size() if "WORLD_SIZE" in os.environ else 1
+        place, plain = rank() if ranks > 1 else 0, source is not None and source.is_file()
+        if (self.part and not plain) or (ranks > 1 and not (plain and replaced_file(into))):
+            raise UserError("shares of the input need files; set input=FILE and output=FILE")
+        if ranks > 1 and self.device == "cuda":
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         bundle: Any = self.load(self.generation)
-        generates = self._check_inputs(bundle)
-        parts = self._parts(bundle, source)
-        bar: Any = nullcontext(None)
-        if source is not None:
-            from seqattn.screen import progress  # importing Rich would delay a single sentence
+        work: Work = partial(self._answers, bundle)
+        with ExitStack() as stack:
+            if self._check_inputs(bundle):
+                search = bundle.generator(self.rerank.search(self.generation)).open()
+                reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
+                texts = self._marked if self.markup else self._outputs
+                work = partial(texts, stack.enter_context(search), reranker, bundle)
+            inputs = range(sys.maxsize)
+            opened: AbstractContextManager[Journal] = nullcontext(Journal(self.output))
+            if plain:  # all lines are checked before the first search
+                inputs = range(sum(map(len, bundle.read_inputs(source))))
+                for number, of in (self._share, (place + 1, ranks)):
+                    inputs = inputs[len(inputs) * (number - 1) // of : len(inputs) * number // of]
+                files = {"input": source}
+                opened = open_journal(self.output, self._made_from, files, place, ranks)
+            journal, tell = stack.enter_context(opened), None
+            if source is not None and place == 0:
+                bar = progress("generating", "texts", journal.done, above=self.output is None)
+                tell = stack.enter_context(bar)
+            journal.write(self._results(bundle, work, source, inputs, journal.done, tell))
 
-            bar = progress("generating", "texts")
-        search: Any = nullcontext()
-        if generates:
-            search = bundle.generator(self.rerank.search(self.generation)).open()
-        reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
+    def _results(
+        self,
+        bundle: Any,
+        work: Work,
+        source: Path | None,
+        inputs: range,
+        done: int,
+        tell: Progress | None,
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Yield the number of inputs and the lines of each window, and say what is unknown."""
         unknown = Counter[str]()
+        total = len(inputs) if inputs.stop < sys.maxsize else None
+        for rows in self._windows(bundle, source, inputs[done:]):
 
-        def lines() -> Iterator[str]:
-            with search as generator:
-                texts = partial(self._marked if self.markup else self._outputs, generator, reranker)
-                work: Any = texts if generator else self._answers
-                for part in parts:
-                    with bar as tell:
-                        results = [*work(bundle, part, tell)]
-                    yield from results
-                    if self.markup:  # its tags are no text
-                        continue
-                    read = [(one,) if generates else one[: len(bundle.reads)] for _, one in part]
-                    unknown.update(bundle.tokenizer.unknown([*map(in_one_line, chain(*read))]))
-            _say_unknown(unknown)
+            def told(part: int, _: int, tokens: int = 0, before: int = done) -> None:
+                if tell is not None:
+                    tell(before + part, total, tokens)
 
-        write_lines(lines(), self.output)
+            yield len(rows), [*work(inputs.start + done, rows, told)]
+            done += len(rows)
+            if self.markup:  # its tags are no text
+                continue
+            several = len(bundle.reads) if "text" not in bundle.reads else 0
+            read = [one[:several] if several else (one,) for _, one in rows]
+            unknown.update(bundle.tokenizer.unknown([*map(in_one_line, chain(*read))]))
+        _say_unknown(unknown)
+
+    def _windows(self, bundle: Any, source: Path | None, inputs: range) -> Iterable[Rows]:
+        """Return the windows of a file's inputs, or the parts of standard input as they arrive."""
+        values = [getattr(self, key) for key in bundle.reads]
+        if None not in values:
+            return [[(1, bundle.as_input(*values))]]
+        _say_how(bundle.form, source)
+        parts: Iterable[Rows] = bundle.read_inputs(source)
+        if source is None:
+            return parts
+        rows = islice(chain.from_iterable(parts), inputs.start, inputs.stop)
+        return iter(lambda: [*islice(rows, self.window)], [])
+
+    def _made_from(self) -> Provenance:
+        """Return the settings and models that lines depend on."""
+        plain = self.settings or {key: repr(value) for key, value in vars(self).items()}
+        settings = {key: node for key, node in plain.items() if key not in _PLACES}
+        others = [self.rerank.bundle, *self.rerank.ensemble] if self.rerank.bundle else []
+        contents = {"bundle": [self.bundle, *self.ensemble], "rerank.bundle": others}
+        settings["rerank"] = [self.rerank.weight, self.rerank.direction]
+        each = {key: bundle_contents(*paths) for key, paths in contents.items()}
+        return Provenance(settings=settings, contents=each)
+
+    @property
+    def _share(self) -> tuple[int, int]:
+        """Number of the share, from 1, and how many there are."""
+        match = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", self.part or "1/1")
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise UserError(f"part must be K/N with K from 1 to N, such as 3/16, got {self.part}")
+        return int(match[1]), int(match[2])
 
     def _check_inputs(self, bundle: Any) -> bool:
         """Return True if the bundle reads texts; raise UserError for inputs of other bundles."""
@@ -130,26 +207,21 @@ class Generation(BundleRun):
             raise UserError(f"answers are written as JSON lines; remove format={self.format}")
         return generates
 
-    def _parts(self, bundle: Bundle, source: Path | None) -> Iterator[list[tuple[int, Any]]]:
-        values = [getattr(self, key) for key in bundle.reads]
-        if None not in values:
-            return iter([[(1, bundle.as_input(*values))]])
-        _say_how(bundle.form, source)
-        return bundle.read_inputs(source)
-
     def _outputs(
         self,
         generator: Generator,
         reranker: Reranker | None,
         bundle: Any,
-        part: Sequence[tuple[int, str]],
-        progress: Progress | None,
+        first: int,
+        rows: Rows,
+        progress: Progress,
     ) -> Iterator[str]:
-        texts, first = [text for _, text in part], part[0][0] - 1 if part else 0
+        texts = [text for _, text in rows]
         read: TextLines = bundle.lines(texts)
         places = [first + number for number in read.texts]
         lists = generate_from_windows(generator, bundle.encode(read.lines), places, progress)
         if reranker is not None:
+            reranker.known.clear()  # those of other windows
             lists = reranker.rank(read.lines, lists)
         best: Any = [_different(bundle, hypotheses)[: self.n_best or 1] for hypotheses in lists]
         if self.alignments:
@@ -157,26 +229,28 @@ class Generation(BundleRun):
             words = iter(bundle.align(sources, [output for some in best for output, _ in some]))
             best = [[(*one, next(words)) for one in some] for some in best]
         for place, lines in enumerate(read.groups(best)):
-            number, text = part[place]
-            for rank in range(max(map(len, lines))):
-                each = (ranked[min(rank, len(ranked) - 1)] for ranked in lines)
+            number, text = rows[place]
+            for best_first in range(max(map(len, lines))):
+                each = (ranked[min(best_first, len(ranked) - 1)] for ranked in lines)
                 outputs, hypotheses, *links = zip(*each, strict=True)
                 output = read.join_text(place, outputs)
-                yield self._line(number, text, rank + 1, output, hypotheses, *map(pharaoh, links))
+                pairs = map(pharaoh, links)
+                yield self._line(number, text, best_first + 1, output, hypotheses, *pairs)
 
     def _marked(
         self,
         generator: Generator,
         reranker: Reranker | None,
         bundle: Any,
-        part: Sequence[tuple[int, str]],
-        progress: Progress | None,
+        first: int,
+        rows: Rows,
+        progress: Progress,
     ) -> Iterator[str]:
         def generate(texts: list[str]) -> list[str]:
-            rows = [*enumerate(texts, 1)]
-            return [*self._outputs(generator, reranker, bundle, rows, progress)]
+            plain = [*enumerate(texts, 1)]
+            return [*self._outputs(generator, reranker, bundle, first, plain, progress)]
 
-        texts = self.markup.generate([text for _, text in part], generate, bundle.align)
+        texts = self.markup.generate([text for _, text in rows], generate, bundle.align)
         yield from texts if self.text is not None else map(in_one_line, texts)
 
     def _line(
@@ -205,11 +279,9 @@ class Generation(BundleRun):
         last = "" if alignment is None else f"\t{alignment}"
         return f"{number}\t{rank}\t{score:.4f}\t{output.replace(chr(9), ' ')}{last}"
 
-    def _answers(
-        self, bundle: Any, part: Sequence[tuple[int, Any]], progress: Progress | None
-    ) -> Iterator[str]:
-        inputs = [one for _, one in part]
-        for row in bundle.answer_rows(inputs, self.generation, self.n_best or 1, progress):
+    def _answers(self, bundle: Any, first: int, rows: Rows, progress: Progress) -> Iterator[str]:
+        asked, count = [one for _, one in rows], self.n_best or 1
+        for row in bundle.answer_rows(asked, self.generation, count, progress, first):
             yield json.dumps(row, ensure_ascii=False)
 
 

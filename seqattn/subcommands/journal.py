@@ -1,147 +1,169 @@
 """Progress of a long output, in a file beside it that a repeated command continues."""
 
+import math
 import os
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from seqattn.data.lines import output_file
+from seqattn.data.lines import output_file, write_lines
 from seqattn.errors import UserError
-from seqattn.inputs import check_there
-from seqattn.screen import say
 from seqattn.storage import file_faults, replaced_file, user_path, write_whole
 from seqattn.subcommands.provenance import Provenance, digests
-from seqattn.training.run_directory import locked
+from seqattn.training.rendezvous import rendezvous
 
 _LONGEST = 1 << 20  # bytes of a record
+Lines = Iterable[str]
 
 
 @dataclass
 class Journal:
-    """Complete windows of an output, in the order of its inputs.
+    """Writes an output in windows of its inputs.
 
-    A file holds the record of its command, a line of JSON; then for each window a line with its
-    number of inputs, its bytes and their CRC-32, and its lines. A last window that is incomplete,
-    as a kill leaves it, is removed.
+    The file of a rank holds the record of its command, a line of JSON; then for each window a line
+    with its number of inputs, its bytes and their CRC-32, and its lines.
 
     Args:
-        file: the file.
-        inputs: digests of the input files.
-        done: number of inputs in it.
+        output: as for `write_lines`.
+        files: the file of each rank; none for standard output, pipes and devices.
+        rank: of this process.
+        inputs: digests of the files that are read.
+        done: number of this rank's inputs in its file.
     """
 
-    file: Path
+    output: str | None
+    files: list[Path] = field(default_factory=list)
+    rank: int = 0
     inputs: Mapping[Path, list[str]] = field(default_factory=dict)
     done: int = 0
 
-    def append(self, count: int, lines: Iterable[str]) -> None:
-        """Append the lines of the next `count` inputs."""
-        content = "".join(f"{line}\n" for line in lines).encode()
-        head = f"{count} {len(content)} {zlib.crc32(content)}\n"
-        with file_faults("write", self.file), self.file.open("ab") as file:
-            file.write(head.encode() + content)
-            file.flush()
-            os.fsync(file.fileno())
-        self.done += count
+    def write(
+        self, windows: Iterable[tuple[int, Lines]], each: Callable[[Lines], Lines] = iter
+    ) -> None:
+        """Write the output at the end, or to a stream as it comes.
 
-    def lines(self) -> Iterator[str]:
-        """Yield all lines.
+        Args:
+            windows: numbers of inputs and lines of the rest of this rank's windows.
+            each: function that all lines of all ranks, in order, pass through.
 
         Raises:
-            UserError: if an input has changed since the first.
+            UserError: if it cannot be written, or an input has changed.
         """
+        if not self.files:
+            write_lines(each(chain.from_iterable(lines for _, lines in windows)), self.output)
+            return
+        own = self.files[self.rank]
+        for count, lines in windows:
+            content = "".join(f"{line}\n" for line in lines).encode()
+            with file_faults("write", own), own.open("ab") as file:
+                file.write(f"{count} {len(content)} {zlib.crc32(content)}\n".encode() + content)
+                file.flush()
+                os.fsync(file.fileno())
+            self.done += count
         for path, before in self.inputs.items():
             if digests([path]) != before:
-                raise UserError(f"{path} changed meanwhile; remove {self.file} and begin again")
-        for _, content, _ in self._windows():
-            yield from content.decode().split("\n")[:-1]
+                raise UserError(f"{path} changed meanwhile; remove {own} and begin again")
+        if len(self.files) > 1:
+            rendezvous.agreed(str, most=math.inf)  # all ranks have written theirs
+        if self.rank == 0:
+            texts = (content.decode() for one in self.files for _, content, _ in _windows(one))
+            write_lines(each(line for text in texts for line in text.split("\n")[:-1]), self.output)
+            for one in self.files:
+                one.unlink()
 
-    def resume(self, made_from: Provenance) -> None:
-        """Continue the file if it holds a window, or else begin one.
-
-        Raises:
-            UserError: if it is of another command, or no journal.
-        """
-        if self.file.exists():
-            before = self._record()
-            windows = [(count, end) for count, _, end in self._windows()]
-            if differing := before.differing(made_from) if windows else []:
+    def resume(self, record: Provenance) -> None:
+        """Begin this rank's file, or continue after its last complete window."""
+        own = self.files[self.rank]
+        if own.exists():
+            try:
+                with file_faults("read", own), own.open("rb") as file:
+                    before = Provenance.model_validate_json(file.readline(_LONGEST))
+            except ValidationError as error:
+                raise UserError(f"{own} is not the progress of a command; move it") from error
+            ends = []
+            for count, _, end in _windows(own):
+                self.done += count
+                ends.append(end)
+            if ends and (differing := before.differing(record)):
                 raise UserError(
-                    f"{self.file} holds progress with {', '.join(differing)}; use the same to "
-                    "continue, or remove that file to begin again"
+                    f"{own} holds progress with {', '.join(differing)}; use the same to continue, "
+                    "or remove that file to begin again"
                 )
-            if windows:
-                with file_faults("write", self.file):
-                    os.truncate(self.file, windows[-1][1])
-                self.done = sum(count for count, _ in windows)
-                say(f"continuing {self.file}: {self.done:,} done")
+            if ends:
+                with file_faults("write", own):
+                    os.truncate(own, ends[-1])
+                print(f"continuing {own}: {self.done:,} done", file=sys.stderr)
                 return
-        write_whole(self.file, f"{made_from.model_dump_json()}\n".encode())
-
-    def _record(self) -> Provenance:
-        check_there(self.file, "the progress of a command")
-        try:
-            with file_faults("read", self.file), self.file.open("rb") as file:
-                return Provenance.model_validate_json(file.readline(_LONGEST))
-        except ValidationError as error:
-            raise UserError(
-                f"{self.file} is not the progress of a command; move it, or choose another output"
-            ) from error
-
-    def _windows(self) -> Iterator[tuple[int, bytes, int]]:
-        """Yield inputs, content and end of each complete window."""
-        with file_faults("read", self.file), self.file.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.readline(_LONGEST)
-            while match := re.fullmatch(rb"(\d+) (\d+) (\d+)\n", file.readline(80)):
-                count, length, check = map(int, match.groups())
-                content = file.read(length) if length <= size else b""
-                if len(content) != length or zlib.crc32(content) != check:
-                    return
-                yield count, content, file.tell()
+        write_whole(own, f"{record.model_dump_json()}\n".encode())
 
 
 @contextmanager
 def open_journal(
-    output: str | None, made_from: Callable[[], Provenance], inputs: Mapping[str, str | Path | None]
-) -> Iterator[Journal | None]:
-    """Yield the journal of an output, in OUTPUT.partial; None for standard output or a pipe.
-
-    Write the output from its lines, and remove its file.
+    output: str | None,
+    made_from: Callable[[], Provenance],
+    inputs: Mapping[str, str | Path | None],
+    rank: int = 0,
+    ranks: int = 1,
+) -> Iterator[Journal]:
+    """Yield the journal of an output; its first file is OUTPUT.partial.
 
     Args:
         output: as for `write_lines`.
-        made_from: returns settings and contents that the lines depend on, besides the inputs.
+        made_from: returns settings and contents that lines depend on, besides the inputs.
         inputs: input files by key.
+        rank, ranks: this process among those that share the output.
 
     Raises:
-        UserError: if another process writes the output, the file is of another command, or it
-            cannot be written.
+        UserError: if another process writes the output, or its file is of another command.
     """
     path = None if output is None else replaced_file(output_file(output))
     if path is None:
-        yield None
+        yield Journal(output)
         return
-    record, before = made_from(), {}
+    files = [path.with_name(f"{path.name}.partial{n or ''}") for n in range(ranks)]
+    before: dict[Path, list[str]] = {}
+    record, journal = made_from(), Journal(output, files, rank, before)
+    record.settings["ranks"] = ranks
     for key, name in inputs.items():
         if name and user_path(name).is_file():  # a pipe can only be read once
             record.contents[key] = before[user_path(name)] = digests([user_path(name)])
-    journal = Journal(path.with_name(f"{path.name}.partial"), before)
+    lock = files[rank].with_name(f"{files[rank].name}.lock")
     with ExitStack() as stack:
         with file_faults("write", path):
-            lock = journal.file.with_name(f"{journal.file.name}.lock")
-            stack.enter_context(locked(lock, f"output={output}"))
+            try:
+                stack.enter_context(FileLock(lock).acquire(timeout=0))
+            except Timeout as error:
+                raise UserError(
+                    f"output={path} is in use by another process; wait for it"
+                ) from error
+        stack.callback(lock.unlink, missing_ok=True)  # before it is released
         journal.resume(record)
         try:
             yield journal
         except BaseException as error:
             if not journal.done:
-                journal.file.unlink(missing_ok=True)
+                files[rank].unlink(missing_ok=True)
             elif isinstance(error, KeyboardInterrupt):
-                say(f"{journal.file} holds {journal.done:,}; repeat the command to continue")
+                print(f"{files[rank]} holds {journal.done:,}; repeat to continue", file=sys.stderr)
             raise
+
+
+def _windows(path: Path) -> Iterator[tuple[int, bytes, int]]:
+    """Yield inputs, content and end of each complete window in a file."""
+    with file_faults("read", path), path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.readline(_LONGEST)
+        while match := re.fullmatch(rb"(\d+) (\d+) (\d+)\n", file.readline(80)):
+            count, length, check = map(int, match.groups())
+            content = file.read(length) if length <= size else b""
+            if len(content) != length or zlib.crc32(content) != check:
+                return
+            yield count, content, file.tell()

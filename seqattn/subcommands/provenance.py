@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from seqattn.errors import UserError
 from seqattn.inputs import read_json
+from seqattn.roles import Role
 from seqattn.settings.nodes import TARGET
 from seqattn.storage import digest_of, file_faults, is_file, user_path, write_json
 
@@ -84,11 +85,18 @@ class Provenance(BaseModel):
             )
 
     def differing(self, other: "Provenance") -> list[str]:
-        """Return differences from this record, as overrides where possible."""
+        """Return differences from this record that change outputs, as overrides where possible."""
+        if self == other:
+            return []
         from seqattn.training.setting_roles import leaves  # torch takes seconds to import
 
         here, there = (
-            {x.key: x.value for name, node in one.settings.items() for x in leaves(node, name)}
+            {
+                x.key: x.value
+                for name, node in one.settings.items()
+                for x in leaves(node, name)
+                if x.role is not Role.NOTE
+            }
             for one in (self, other)
         )
         changed = [key for key in sorted(here | there) if here.get(key) != there.get(key)]

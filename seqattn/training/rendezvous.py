@@ -36,8 +36,12 @@ class Rendezvous:
         self._rounds = 0
         self._tells: dict[str, bool] = {}  # errors, and whether this rank reports them
 
-    def agreed(self, choose: Callable[[], str]) -> str:
+    def agreed(self, choose: Callable[[], str], most: float = _PREPARING) -> str:
         """Call `choose` on the first rank, and return its result on every rank.
+
+        Args:
+            choose: the function.
+            most: maximum seconds to wait for other ranks.
 
         Raises:
             UserError: if a rank has failed.
@@ -54,7 +58,7 @@ class Rendezvous:
                 waited = time.monotonic() - began
                 if store.check(["refusal"]):
                     break
-                if waited > _PREPARING:
+                if waited > most:
                     raise UserError(
                         "other ranks did not connect within two hours; check their output"
                     )

@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
 
@@ -35,32 +35,17 @@ def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
     Raises:
         UserError: if another process holds it, or it cannot be written.
     """
-    with ExitStack() as stack:
-        with file_faults("write", path):
-            stack.callback(remove_empty, path, existing(path))
-            path.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locked(path / ".lock", f"{key}={path}"))
-        yield
-
-
-@contextmanager
-def locked(file: Path, name: str) -> Iterator[None]:
-    """Hold a lock file, and remove it afterwards; the lock of a dead process is ignored.
-
-    Args:
-        file: the lock file.
-        name: what it locks, for messages.
-
-    Raises:
-        UserError: if another process holds it.
-    """
+    file = path / ".lock"
     lock = FileLock(file)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise UserError(
-            f"{name} is in use by {_holder(file)}; wait for it, or choose another"
-        ) from error
+    with file_faults("write", path):
+        before = existing(path)
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise UserError(
+                f"{key}={path} is in use by {_holder(file)}; wait for it, or choose another"
+            ) from error
     try:
         if not isinstance(lock, SoftFileLock):  # a soft lock writes the same
             with suppress(OSError):  # only a note; the lock does not need it
@@ -69,6 +54,7 @@ def locked(file: Path, name: str) -> Iterator[None]:
     finally:
         file.unlink(missing_ok=True)  # before unlocking, while it is still ours
         lock.release()
+        remove_empty(path, before)
 
 
 def _holder(file: Path) -> str:

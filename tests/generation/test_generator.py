@@ -205,4 +205,7 @@ def test_progress_over_windows_is_told_in_sources():
     generator = Generator(TableModel(7), GreedySearch(LengthLimit(), batch_size=2))
     found = generate_from_windows(generator, windows, progress=lambda *at: told.append(at))
     assert len(found) == 4
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]  # of the eight windows that hold something
+    # of the eight windows that hold something
+    assert [(done, total) for done, total, _ in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    single = generator.generate([window for source in windows for window in source])
+    assert sum(tokens for *_, tokens in told) == sum(len(one.ids) + 1 for [one] in single[:8])

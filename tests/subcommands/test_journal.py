@@ -23,12 +23,25 @@ def opened(place, beam=4, output="out"):
     return open_journal(str(place / output), lambda: record, {"input": place / "in"})
 
 
-def killed(place):
-    """The progress of a command that was killed at its end."""
+def written(place):
+    """Continues to the end; the lines, and how many inputs were there."""
     with opened(place) as journal:
-        for window in WINDOWS:
-            journal.append(*window)
-    return journal.file
+        before = journal.done
+        journal.write(WINDOWS[[0, 2, 3, 6].index(before) :])
+    assert {one.name for one in place.iterdir()} == {"in", "out"}
+    return (place / "out").read_text().split("\n"), before
+
+
+def stopping(windows=WINDOWS):
+    yield from windows
+    raise KeyboardInterrupt
+
+
+def killed(place):
+    """The progress of a command that was stopped at its end."""
+    with pytest.raises(KeyboardInterrupt), opened(place) as journal:
+        journal.write(stopping())
+    return place / "out.partial"
 
 
 def test_what_is_cut_anywhere_continues_to_the_same_lines(place):
@@ -36,21 +49,21 @@ def test_what_is_cut_anywhere_continues_to_the_same_lines(place):
     counts = set()
     for size in range(content.index(b"\n") + 1, len(content) + 1):
         (place / "out.partial").write_bytes(content[:size])
-        with opened(place) as journal:
-            done = [0, 2, 3, 6].index(journal.done)
-            for window in WINDOWS[done:]:
-                journal.append(*window)
-            assert [*journal.lines()] == LINES
-        counts.add(done)
-    assert counts == {0, 1, 2, 3}
+        lines, before = written(place)
+        assert lines == [*LINES, ""]
+        counts.add(before)
+    assert counts == {0, 2, 3, 6}
 
 
 def test_a_damaged_window_and_what_follows_are_made_again(place):
     content = killed(place).read_bytes()
-    for wrong in (content.replace(b"a\n", b"b\n"), content + b"1 99999999999999999999 0\n"):
+    for wrong, done in (
+        (content.replace(b"a\n", b"b\n"), 0),
+        (content.replace(b"d\n", b"\0\0"), 3),
+        (content + b"1 99999999999999999999 0\n", 6),
+    ):
         (place / "out.partial").write_bytes(wrong)
-        with opened(place) as journal:
-            assert journal.done == (6 if wrong.startswith(content) else 0)
+        assert written(place) == ([*LINES, ""], done)
 
 
 def changed_input(place):
@@ -74,28 +87,33 @@ def test_another_command_is_refused_and_changes_nothing(place, change, named):
 @pytest.mark.parametrize("content", ["mine\n", "", '{"settings": 1}\n'])
 def test_a_file_that_is_no_progress_is_left_as_it_is(place, content):
     (place / "out.partial").write_text(content)
-    with pytest.raises(UserError, match="move it, or choose another output"), opened(place):
+    with pytest.raises(UserError, match="is not the progress of a command; move it"), opened(place):
         pass
     assert (place / "out.partial").read_text() == content
 
 
 def test_a_second_command_on_an_output_is_refused(place):
-    (place / "link").symlink_to("out")
+    (place / "link").symlink_to(place / "out")
     (place / "out").touch()
     with opened(place) as journal:
-        journal.append(*WINDOWS[0])
         for output in ("out", "link"):
-            with pytest.raises(UserError, match="is in use by process"), opened(place, 5, output):
+            with pytest.raises(UserError, match="is in use by"), opened(place, 5, output):
                 pass
-        assert [*journal.lines()] == WINDOWS[0][1]
+        journal.write(WINDOWS)
+    assert (place / "link").read_text().split("\n") == [*LINES, ""]
 
 
 def test_an_input_that_changes_in_between_is_found(place):
-    with opened(place) as journal:
-        journal.append(*WINDOWS[0])
+    def changing():
+        yield WINDOWS[0]
         changed_input(place)
-        with pytest.raises(UserError, match=r"in changed meanwhile; remove .*out\.partial"):
-            next(journal.lines())
+
+    with (
+        pytest.raises(UserError, match=r"in changed meanwhile; remove .*out\.partial"),
+        opened(place) as journal,
+    ):
+        journal.write(changing())
+    assert not (place / "out").exists()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, UserError])
@@ -107,12 +125,13 @@ def test_an_end_without_a_window_leaves_no_file(place, error):
 
 def test_a_stop_says_how_to_continue(place, capsys):
     killed(place)
-    with pytest.raises(KeyboardInterrupt), opened(place):
-        raise KeyboardInterrupt
-    assert "out.partial holds 6; repeat the command to continue" in capsys.readouterr().err
+    assert "out.partial holds 6; repeat to continue" in capsys.readouterr().err
 
 
-def test_streams_have_none():
+def test_streams_have_no_file(capsys):
     for output in (None, "/dev/stdout", "/dev/null"):
         with open_journal(output, Path.cwd, {}) as journal:
-            assert journal is None
+            assert not journal.files
+    with open_journal(None, Path.cwd, {}) as journal, pytest.raises(KeyboardInterrupt):
+        journal.write(stopping(WINDOWS[:1]))
+    assert capsys.readouterr().out.split("\n") == [*WINDOWS[0][1], ""]

@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import store
 from seqattn.bundle.load import load_bundle
 from seqattn.checking import Count
-from seqattn.data.lines import write_lines
 from seqattn.data.text_files import aligned_lines, read_lines, scan_text
 from seqattn.data.word_links import WordLinks, read_links
 from seqattn.errors import UserError
@@ -105,16 +105,10 @@ class Aligning(BundleRun):
         total, pairs, gold = self._pairs(bundle)
         files = {"source": self.source, "target": self.target, "links": self._gold_file}
         with open_journal(self.output, self._made_from, files) as journal:
-            if journal is None:
-                lines = aligner.lines(pairs, 0, total)
-            else:
-                rest = aligner.lines(islice(pairs, journal.done, None), journal.done, total)
-                while part := [*islice(rest, _PART)]:
-                    journal.append(len(part), part)
-                lines = journal.lines()
-            write_lines(_scored(lines, aligned) if gold else lines, self.output)
-            if journal is not None:
-                journal.file.unlink()
+            rest = aligner.lines(islice(pairs, journal.done, None), journal.done, total)
+            windows = iter(lambda: [*islice(rest, _PART)], [])
+            scored = partial(_scored, aligned) if gold else iter
+            journal.write(((len(lines), lines) for lines in windows), scored)
         aligner.say()
         if gold:
             scores = {one.name: with_interval(one) for one in alignment_scores(aligned, gold)}
@@ -218,7 +212,7 @@ class Aligner:
 
     def lines(self, pairs: Iterator[tuple[str, str]], first: int, total: int) -> Iterator[str]:
         """Yield the links of each pair. Args: first: number of the first pair, of `total`."""
-        with progress("aligning", "pairs") as tell:
+        with progress("aligning", "pairs", first) as tell:
             while part := [*islice(pairs, _PART)]:
                 for links in self.links(*map(list, zip(*part))):
                     yield " ".join(
@@ -256,7 +250,7 @@ class Aligner:
                 print(f"{count:,} {note}", file=sys.stderr)
 
 
-def _scored(lines: Iterable[str], aligned: list[Links]) -> Iterator[str]:
+def _scored(aligned: list[Links], lines: Iterable[str]) -> Iterator[str]:
     """Yield lines, and append the links of each to a list."""
     for line in lines:
         pairs = (link.split("-") for link in line.split())

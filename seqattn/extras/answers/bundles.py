@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from seqattn.bundle.bundle import Bundle, Choice
 from seqattn.bundle.outputs import Rank
 from seqattn.bundle.text_arguments import TextOrTexts, paired
-from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.extras.answers.asked import (
     EXPECTED,
@@ -24,6 +23,7 @@ from seqattn.extras.answers.span_search import Answered, Answerer, SpanSearch
 from seqattn.extras.answers.span_text import cut_words
 from seqattn.generation.base import Progress
 from seqattn.generation.generator import Generator
+from seqattn.generation.windows import generate_from_windows
 
 if TYPE_CHECKING:
     from seqattn.extras.answers.pictures import AnswerPictures, QuestionPictures
@@ -73,8 +73,9 @@ class AnsweringBundle(Asking, Bundle):
         return self.generate([question_source(*pair) for pair in pairs], generation, **settings)
 
     def answer_rows(
-        self, asked: Sequence[Asked], search: Choice, count: int, progress: Progress | None
-    ) -> list[dict[str, Any]]:
+        self, asked: Sequence[Asked], search: Choice, count: int, progress: Progress | None,
+        first: int = 0,
+    ) -> list[dict[str, Any]]:  # fmt: skip
         """Return an answer to each question as plain values; see `SpanBundle.answer_rows`.
 
         Raises:
@@ -82,8 +83,10 @@ class AnsweringBundle(Asking, Bundle):
         """
         if count > 1:
             raise UserError("this bundle generates one answer per question; remove n_best")
-        rows = Texts([self.source_of(one.question, one.context) for one in asked], [], [], None)
-        answers = self.outputs(rows, search, progress).texts
+        read = self.lines([self.source_of(one.question, one.context) for one in asked])
+        encoded, places = self.encode(read.lines), [first + number for number in read.texts]
+        lists = generate_from_windows(self.generator(search), encoded, places, progress)
+        answers = read.join(self.tokenizer.decode_target([best[0].ids for best in lists]))
         return [one.plain() | {"answer": text} for one, text in zip(asked, answers, strict=True)]
 
     def pictures(self) -> "AnswerPictures":
@@ -161,14 +164,16 @@ class SpanBundle(Asking, Bundle):
         return Answers.of(rows, answers, time.perf_counter() - began)
 
     def answer_rows(
-        self, asked: Sequence[Asked], search: Choice, count: int, progress: Progress | None
-    ) -> list[dict[str, Any]]:
+        self, asked: Sequence[Asked], search: Choice, count: int, progress: Progress | None,
+        first: int = 0,
+    ) -> list[dict[str, Any]]:  # fmt: skip
         """Return answers to each question, best first, as plain values by name.
 
         Args:
             search: the search, already set to give `count` answers if it can.
             count: requested number of answers to each question.
             progress: called after each batch.
+            first: the first question's index in the user's input.
         """
         questions, contexts = [one.question for one in asked], [one.context for one in asked]
         answers = self.answerer(search).answer(questions, contexts, progress)

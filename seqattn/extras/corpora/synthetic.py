@@ -140,7 +140,7 @@ class SyntheticCorpus(BundleRun):
         with file_faults("write", part):
             first = _complete_parts(part)
             with (
-                progress("writing", "sentences") as tell,
+                progress("writing", "sentences", first) as tell,
                 bundle.generator(self.search).open() as generator,
             ):
                 for start in range(first, total, _PART):
@@ -164,8 +164,8 @@ class SyntheticCorpus(BundleRun):
     ) -> Iterator[tuple[str, str, list[str]]]:
         encoded = bundle.encode([inputs.sources[number] for number in numbers])
 
-        def moved(done: int, _: int) -> None:
-            tell(numbers.start + done, len(inputs.sources))
+        def moved(done: int, _: int, tokens: int) -> None:
+            tell(numbers.start + done, len(inputs.sources), tokens)
 
         generated = generate_from_windows(generator, encoded, numbers, moved)
         for number, some in zip(numbers, generated, strict=True):

@@ -45,7 +45,7 @@ class WordBundle(Bundle):
         """
         where, parts = path or "standard input", read_texts(path)
         if path is not None and kind_of(path) not in (".jsonl", ".json"):
-            parts = iter([[*enumerate(read_lines(path, LONGEST), 1)]])
+            parts = ([row] for row in enumerate(read_lines(path, LONGEST), 1))
         for part in parts:
             rows = [(n, line.split("\t"), f"{where} line {n:,}") for n, line in part]
             yield [(n, self.words.source_of(fields, row)) for n, fields, row in rows]

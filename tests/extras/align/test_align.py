@@ -125,7 +125,7 @@ def test_progress_of_other_files_or_settings_is_not_continued(
     (tmp_path / "gold").write_text("0-0\n" * 6)
     words = [bundle, *files(tmp_path), f"output={tmp_path}/links", f"links={tmp_path}/gold"]
     with monkeypatch.context() as patch:
-        patch.setattr(subcommand, "write_lines", stopped)
+        patch.setattr("seqattn.subcommands.journal.write_lines", stopped)
         assert run(capfd, "align", *words).code == 130
     progress = (tmp_path / "links.partial").read_bytes()
     for name, (key, *letters) in changed.items():
