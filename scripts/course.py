@@ -1,7 +1,7 @@
 """`python scripts/course.py [NOTEBOOK ...] [output=DIR]`: run the course, and keep its outputs.
 
 The site shows these outputs (`docs/course/outputs` by default); the notebooks have none. Each check
-must fail in a sentence before the answer, and pass after it. All six take about 15 minutes.
+must fail in a sentence before the answer, and pass after it. All seven take about 17 minutes.
 """
 
 import ast
