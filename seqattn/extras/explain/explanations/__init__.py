@@ -8,7 +8,7 @@ from torch import Tensor
 from seqattn.errors import UserError
 from seqattn.extras.explain.explanations.alti import ALTI
 from seqattn.extras.explain.explanations.attention_gradient import AttentionXGradient
-from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.base import Contrasting, Explanation, Method
 from seqattn.extras.explain.explanations.cross_attention import CrossAttention, ValueNorm
 from seqattn.extras.explain.explanations.flow import Flow
 from seqattn.extras.explain.explanations.gradients import InputXGradient
@@ -19,7 +19,7 @@ from seqattn.extras.explain.explanations.rollout import Rollout
 from seqattn.extras.explain.explanations.value_zeroing import ValueZeroing
 from seqattn.models.base import Seq2SeqModel
 
-__all__ = ["METHODS", "Explanation", "Method", "explain", "known_methods"]
+__all__ = ["METHODS", "Contrasting", "Explanation", "Method", "explain", "known_methods"]
 
 _ALL: tuple[Method, ...] = (
     CrossAttention(), ValueNorm(), Rollout(), Flow(), Relevance(), ALTI(),
@@ -39,7 +39,13 @@ def known_methods(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def explain(model: Seq2SeqModel, source: Tensor, target: Tensor, method: str) -> Explanation:
+def explain(
+    model: Seq2SeqModel,
+    source: Tensor,
+    target: Tensor,
+    method: str,
+    instead: Tensor | None = None,
+) -> Explanation:
     """Return contributions of source tokens and of the target prefix to each target token.
 
     Args:
@@ -47,6 +53,8 @@ def explain(model: Seq2SeqModel, source: Tensor, target: Tensor, method: str) ->
         source: (B, S) ids, end mark included, padded with 0 on either side.
         target: (B, T) ids to predict, end mark included, padded with 0 on the right.
         method: name from `METHODS`.
+        instead: (B, T) tokens that target's are compared with, see `Contrasting.explain`; None to
+            explain target's alone.
 
     Raises:
         UserError: if the name is unknown or the method cannot explain the model, with the reason.
@@ -55,4 +63,18 @@ def explain(model: Seq2SeqModel, source: Tensor, target: Tensor, method: str) ->
     reason = METHODS[method].why_not(model)
     if reason is not None:
         raise UserError(f"method={method} is not available: {reason}")
-    return METHODS[method].explain(model, source, target)
+    found = METHODS[method]
+    if instead is None:
+        return found.explain(model, source, target)
+    if not isinstance(found, Contrasting):
+        raise UserError(f"method={method} {cannot_contrast()}")
+    return found.explain(model, source, target, instead)
+
+
+def cannot_contrast() -> str:
+    """Return why other methods cannot compare two tokens, to follow a method's name."""
+    names = [name for name, method in METHODS.items() if isinstance(method, Contrasting)]
+    return (
+        "does not depend on the predicted token, so it cannot say why not another; choose "
+        + ", ".join(names)
+    )

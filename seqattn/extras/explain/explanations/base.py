@@ -49,3 +49,23 @@ class Method(ABC):
             source: (B, S) ids, end mark included, padded with 0 on either side.
             target: (B, T) ids to predict, end mark included, padded with 0 on the right.
         """
+
+
+class Contrasting(Method):
+    """Method whose contributions depend on the predicted token, so that two can be compared.
+
+    The contributions to a difference of scores are those of Yin and Neubig 2022 (arXiv 2202.10419).
+    """
+
+    @abstractmethod
+    def explain(
+        self, model: Seq2SeqModel, source: Tensor, target: Tensor, instead: Tensor | None = None
+    ) -> Explanation:
+        """Return contributions to each target token, or to its advantage over another.
+
+        Args:
+            model, source, target: as `Method.explain`.
+            instead: (B, T) a token to compare with each of target's, after the same prefix: the
+                contributions are to the difference of their log-probabilities, negative where they
+                favor the other, and 0 in rows of equal tokens.
+        """

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.base import Contrasting, Explanation
 from seqattn.extras.explain.explanations.predictions import (
     decoder_input,
     without_padding,
@@ -18,22 +18,26 @@ from seqattn.models.head import DecoderOutput
 from seqattn.tokens import PAD, UNK
 
 
-class InputXGradient(Method):
+class InputXGradient(Contrasting):
     """Embedding of each token times its gradient: sum over d of x_d dF/dx_d.
 
     F is log(p / (1 - p)), the log-odds of a target token, and x the embedding before positions are
     added. The log-probability has the same gradient up to a factor, which vanishes if the model is
-    certain. `rest` is the residual of the linear approximation, so a row adds up to F. Takes one
-    backward pass for each target token.
+    certain. `rest` is the residual of the linear approximation, so a row adds up to F. Of two
+    tokens, F is the difference of the log-probabilities. Takes one backward pass for each target
+    token.
     """
 
     name: ClassVar[str] = "input_x_gradient"
     cites: ClassVar[str] = "Shrikumar et al. 2016, arXiv 1605.01713"
     signed: ClassVar[bool] = True
 
-    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
+    def explain(
+        self, model: Seq2SeqModel, source: Tensor, target: Tensor, instead: Tensor | None = None
+    ) -> Explanation:
+        score = log_odds if instead is None else log_probability
         products = gradient_products(
-            model, source, target, torch.ones(len(source)), log_odds, False
+            model, source, target, torch.ones(len(source)), score, False, instead
         )
         rest = products.scores - products.source.sum(dim=2) - products.prefix.sum(dim=2)
         return without_padding(Explanation(products.source, products.prefix, rest), source, target)
@@ -77,6 +81,7 @@ def gradient_products(
     shares: Tensor,
     score: Score,
     from_unknown: bool,
+    instead: Tensor | None = None,
 ) -> Products:
     """Return gradients of each target token's score times embeddings.
 
@@ -86,6 +91,7 @@ def gradient_products(
         shares: (B,) position of each sentence on the line from unknown words to itself, 0 to 1.
         score: score of a target token.
         from_unknown: multiply by the difference from the unknown word, else by the embedding.
+        instead: (B, T) tokens whose scores are subtracted; None for none.
     """
     rows: list[list[Tensor]] = []
     # cuDNN has no backward pass of recurrent layers in eval mode
@@ -100,6 +106,8 @@ def gradient_products(
             step = DecoderOutput._make(None if x is None else x[:, t : t + 1] for x in output)
             said = model.head.log_probabilities(step, state.source_tokens)[:, 0]
             scores = score(said, token)
+            if instead is not None:
+                scores = scores - score(said, instead[:, t : t + 1])
             points = [place.point for place in places]
             gradients = torch.autograd.grad(scores.sum(), points, retain_graph=True)
             products = [

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.base import Contrasting, Explanation
 from seqattn.extras.explain.explanations.gradients import (
     gradient_products,
     log_probability,
@@ -27,13 +27,13 @@ _NATS, _SHARE = 0.05, 0.01
 """Tolerance of a row's sum against its log-probability: the larger of the two."""
 
 
-class IntegratedGradients(Method):
+class IntegratedGradients(Contrasting):
     """Integrated gradients along the line from unknown words to the sentence.
 
     sum over d of (x_d - u_d) times the mean of dF/dx_d on the line, for F the log-probability of a
-    target token in nats and u the embedding of the unknown word, at every token, begin and end
-    marks included. `rest` is F with every token unknown, so a row adds up to F within the error of
-    the quadrature, which lets the method check itself.
+    target token in nats, or its difference from that of another, and u the embedding of the unknown
+    word, at every token, begin and end marks included. `rest` is F with every token unknown, so a
+    row adds up to F within the error of the quadrature, which lets the method check itself.
 
     F is nearly discontinuous on the line, most so in recurrent models. So the line is cut into
     pieces, each with a Gauss-Legendre quadrature of 8 points. The error of a piece is known: the
@@ -59,8 +59,10 @@ class IntegratedGradients(Method):
     def __init__(self, pieces: int = 8, most: int = 64) -> None:
         self.pieces, self.most = pieces, most
 
-    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
-        count, lines = len(source), _Lines(model, source, target)
+    def explain(
+        self, model: Seq2SeqModel, source: Tensor, target: Tensor, instead: Tensor | None = None
+    ) -> Explanation:
+        count, lines = len(source), _Lines(model, source, target, instead)
         every = torch.arange(count)
         scores = lines.scores(every, torch.ones(count))
         bearable = (_SHARE * scores.abs()).clamp(min=_NATS)
@@ -116,10 +118,15 @@ def _by_sentence(parts: Tensor, sentences: Tensor, count: int) -> Tensor:
 
 
 class _Lines:
-    """Lines from unknown words to the sentences of a batch. Args: as `Method.explain`."""
+    """Lines from unknown words to the sentences of a batch. Args: as `Contrasting.explain`."""
 
-    def __init__(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> None:
-        self.model, self.source, self.target = model, source, target
+    def __init__(
+        self, model: Seq2SeqModel, source: Tensor, target: Tensor, instead: Tensor | None
+    ) -> None:
+        self.model, self.source, self.target, self.instead = model, source, target, instead
+
+    def _instead(self, rows: Tensor) -> Tensor | None:
+        return None if self.instead is None else self.instead[rows]
 
     def integrals(self, sentences: Tensor, low: Tensor, high: Tensor) -> _Pieces:
         """Return integrals over pieces. Args: as `_Pieces`."""
@@ -130,7 +137,9 @@ class _Lines:
         for some in torch.arange(len(sentences)).split(max(1, ROWS // _POINTS)):
             rows = sentences[some].repeat_interleave(_POINTS)
             texts, at = (self.source[rows], self.target[rows]), shares[some].flatten()
-            products = gradient_products(self.model, *texts, at, log_probability, from_unknown=True)
+            products = gradient_products(
+                self.model, *texts, at, log_probability, True, self._instead(rows)
+            )
             points = (products.source, products.prefix)
             gain = gains[some].to(products.source)
             integrals.append(
@@ -143,10 +152,12 @@ class _Lines:
         return _Pieces(sentences, low, high, source, prefix, missed)
 
     def scores(self, sentences: Tensor, shares: Tensor) -> Tensor:
-        """Return log-probabilities (P, T) of target tokens at shares (P,) of the lines."""
+        """Return F (P, T) of target tokens at shares (P,) of the lines."""
         scores = []
         for some in torch.arange(len(sentences)).split(ROWS):
-            source, target = self.source[sentences[some]], self.target[sentences[some]]
+            rows = sentences[some]
+            target = self.target[rows]
+            texts = (self.source[rows], decoder_input(target), target, self._instead(rows))
             with moved_embeddings(self.model, shares[some], from_unknown=True):
-                scores.append(log_probabilities(self.model, source, decoder_input(target), target))
+                scores.append(log_probabilities(self.model, *texts))
         return torch.cat(scores)

@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.base import Contrasting, Explanation
 from seqattn.extras.explain.explanations.predictions import (
     ROWS,
     decoder_input,
@@ -16,14 +16,15 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import PAD, UNK
 
 
-class Occlusion(Method):
+class Occlusion(Contrasting):
     """Log p(target token) less its value with one input token made unknown, in nats.
 
     Words are erased one at a time (Li et al. 2016; for pixels, Zeiler and Fergus 2014, arXiv
     1311.2901). The unknown word takes the token's place, so that no other token moves, and a
     copying head cannot copy it; a zero vector would not be small to a model that begins with a
     norm. `rest` is the log-probability less all drops: redundant tokens count for nothing, and
-    tokens needed together count twice.
+    tokens needed together count twice. Of two tokens, the difference of their log-probabilities
+    takes the place of the log-probability.
 
     Takes one pass for each input token, for `ROWS` sentences at a time.
     """
@@ -32,21 +33,23 @@ class Occlusion(Method):
     cites: ClassVar[str] = "Li et al. 2016, arXiv 1612.08220"
     signed: ClassVar[bool] = True
 
-    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
+    def explain(
+        self, model: Seq2SeqModel, source: Tensor, target: Tensor, instead: Tensor | None = None
+    ) -> Explanation:
         prefix = decoder_input(target)
         (batch, length), read = source.shape, source.shape[1] + target.shape[1]
         # (S+T, B, S+T), each with one token unknown
         complete = torch.cat((source, prefix), dim=1).repeat(read, 1, 1)
         hidden = torch.eye(read, dtype=torch.bool, device=source.device)[:, None]
         rows = complete.masked_fill(hidden & (complete != PAD), UNK).flatten(0, 1)
-        said = target.repeat(read, 1)
+        said = [one.repeat(read, 1).split(ROWS) for one in (target, instead) if one is not None]
         left = torch.cat(
             [
-                log_probabilities(model, some[:, :length], some[:, length:], following)
-                for some, following in zip(rows.split(ROWS), said.split(ROWS), strict=True)
+                log_probabilities(model, some[:, :length], some[:, length:], *following)
+                for some, *following in zip(rows.split(ROWS), *said, strict=True)
             ]
         ).unflatten(0, (read, batch))
-        plain = log_probabilities(model, source, prefix, target)
+        plain = log_probabilities(model, source, prefix, target, instead)
         drops = (plain - left).permute(1, 2, 0)  # (S+T, B, T) -> (B, T, S+T)
         by_source, by_prefix = drops.split([length, read - length], dim=2)
         rest = plain - drops.sum(dim=2)

@@ -18,7 +18,11 @@ def decoder_input(target: Tensor) -> Tensor:
 
 @torch.no_grad()
 def log_probabilities(
-    model: Seq2SeqModel, source: Tensor, prefix: Tensor, target: Tensor
+    model: Seq2SeqModel,
+    source: Tensor,
+    prefix: Tensor,
+    target: Tensor,
+    instead: Tensor | None = None,
 ) -> Tensor:
     """Return the log-probability (B, T) of each target token, in nats.
 
@@ -27,10 +31,12 @@ def log_probabilities(
         source: (B, S).
         prefix: (B, T) decoder input.
         target: (B, T) next token at each position.
+        instead: (B, T) tokens whose log-probabilities are subtracted; None for none.
     """
     state = model.start(model.encode(source), cached=False)
     said = model.log_probabilities(prefix, state).log_probabilities
-    return said.gather(2, target[..., None])[..., 0]
+    own = said.gather(2, target[..., None])[..., 0]
+    return own if instead is None else own - said.gather(2, instead[..., None])[..., 0]
 
 
 def without_padding(explanation: Explanation, source: Tensor, target: Tensor) -> Explanation:

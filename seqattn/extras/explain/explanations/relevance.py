@@ -1,12 +1,13 @@
 """Attention weights times the gradient of a token's score, propagated through the layers."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from seqattn.analysis.intervene import intervene
-from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.base import Contrasting, Explanation
 from seqattn.extras.explain.explanations.decomposition import shares_of
 from seqattn.extras.explain.explanations.passes import (
     run_recurrent,
@@ -15,12 +16,13 @@ from seqattn.extras.explain.explanations.passes import (
     why_no_cross,
     why_no_layers,
 )
+from seqattn.extras.explain.explanations.predictions import without_padding
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.recurrent import Recurrent
 from seqattn.models.transformer import Transformer
 
 
-class Relevance(Method):
+class Relevance(Contrasting):
     """Gradient x attention by the bi-modal rules, for an encoder-decoder.
 
     For each target token, the weights of every layer are multiplied by the gradient of its logit,
@@ -31,7 +33,10 @@ class Relevance(Method):
     In a recurrent model the relevance of a source token is the sum of that product over all steps
     up to the token; mixing by its states is ignored.
 
-    Takes a backward pass for each target position.
+    Of two tokens, what speaks for the difference of their logits, less what speaks against it,
+    each by these rules but not normalized; `rest` is 0.
+
+    Takes a backward pass for each target position, two for two tokens.
     """
 
     name: ClassVar[str] = "relevance"
@@ -41,21 +46,62 @@ class Relevance(Method):
         return why_no_cross(model) if isinstance(model, Recurrent) else why_no_layers(model)
 
     @torch.enable_grad()
-    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
-        if isinstance(model, Recurrent):
-            return _of_alignment(model, source, target)
-        assert isinstance(model, Transformer)
-        with intervene(model, {"*": differentiable}):
-            layers = run_transformer(model, source, target)
-        weights = [branch.parts.observed for branch in layers.encoder]
-        weights += [branch.parts.observed for pair in layers.decoder for branch in pair]
-        count = len(layers.encoder)
-        rows = []
-        for t, maps in enumerate(_maps(layers.logits, target, weights)):
-            source_part, prefix = relevances(maps[:count], maps[count:])
-            rows.append(torch.cat((source_part[:, t], prefix[:, t]), dim=1))
-        shares = shares_of(torch.stack(rows, dim=1))
-        return shared_out(target, *shares.split((source.shape[1], target.shape[1]), dim=2))
+    def explain(
+        self, model: Seq2SeqModel, source: Tensor, target: Tensor, instead: Tensor | None = None
+    ) -> Explanation:
+        run = _alignment if isinstance(model, Recurrent) else _layers
+        logits, weights, follow = run(model, source, target)
+        scores = logits.gather(2, target[..., None])[..., 0]
+        if instead is not None:
+            scores = scores - logits.gather(2, instead[..., None])[..., 0]
+
+        def amounts(scores: Tensor) -> Tensor:
+            maps = enumerate(_maps(scores, weights))
+            return torch.stack([follow(t, one) for t, one in maps], dim=1)
+
+        sides = (source.shape[1], target.shape[1])
+        if instead is None:
+            return shared_out(target, *shares_of(amounts(scores)).split(sides, dim=2))
+        by_source, prefix = (amounts(scores) - amounts(-scores)).split(sides, dim=2)
+        return without_padding(
+            Explanation(by_source, prefix, torch.zeros_like(prefix[..., 0])), source, target
+        )
+
+
+Follow = Callable[[int, list[Tensor]], Tensor]
+"""Function of a target position and its maps that returns relevances (B, S+T)."""
+
+
+def _layers(
+    model: Seq2SeqModel, source: Tensor, target: Tensor
+) -> tuple[Tensor, list[Tensor], Follow]:
+    """Return logits (B, T, V), weights, and how to follow maps of those weights."""
+    assert isinstance(model, Transformer)
+    with intervene(model, {"*": differentiable}):
+        layers = run_transformer(model, source, target)
+    encoder = [branch.parts.observed for branch in layers.encoder]
+    decoder = [branch.parts.observed for pair in layers.decoder for branch in pair]
+
+    def follow(t: int, maps: list[Tensor]) -> Tensor:
+        read, prefix = relevances(maps[: len(encoder)], maps[len(encoder) :])
+        return torch.cat((read[:, t], prefix[:, t]), dim=1)
+
+    return layers.logits, encoder + decoder, follow
+
+
+def _alignment(
+    model: Seq2SeqModel, source: Tensor, target: Tensor
+) -> tuple[Tensor, list[Tensor], Follow]:
+    """Return the same of a recurrent model."""
+    assert isinstance(model, Recurrent)
+    with intervene(model, {"*": differentiable}):
+        aligned = run_recurrent(model, source, target)
+
+    def follow(t: int, maps: list[Tensor]) -> Tensor:
+        read = torch.cat(maps, dim=1).sum(dim=1)
+        return torch.cat((read, read.new_zeros(target.shape)), dim=1)
+
+    return aligned.logits, aligned.calls, follow
 
 
 def differentiable(weights: Tensor, visible: Tensor | None) -> Tensor:
@@ -63,11 +109,10 @@ def differentiable(weights: Tensor, visible: Tensor | None) -> Tensor:
     return weights if weights.requires_grad else weights.requires_grad_()
 
 
-def _maps(logits: Tensor, target: Tensor, weights: list[Tensor]) -> list[list[Tensor]]:
-    """Return T lists of clamped gradients times weights, averaged over heads (eq. 5)."""
-    scores = logits.gather(2, target[..., None]).sum(dim=0)[:, 0]  # (T,)
+def _maps(scores: Tensor, weights: list[Tensor]) -> list[list[Tensor]]:
+    """Return T lists of clamped gradients of scores (B, T) times weights, head means (eq. 5)."""
     maps = []
-    for score in scores:
+    for score in scores.sum(dim=0):
         gradients = torch.autograd.grad(score, weights, retain_graph=True, materialize_grads=True)
         pairs = zip(gradients, weights, strict=True)  # (B, H, T', S')
         maps.append([(g * part.detach()).clamp(min=0).mean(dim=1) for g, part in pairs])
@@ -97,11 +142,3 @@ def _normalized(relevance: Tensor) -> Tensor:
     """Normalize the rows of what was added to the identity, and add the identity (eq. 8 and 9)."""
     eye = torch.eye(relevance.shape[-1]).to(relevance)
     return shares_of(relevance - eye) + eye
-
-
-def _of_alignment(model: Recurrent, source: Tensor, target: Tensor) -> Explanation:
-    with intervene(model, {"*": differentiable}):
-        aligned = run_recurrent(model, source, target)
-    maps = _maps(aligned.logits, target, aligned.calls)
-    rows = [torch.cat(calls, dim=1).sum(dim=1) for calls in maps]
-    return shared_out(target, shares_of(torch.stack(rows, dim=1)))
