@@ -9,7 +9,12 @@ from typing import Any, Literal
 from seqattn.checking import CountOrNone, Seed
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
-from seqattn.extras.explain.explanations import METHODS, known_methods
+from seqattn.extras.explain.explanations import (
+    METHODS,
+    Contrasting,
+    check_contrast,
+    known_methods,
+)
 from seqattn.extras.explain.faithfulness import PERCENTS
 from seqattn.extras.explain.method_scores import ExplainedBundle
 from seqattn.extras.explain.method_tables import (
@@ -47,6 +52,8 @@ class Explaining:
         replaced: replacements of attention weights, to test whether the weights matter.
         text: sentence to explain instead of a split.
         target: its output; None for the output of the model's search.
+        instead: another output: why was its word not chosen, where the two first differ? None to
+            explain the output alone.
         seed: seed of the random baseline and of permutations.
 
     Raises:
@@ -67,6 +74,7 @@ class Explaining:
     )
     text: str | None = None
     target: str | None = None
+    instead: str | None = None
     output: str | None = None
     seed: Seed = 0
     device: str = "cpu"
@@ -81,8 +89,12 @@ class Explaining:
         known_methods(self.methods or ())
         if self.text is not None and not self.text.strip():
             raise UserError('text is empty; set it, for example text="A dog runs."')
-        if self.target is not None and self.text is None:
-            raise UserError("target requires text; add text=... or remove target")
+        for name in ("target", "instead"):
+            if getattr(self, name) is not None and self.text is None:
+                raise UserError(f"{name} requires text; add text=... or remove {name}")
+        if self.instead is not None:
+            for method in self.methods or ():
+                check_contrast(method)
 
     @property
     def paths(self) -> list[str]:
@@ -92,12 +104,18 @@ class Explaining:
     @property
     def names(self) -> list[str]:
         """Names of the methods, in the order of the tables."""
-        quick = [name for name, method in METHODS.items() if not method.slow]
-        return quick if self.methods is None else self.methods
+        return self._default(slow=False) if self.methods is None else self.methods
+
+    def _default(self, slow: bool) -> list[str]:
+        return [
+            name
+            for name, method in METHODS.items()
+            if method.slow == slow and (self.instead is None or isinstance(method, Contrasting))
+        ]
 
     def _slow(self, model: Seq2SeqModel) -> list[str]:
         """Return slow methods, which run only if requested."""
-        names = [] if self.methods is not None else [n for n in METHODS if METHODS[n].slow]
+        names = [] if self.methods is not None else self._default(slow=True)
         return [name for name in names if METHODS[name].why_not(model) is None]
 
     @property
@@ -163,7 +181,9 @@ class Explaining:
     def _one(self, run: ScoredRun, label: str) -> dict[str, Any]:
         bundle = run.load(self.generation).texts("explain")
         if self.text is not None:
-            explanation = explain_text(bundle, self.names, self.text, self.target, self.generation)
+            explanation = explain_text(
+                bundle, self.names, self.text, self.target, self.generation, self.instead
+            )
             slow = self._slow(bundle.model)
             print(f"\n{slow_note(slow)}" if slow else "")
             return explanation

@@ -7,6 +7,8 @@ import torch
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.extras.explain.explanations import METHODS, Explanation, explain
+from seqattn.extras.explain.explanations.contrast import Contrast
+from seqattn.extras.explain.explanations.predictions import decoder_input, log_probabilities
 from seqattn.generation.base import Search
 
 _TOP = 4
@@ -19,6 +21,7 @@ def explain_text(
     text: str,
     target: str | None = None,
     search: Search | None = None,
+    instead: str | None = None,
 ) -> dict[str, Any]:
     """Print and return each method's explanation of a text and its output.
 
@@ -28,6 +31,7 @@ def explain_text(
         text: raw text; of several windows, the one that produced the output is explained.
         target: output of the first window; None for the bundle's own output.
         search: search of the output; None for the bundle's own.
+        instead: another output to compare with, where the two first differ; None for none.
     """
     if target is None:  # the generated ids: re-encoding the text may give other pieces
         best, window = bundle.best(text, search)
@@ -38,21 +42,32 @@ def explain_text(
     windows = bundle.encode([text])[0]
     source = windows[window]
     read = bundle.tokenizer.source_pieces(source, text if window == 0 else None)
-    predicted = bundle.tokenizer.target_pieces(said, target)
+    contrast = None if instead is None else Contrast.of(bundle, output, instead)
+    if contrast:
+        said = contrast.target
+    predicted = bundle.tokenizer.target_pieces(said, None if contrast else target)
     print(f"source:  {text}\noutput:  {output}")
     if len(windows) > 1:
         print(f"windows: {len(windows)} (explaining number {window + 1})")
     device = next(bundle.model.parameters()).device
     ids = (torch.tensor([source], device=device), torch.tensor([said], device=device))
     results: dict[str, Any] = {"source": read, "output": predicted, "methods": {}}
+    labels, others = predicted, None
+    if contrast:
+        others = torch.tensor([contrast.instead], device=device)
+        [*_, own], [*_, other] = predicted, bundle.tokenizer.target_pieces(contrast.instead)
+        nats = log_probabilities(bundle.model, ids[0], decoder_input(ids[1]), ids[1], others)
+        print(f"instead: {instead}\n{own} is {float(nats[0, -1]):.2f} nats likelier than {other}")
+        results["instead"], labels = other, [f"{own} and not {other}"]
     for method in methods:
         reason = METHODS[method].why_not(bundle.model)
         if reason is not None:
             print(f"\n{method} is not available: {reason}")
             continue
-        one = Explanation(*(part[0].detach().cpu() for part in explain(bundle.model, *ids, method)))
+        found = explain(bundle.model, *ids, method, others)
+        one = Explanation(*(part[0].detach().cpu() for part in found))
         print(f"\n{method} ({METHODS[method].cites})")
-        _print(one, read, predicted)
+        _print(Explanation(*(part[-len(labels) :] for part in one)), read, labels)
         results["methods"][method] = {name: part.tolist() for name, part in one._asdict().items()}
     return results
 

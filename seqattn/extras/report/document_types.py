@@ -97,6 +97,20 @@ class ExplanationDocument(TypedDict):
     """(T, T)."""
     rest: ArrayDocument | None
     """(T,)."""
+    instead: list[str] | None
+    """Pieces that those of the output are compared with; None if they are explained alone."""
+    reason: str
+
+
+class LensDocument(TypedDict):
+    """Predictions of the decoder's input and of each of its L layers, or why there are none."""
+
+    probability: ArrayDocument | None
+    """(L+1, T) of the output's tokens."""
+    rank: list[list[int]]
+    """L+1 rows of T ranks of the output's tokens, 1 for the likeliest."""
+    likeliest: list[list[str]]
+    """L+1 rows of the T likeliest pieces."""
     reason: str
 
 
@@ -149,6 +163,7 @@ class LookDocument(TypedDict):
     notes: list[str]
     attentions: list[AttentionDocument]
     explanations: list[ExplanationDocument]
+    lens: LensDocument | None
     beam: list[BeamNode]
     hypotheses: list[HypothesisDocument]
     copied: CopyDocument

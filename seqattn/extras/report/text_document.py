@@ -13,7 +13,9 @@ from seqattn.extras.explain.explanations import METHODS, Explanation, explain
 from seqattn.extras.report.attention_maps import attention_documents
 from seqattn.extras.report.beam_tree import Candidate, TracedBeamSearch, tree_document
 from seqattn.extras.report.contributions import (
+    contrast_document,
     explanation_document,
+    lens_document,
     source_measure,
     source_use,
 )
@@ -95,6 +97,7 @@ class TextLook:
             "notes": self._notes(windows, len(source), len(target)),
             "attentions": [],
             "explanations": [],
+            "lens": None,
             "beam": tree_document(nodes, best, tokenizer.target_pieces),
             "hypotheses": [
                 {
@@ -134,6 +137,11 @@ class TextLook:
             document["explanations"].append(explanation_document(METHODS[name], explanation))
             if name == self.measure and isinstance(explanation, Explanation):
                 document["source_use"] = source_use(explanation)
+        pieces = self.bundle.tokenizer.target_pieces
+        with self.passes():
+            contrast = contrast_document(model, read, said, pieces, 2 * self.tokens)
+            document["explanations"].append(contrast)
+            document["lens"] = lens_document(model, read, said, pieces)
         with self.passes():
             document["attentions"] = list(attention_documents(observed(model, pair), self.tokens))
 

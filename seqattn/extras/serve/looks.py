@@ -7,6 +7,7 @@ import torch
 
 from seqattn.errors import UserError
 from seqattn.extras.explain.explanations import explain
+from seqattn.extras.explain.explanations.contrast import Contrast
 from seqattn.extras.explain.importance import gate_sizes
 from seqattn.extras.report.document_types import RunDocument, SentenceDocument
 from seqattn.extras.report.run_document import bundle_document
@@ -134,22 +135,29 @@ def _explained(
 ) -> ExplainResponse:
     """Return the contributions to an output, for the window that produced it."""
     bundle, tokenizer, number = texts.bundle, texts.bundle.tokenizer, 0
-    if request.output is None:
+    text, instead, other = request.output, None, None
+    if text is None:
         best, number = bundle.best(source, watched(search_for(bundle, None, 1), Watch(left)))
         target = bundle.ended(best.ids)
+        [text] = tokenizer.decode_target([target])
     else:
-        target = tokenizer.encode_target([request.output])[0]
-    window = windows[number]
+        [target] = tokenizer.encode_target([text])
+    window, device = windows[number], next(bundle.model.parameters()).device
     texts.limits.check_shown(len(window), len(target))
-    device = next(bundle.model.parameters()).device
+    pieces = tokenizer.target_pieces(target, request.output)
+    if request.instead is not None:
+        target, ids = Contrast.of(bundle, text, request.instead)
+        *pieces, other = [*tokenizer.target_pieces(target), tokenizer.target_pieces(ids)[-1]]
+        instead = torch.tensor([ids], device=device)
     read, said = (torch.tensor([row], device=device) for row in (window, target))
     with passes_watched(bundle.model, left):
-        explanation = explain(bundle.model, read, said, request.method)
+        explanation = explain(bundle.model, read, said, request.method, instead)
     return ExplainResponse(
         method=request.method,
-        text=tokenizer.decode_target([target])[0] if request.output is None else request.output,
+        text=text,
         source_tokens=tokenizer.source_pieces(window, None if number else source),
-        tokens=tokenizer.target_pieces(target, request.output),
+        tokens=pieces,
+        instead=other,
         source=numbers(explanation.source[0].detach()),
         prefix=numbers(explanation.prefix[0].detach()),
         rest=numbers(explanation.rest[0].detach()),

@@ -124,6 +124,9 @@ class ExplainRequest(Request):
     text: Filled = Field(examples=[SENTENCE], description="text, or question about the context")
     context: Text | None = None
     output: Text | None = Field(default=None, description="null for the model's own")
+    instead: Text | None = Field(
+        default=None, description="another output: why was its token not chosen, where both differ"
+    )
     method: Name = Field(examples=["attention"])
 
 
@@ -215,13 +218,15 @@ class ExplainResponse(BaseModel):
     """Contribution of each input token to each output token.
 
     Row t explains the prediction of output token t: `source` (T, S), `prefix` (T, T) with the begin
-    mark in column 0, and `rest` (T) the remainder.
+    mark in column 0, and `rest` (T) the remainder. With `instead`, the last token is compared with
+    its token there, and other rows are 0.
     """
 
     method: str
     text: str
     source_tokens: list[str]
     tokens: list[str]
+    instead: str | None = Field(default=None, description="the token compared with the last one")
     source: Numbers
     prefix: Numbers
     rest: list[float]

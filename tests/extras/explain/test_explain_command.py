@@ -207,6 +207,25 @@ def test_a_bundle_is_named_once_and_a_target_needs_its_text(capfd, trained):
     assert told == "target requires text; add text=... or remove target"
 
 
+def test_two_outputs_are_compared_where_they_first_differ(capfd, trained, tmp_path):
+    words = [f"bundle={trained}/model", "text=a dog sees a ball .", "target=ein Hund"]
+    out = succeed(capfd, "explain", *words, "instead=ein Ball", f"output={tmp_path}/out")
+    assert "instead: ein Ball\n" in out
+    assert " nats likelier than " in out
+    (found,) = json.loads((tmp_path / "out" / "explanations.json").read_text())["bundles"].values()
+    assert {*found["methods"]} == {
+        "relevance", "attention_x_gradient", "input_x_gradient", "occlusion",
+    }  # fmt: skip
+    assert found["output"][-1] != found["instead"]
+    for one in found["methods"].values():
+        assert not any(map(any, one["source"][:-1]))
+        assert any(one["source"][-1])
+    told = refusal(capfd, "explain", *words, "instead=ein Hund")
+    assert told == "instead=ein Hund has the tokens of the output; give another text"
+    told = refusal(capfd, "explain", *words, "instead=ein Ball", "methods=[alti]")
+    assert told.startswith("method=alti does not depend on the predicted token")
+
+
 def test_a_bundle_that_answers_by_spans_is_refused(capfd, answering):
     told = refusal(capfd, "explain", f"bundle={answering}/model")
     assert told.startswith("explain needs a bundle that outputs text, ")

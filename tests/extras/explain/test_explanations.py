@@ -7,7 +7,7 @@ import torch
 
 from seqattn.attention.kernels.talking_heads import TalkingHeadsKernel
 from seqattn.errors import UserError
-from seqattn.extras.explain.explanations import METHODS, Explanation, explain
+from seqattn.extras.explain.explanations import METHODS, Contrasting, Explanation, explain
 from tests.builders import (
     abilities_of,
     attention_variants,
@@ -143,6 +143,49 @@ def test_a_model_that_copies_from_pi_owes_each_token_to_pi_alone(method, pre_nor
     torch.testing.assert_close(found.source, looked * shares[..., None], atol=1e-5, rtol=1e-4)
     own = found.prefix.diagonal(0, 1, 2)
     torch.testing.assert_close(found.prefix.sum(dim=2), own, atol=1e-5, rtol=1e-4)
+
+
+CONTRASTING = [name for name, method in METHODS.items() if isinstance(method, Contrasting)]
+SUMMED = ["input_x_gradient", "integrated_gradients", "occlusion"]
+"""Those whose rows add up to the difference of log-probabilities."""
+
+
+@pytest.mark.parametrize("method", CONTRASTING)
+@pytest.mark.parametrize("name", ["gqa, copying", "post-norm", "bahdanau", "luong, fed"])
+def test_a_contrast_changes_its_sign_with_the_order_and_is_0_between_equal_tokens(name, method):
+    model, source = MODELS[name](), torch.tensor([SOURCES[0]])
+    one, other = torch.tensor([[6, 4, 5], [6, 4, 8]]).split(1)
+    there, back = (
+        explain(model, source, one, method, other),
+        explain(model, source, other, method, one),
+    )
+    for found, opposite in zip(there, back, strict=True):
+        torch.testing.assert_close(found[:, -1], -opposite[:, -1], atol=1e-6, rtol=1e-4)
+        assert not found[:, :-1].any()
+    assert there.source[0, -1].abs().max() > 1e-6
+    assert not any(part.any() for part in explain(model, source, one, method, one))
+    if method in SUMMED:
+        begun = torch.tensor([[2, 6, 4]])
+        said = model(source, begun)[0, -1].log_softmax(dim=0)
+        whole = sum(part[0, -1].sum() for part in there)
+        torch.testing.assert_close(whole, said[5] - said[8], atol=0.06, rtol=0.01)
+
+
+@pytest.mark.parametrize("method", set(METHODS) - set(CONTRASTING))
+def test_methods_that_do_not_read_the_predicted_token_cannot_compare_two(method):
+    ids = torch.tensor([[3]])
+    with pytest.raises(UserError, match=f"method={method} does not depend on the predicted token"):
+        explain(copying_model(), ids, ids, method, ids)
+
+
+@pytest.mark.parametrize("method", CONTRASTING)
+def test_a_model_that_copies_owes_the_choice_between_two_tokens_to_pi_alone(method):
+    source = random_ids(3, 8)
+    target = copied(source)
+    found = explain(copying_model(), source, target, method, (target - 3) % 5 + 4)
+    own = found.source[:, torch.arange(8), LOOKED]
+    assert (own > 1e-3).all()
+    torch.testing.assert_close(found.source.sum(dim=2), own, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("method", METHODS)

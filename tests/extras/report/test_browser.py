@@ -342,11 +342,27 @@ def test_signs_methods_and_measurements_are_explained_in_words(opened):
     assert loss == "what training minimizes, in nats; lower is better"
 
 
+def test_a_word_names_the_one_that_it_is_compared_with_and_the_lens_its_rank(opened, shown):
+    look = shown[1][0]["looks"][0]
+    [contrast] = [one for one in look["explanations"] if one["method"] == "contrast"]
+    chosen(opened, show="contrast")
+    script = "return document.querySelector('.panel [data-side=said]').textContent"
+    own, other = opened.run(script).split(", not ")
+    assert own.strip("‿") == look["target"][0].strip("▁")
+    assert other.strip("‿") == contrast["instead"][0].strip("▁")
+    script = """const map = document.querySelector('.panel .lens canvas'); map.focus();
+    map.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowDown'}));
+    return [map.height, map.width, document.querySelector('.panel .lens .readout').textContent]"""
+    rows, columns, told = opened.run(script)
+    assert [rows, columns] == look["lens"]["probability"]["shape"]
+    assert f"rank {look['lens']['rank'][1][0]}; likeliest: " in told
+
+
 def test_every_method_and_every_logged_value_has_a_sentence(opened):
     methods, measurements = opened.run(
         "return [$terms.METHODS, $terms.MEASUREMENTS].map((one) => Object.keys(one))"
     )
-    assert set(methods) == set(METHODS)
+    assert set(methods) == {*METHODS, "contrast"}
     page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
     table = page.partition("## Logged values")[2].partition("*Attention health*")[0]
     named = re.findall(r"`(?:train|val|attention)/(?:NAME/)?(\w+)`", table)

@@ -10,6 +10,7 @@ import seqattn
 from seqattn.analysis import capture
 from seqattn.errors import UserError
 from seqattn.extras.explain.explanations import Explanation, explain
+from seqattn.extras.explain.lens import lens
 from seqattn.extras.report.contributions import source_measure, source_use
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.tokens import BOS, EOS
@@ -54,12 +55,29 @@ def test_contributions_are_those_that_explain_gives(homes, shown):
     source, target = passed(bundle, SOURCES[0])
     found = shown[1][0]["looks"][0]["explanations"]
     assert found
+    begun = torch.cat((torch.tensor([[2]]), target[:, :-1]), dim=1)
+    second = bundle.model(source, begun).topk(2, dim=2).indices
+    others = torch.where(second[..., 0] == target, second[..., 1], second[..., 0])
     for one in found:
-        true = explain(bundle.model, source, target, one["method"])
+        what = (one["method"],)
+        if one["instead"] is not None:
+            assert one["instead"] == bundle.tokenizer.target_pieces(others[0].tolist())
+            what = ("occlusion", others)
+        true = explain(bundle.model, source, target, *what)
         for name in ("source", "prefix", "rest"):
             expected = getattr(true, name)[0].detach().numpy()
             off = np.abs(unpacked(one[name]) - expected).max()
             assert off <= one[name]["step"] * 0.51 + 1e-6, (one["method"], name)
+
+
+def test_the_lens_is_that_of_the_model(homes, shown):
+    bundle = seqattn.load(homes / "mha" / "model")
+    source, target = passed(bundle, SOURCES[0])
+    true, found = lens(bundle.model, source, target), shown[1][0]["looks"][0]["lens"]
+    probability = unpacked(found["probability"])
+    assert np.abs(probability - true.probability[0].numpy()).max() < 1e-4
+    assert found["rank"] == true.rank[0].tolist()
+    assert found["likeliest"][1] == bundle.tokenizer.target_pieces(true.likeliest[0, 1].tolist())
 
 
 def test_a_bundle_says_what_it_says_elsewhere_with_its_score(homes, shown):

@@ -123,6 +123,19 @@ def test_an_explanation_has_a_row_for_each_token_and_its_pieces(client, bundle, 
     assert found["method"] == "numbered"
 
 
+def test_an_output_is_compared_with_another_where_they_first_differ(client, bundle):
+    keys = {"text": TEXT, "output": "the tree", "method": "occlusion"}
+    alone = ask(client, "/v1/explain", **keys)
+    found = ask(client, "/v1/explain", instead="the dog", **keys)
+    assert "instead" not in alone
+    assert found["tokens"] == alone["tokens"][: len(found["tokens"])]
+    assert found["instead"] != found["tokens"][-1]
+    assert any(found["source"][-1])
+    assert not any(map(any, found["source"][:-1]))
+    told = refusal(client, "/v1/explain", instead="the tree", **keys)
+    assert told == "instead=the tree has the tokens of the output; give another text"
+
+
 def test_a_question_is_explained_with_its_context(writer, writing, numbered):
     keys = {"text": QUESTION, "context": CONTEXT, "method": "numbered"}
     found = ask(writer, "/v1/explain", **keys)

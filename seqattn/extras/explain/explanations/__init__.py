@@ -63,18 +63,18 @@ def explain(
     reason = METHODS[method].why_not(model)
     if reason is not None:
         raise UserError(f"method={method} is not available: {reason}")
-    found = METHODS[method]
     if instead is None:
-        return found.explain(model, source, target)
-    if not isinstance(found, Contrasting):
-        raise UserError(f"method={method} {cannot_contrast()}")
-    return found.explain(model, source, target, instead)
+        return METHODS[method].explain(model, source, target)
+    return check_contrast(method).explain(model, source, target, instead)
 
 
-def cannot_contrast() -> str:
-    """Return why other methods cannot compare two tokens, to follow a method's name."""
-    names = [name for name, method in METHODS.items() if isinstance(method, Contrasting)]
-    return (
-        "does not depend on the predicted token, so it cannot say why not another; choose "
-        + ", ".join(names)
+def check_contrast(name: str) -> Contrasting:
+    """Return a method that can compare two tokens; raise UserError if this one cannot."""
+    method = METHODS[name]
+    if isinstance(method, Contrasting):
+        return method
+    names = ", ".join(name for name, one in METHODS.items() if isinstance(one, Contrasting))
+    raise UserError(
+        f"method={name} does not depend on the predicted token, so it cannot say why not another; "
+        f"choose from {names}"
     )

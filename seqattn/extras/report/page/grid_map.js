@@ -26,7 +26,8 @@ export function gridMap(view, pointed, picked = null) {
     cursor.style.setProperty("--row", at.row);
     cursor.style.setProperty("--column", at.column);
     const value = view.values[at.row * view.columns + at.column];
-    readout.textContent = `${view.rowLabels[at.row]} ← ${view.columnLabels[at.column]}: ${rounded(value)}`;
+    const more = view.told ? `, ${view.told(at.row, at.column)}` : "";
+    readout.textContent = `${view.rowLabels[at.row]} ← ${view.columnLabels[at.column]}: ${rounded(value)}${more}`;
     pointed(at.row);
   }
 

@@ -4,6 +4,7 @@ import { answerList, answerText } from "./answer_text.js";
 import { beamTree } from "./beam_tree.js";
 import { element, explained, keepingFocus, rounded } from "./dom.js";
 import { gridMap } from "./grid_map.js";
+import { lensOf } from "./lens.js";
 import { linksOf } from "./links.js";
 import { outputLegend, outputText } from "./output_text.js";
 import { wordNumbers } from "./pieces.js";
@@ -24,8 +25,8 @@ export class Panel {
     this.columns = [element("div", {}), element("div", {})]; // redrawn when the selection changes
     this.links = null;
     const [left, right] = this.columns;
-    const [first, second, below] = this.lasting();
-    const body = this.isText ? [columns([left, first], [right, second]), below] : [columns(first, second), columns(left, right)];
+    const [first, second, third, below] = this.lasting();
+    const body = this.isText ? [columns([left, first], [right, second, third]), below] : [columns(first, second), columns(left, right)];
     this.node = element("article", { class: "panel", "aria-label": bundle.name }, this.head(), body);
     this.draw();
   }
@@ -114,6 +115,7 @@ export class Panel {
     const marks = element("p", { class: "legend" }, element("span", { class: "key prefix" }, "the output"), element("span", { class: "key finished" }, "finished"));
     return [
       part("shares of source and output so far", sharesOf(look, explanation)),
+      part("lens", lensOf(look)),
       part("n-best", tableOf({ title: "hypotheses, best first", columns: ["output", "score", "log-probability"], rows: hypotheses })),
       part("beam", look.beam.length ? [marks, all] : null, tree),
     ];

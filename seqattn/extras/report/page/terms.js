@@ -25,6 +25,7 @@ export const MEASUREMENTS = {
   waiting_share: "share of the training time spent waiting for data",
   gpu_busy_share: "recent utilization of the GPU",
   teacher_forcing: "share of reference tokens, not the model's own, fed to the decoder",
+  alignment: "distance of the guided attention from the links, a cross-entropy in nats; lower is better",
   balance: "load of the attention experts, 1 if all are used equally",
   divergence: "how much two passes with different dropout disagree, in nats",
   entropy: "how evenly a query spreads its weight: 0 all on one key, 1 equal on all",
@@ -46,4 +47,5 @@ export const METHODS = {
   input_x_gradient: "embedding times gradient: first-order effect on the output token's log-odds",
   integrated_gradients: "gradients summed along a path from unknown words to the text",
   occlusion: "drop of the output token's log-probability without the token",
+  contrast: "why this token and not the second likeliest? Drop of its advantage, in nats, without the token; negative favors the other",
 };

@@ -51,7 +51,9 @@ function methodView(look, selection) {
   if (!found) return { reason: `no contributions by ${selection.by}` };
   if (!found.source) return { reason: found.reason };
   const slot = selection.side === "prefix" ? "decoder" : "cross";
-  return sided(look, slot, matrix(found[selection.side]), `${found.method} (${found.cites}): ${METHODS[found.method]}`);
+  const view = sided(look, slot, matrix(found[selection.side]), `${found.method} (${found.cites}): ${METHODS[found.method]}`);
+  if (!found.instead) return view;
+  return { ...view, rowLabels: view.rowLabels.map((piece, row) => `${piece}, not ${labels(found.instead)[row]}`) };
 }
 
 function sided(look, slot, found, title) {
