@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
@@ -11,6 +11,7 @@ from seqattn.analysis.forced_alignment import aligning_pairs
 from seqattn.analysis.word_alignment import AlignmentReading, WordAlignment, align
 from seqattn.bundle.files import part_of
 from seqattn.bundle.outputs import Outputs, Rank
+from seqattn.bundle.prefixes import Prefixes
 from seqattn.bundle.text_arguments import TextOrTexts, paired, text_list
 from seqattn.data.base import Texts
 from seqattn.data.lines import read_texts
@@ -19,6 +20,7 @@ from seqattn.data.text_lines import TextLines, as_single_lines
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch, Hypothesis, Progress, Search, listed
+from seqattn.generation.constraints import Constraints
 from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.generator import Generator
 from seqattn.generation.processors import EncoderNoRepeatNgram, ForcedPrefix
@@ -145,16 +147,22 @@ class Bundle:
 
     @overload
     def generate(  # overlaps the next: a str is an Iterable[str], too
-        self, texts: str, generation: Choice = None, markup: Any = None, **settings: Any
+        self, texts: str, generation: Choice = None, **settings: Any
     ) -> str: ...
 
     @overload
     def generate(
-        self, texts: Iterable[str], generation: Choice = None, markup: Any = None, **settings: Any
+        self, texts: Iterable[str], generation: Choice = None, **settings: Any
     ) -> list[str]: ...
 
     def generate(
-        self, texts: TextOrTexts, generation: Choice = None, markup: Any = None, **settings: Any
+        self,
+        texts: TextOrTexts,
+        generation: Choice = None,
+        markup: Any = None,
+        prefix: TextOrTexts | None = None,
+        target_language: str | None = None,
+        **settings: Any,
     ) -> str | list[str]:
         """Generate the best output for each text; the output for an empty text is empty.
 
@@ -165,6 +173,9 @@ class Bundle:
             generation: a search such as "greedy", see `search`; None for the bundle's own.
             markup: "html" or "placeholders", which are put where their words went, or an object of
                 the files of `conf/markup`; None for plain text.
+            prefix: what every output begins with, or a text for each input; a word that no space
+                follows may be unfinished. An empty text still has an empty output.
+            target_language: language of the outputs of a multilingual model, such as "deu_Latn".
             **settings: settings of the search, such as beam_size=2.
 
         Returns:
@@ -173,11 +184,17 @@ class Bundle:
         Raises:
             UserError: for a text that is too long, or as `search`.
         """
+        if target_language is not None:
+            settings |= {"markup": markup, "prefix": prefix}
+            return self.into(target_language).generate(texts, generation, **settings)
         generator = self.generator(generation, **settings)
 
         def generate(some: TextOrTexts) -> list[str]:
             read = self.lines(some)
-            hypotheses = generate_from_windows(generator, self.encode(read.lines), read.texts)
+            own = self.constraints(read, prefix)
+            hypotheses = generate_from_windows(
+                generator, self.encode(read.lines), read.texts, constraints=own
+            )
             return read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
 
         if isinstance(markup, str):
@@ -188,17 +205,27 @@ class Bundle:
         if markup is None:
             outputs = generate(texts)
         else:
+            if prefix is not None:
+                raise UserError("markup does not support prefix; remove it")
             outputs = markup.generate(text_list(texts), generate, self.align)
         return outputs[0] if isinstance(texts, str) else outputs
 
     def hypotheses(
-        self, texts: TextOrTexts, generation: Choice = None, **settings: Any
+        self,
+        texts: TextOrTexts,
+        generation: Choice = None,
+        *,
+        prefix: TextOrTexts | None = None,
+        **settings: Any,
     ) -> list[list[Hypothesis]]:
         """Return hypotheses for each text, best first, with `ids`, `score` and `log_probability`.
 
         Args: as `generate`, such as n_best=3.
         """
-        return generate_from_windows(self.generator(generation, **settings), self.encode(texts))
+        texts = text_list(texts)
+        own = self.constraints(TextLines.of(texts, False), prefix)
+        generator = self.generator(generation, **settings)
+        return generate_from_windows(generator, self.encode(texts), constraints=own)
 
     def best(self, text: str, generation: Choice = None, **settings: Any) -> InWindow:
         """Return the best hypothesis for a text, and the number of its window from `encode`.
@@ -207,6 +234,48 @@ class Bundle:
         """
         best = search_windows(self.generator(generation, **settings), self.encode(text))
         return best[0][0]
+
+    def into(self, language: str) -> "Bundle":
+        """Return the bundle of a multilingual model for outputs in a language, by its code.
+
+        Raises:
+            UserError: the model has no such language.
+        """
+        return self._into(language)
+
+    @cached_property
+    def _into(self) -> Callable[[str], "Bundle"]:
+        return lru_cache(8)(lambda code: replace(self, tokenizer=self.tokenizer.into(code)))
+
+    def constraints(
+        self,
+        lines: TextLines,
+        prefix: TextOrTexts | None,
+        numbers: Sequence[int] | None = None,
+    ) -> list[Constraints] | None:
+        """Return the constraints of a prefix, or of one for each text, on the outputs of lines.
+
+        Args:
+            lines, prefix: as from `lines`, and in `generate`.
+            numbers: of the texts, for messages; None to count them from 1.
+
+        Raises:
+            UserError: a prefix or their number is wrong, or a text has several lines.
+        """
+        if prefix is None:
+            return None
+        count = len(lines.parts)
+        if len(lines.lines) > count:
+            raise UserError("a text has several lines; remove prefix, or pass each line by itself")
+        each = [prefix] * count if isinstance(prefix, str) else text_list(prefix)
+        if len(each) != count:
+            raise UserError(f"prefix must be one text, or one for each of {count} inputs")
+        rows = zip(each, numbers or range(1, count + 1), strict=True)
+        return [self._prefixes.read(*row) for row in rows]
+
+    @cached_property
+    def _prefixes(self) -> Prefixes:
+        return Prefixes(self.tokenizer)
 
     @cached_property
     def reading(self) -> AlignmentReading:

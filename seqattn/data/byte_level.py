@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ValidationError
 
@@ -41,6 +41,8 @@ class ByteLevelSide:
     Raises:
         UserError: for a model that is damaged or lacks a piece, or if tokenizers is not installed.
     """
+
+    languages: ClassVar[dict[str, str]] = {}
 
     def __init__(self, model: bytes, begin: Sequence[str] = ()) -> None:
         try:

@@ -4,12 +4,12 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from seqattn.data.source_ids import joined_source
+from seqattn.data.source_ids import Headed, joined_source
 from seqattn.data.text_files import decoded, plain_lines, read_lines
 from seqattn.errors import UserError
 from seqattn.inputs import read_json, too_long
@@ -22,7 +22,7 @@ _PART = 1_024  # lines of a file
 
 
 def read_texts(
-    path: Path | None, data: Mapping[str, Any] | None = None
+    path: Path | None, data: Mapping[str, Any] | None = None, beside: str | None = None
 ) -> Iterator[list[tuple[int, str]]]:
     """Yield texts with their line numbers, empty ones included.
 
@@ -32,6 +32,7 @@ def read_texts(
             standard input.
         data: source_column, tag_columns and source_mark of a `Table`, to make a source of such an
             object; without a column, the first known column name is used.
+        beside: key, or number from 2 of a tab-separated column, of what texts have as `beside`.
 
     Returns:
         Texts in parts: those of standard input as they arrive, those of ".json" at once.
@@ -40,7 +41,8 @@ def read_texts(
         UserError: if a line is invalid; the message names it.
     """
     if path is None or kind_of(path) not in (".jsonl", ".json"):
-        yield from _lines(path)
+        parts = _lines(path, beside is not None)
+        yield from ([*_beside(part, beside, path)] for part in parts) if beside else parts
         return
     from seqattn.data.table import KNOWN_PAIRS  # `datasets` takes seconds to import
 
@@ -59,7 +61,11 @@ def read_texts(
                     raise UserError(f"{where} has no text under {', '.join(names)}; {expected}")
                 texts.append(values[0])
             begin = [str(_nested(row, name) or "") for name in _listed(tags)]
-            part.append((number, joined_source(begin, texts, mark or "")))
+            source = joined_source(begin, texts, mark or "")
+            if beside and not isinstance(_nested(row, beside), str):
+                raise UserError(f"{where} has no text under {beside}")
+            source.beside = _nested(row, beside) if beside else None
+            part.append((number, source))
         yield part
 
 
@@ -106,10 +112,10 @@ def _packed(parts: Iterable[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:
+def _lines(path: Path | None, table: bool = False) -> Iterator[list[tuple[int, str]]]:
     """Yield the numbered lines of a file, or of standard input in parts."""
     if path is not None:
-        read = read_lines if kind_of(path) == ".jsonl" else plain_lines
+        read = read_lines if table or kind_of(path) == ".jsonl" else plain_lines
         numbered = enumerate(read(path, LONGEST), 1)
         while part := [*islice(numbered, _PART)]:
             yield part
@@ -175,6 +181,17 @@ def _checked(row: Any, where: str, expected: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise UserError(f"{where} is not a JSON object; {expected}")
     return row
+
+
+def _beside(rows: Sequence[tuple[int, str]], column: str, path: Path | None) -> Iterator[Any]:
+    """Yield numbered lines with their first column as a text, and another one beside it."""
+    for number, line in rows:
+        first, *others = line.split("\t")
+        try:
+            yield number, Headed(first, 0, others[range(2, len(others) + 2).index(int(column))])
+        except ValueError as error:
+            where = f"{path or 'standard input'} line {number}"
+            raise UserError(f"{where} has no column {column} after the text and a tab") from error
 
 
 def _listed(names: Any) -> list[str]:

@@ -15,13 +15,14 @@ Ints = npt.NDArray[np.int64]
 
 
 class Headed(str):
-    """A source whose first `head` characters begin each of its windows."""
+    """A source whose first `head` characters begin each of its windows; `beside` it is a text."""
 
     head: int
+    beside: str | None
 
-    def __new__(cls, text: str, head: int) -> "Headed":
+    def __new__(cls, text: str, head: int, beside: str | None = None) -> "Headed":
         source = super().__new__(cls, text)
-        source.head = head
+        source.head, source.beside = head, beside
         return source
 
 

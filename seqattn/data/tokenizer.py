@@ -23,6 +23,7 @@ from seqattn.tokens import UNK
 _FORMAT = "seqattn-tokenizer-1"
 _TRUECASER = "truecaser.json"
 _SYMBOL = re.compile("▁?[^▁]+|▁$")
+_SHOWN = 5  # codes of languages
 _NAMES = [["joint.json"], ["joint.model"], ["source.model", "target.model"]]
 
 
@@ -80,6 +81,7 @@ class Tokenizer:
         self.source_pieces, self.target_pieces = source.pieces, target.pieces
         self.source_vocabulary, self.target_vocabulary = source.vocabulary, target.vocabulary
         self.source_line_breaks = source.line_breaks
+        self._languages = {**source.languages, **target.languages}
         self.source_begin, self.target_begin = tuple(source.begin), tuple(target.begin)
         digests = "".join(hashlib.sha256(model).hexdigest() for model in self._models)
         if self._more():
@@ -90,6 +92,30 @@ class Tokenizer:
         """Decode rows of ids as in `Side.decode`, and restore case."""
         texts = self._decode_target(rows)
         return texts if self.truecaser is None else [*map(self.truecaser, texts)]
+
+    def into(self, language: str) -> "Tokenizer":
+        """Return the tokenizer of a multilingual model for outputs in a language.
+
+        Args:
+            language: its code, such as "deu_Latn".
+
+        Raises:
+            UserError: the vocabulary has no piece for it.
+        """
+        piece, known = self._languages.get(language), sorted(self._languages)
+        if piece is None:
+            some = ", ".join(known[:_SHOWN]) + ", ..." * (len(known) > _SHOWN)
+            hint = f"use one of {some}" if known else "its model is not multilingual; remove it"
+            raise UserError(f"target_language={language} is not in this vocabulary; {hint}")
+        begin: Begin = self._options["begin"]
+        if piece[0] == ">":  # Marian reads it before the source
+            begin = begin._replace(source=(piece,))
+        else:
+            others = (one for one in begin.target if one not in self._languages.values())
+            begin = begin._replace(target=(*others, piece))
+        models: list[Any] = [*self._models, None]
+        options: Any = {**self._options, "begin": begin}
+        return Tokenizer(models[0], models[1], self.truecaser, **options)
 
     def unknown(self, texts: Sequence[str]) -> Counter[str]:
         """Count the pieces of source texts that the vocabulary lacks."""

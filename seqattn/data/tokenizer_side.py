@@ -17,6 +17,7 @@ from seqattn.tokens import BOS, EOS, PAD, RESERVED, UNK
 LINE_BREAK = "\n"
 _SPACED_BREAK = re.compile(r" *\n *")
 _CODE = re.compile(r"(>>[^<>]+<<)(.*)", re.DOTALL)
+_LANGUAGE = re.compile(r"__([a-z]+)__|>>([^<>]+)<<|([a-z]{2,3}_(?:[A-Z]{2}|[A-Z][a-z]{3}))")
 
 
 class Begin(NamedTuple):
@@ -85,6 +86,9 @@ class Side:
             for number in ids
             if control[number] and _CODE.fullmatch(names[number])
         }
+        found = [_LANGUAGE.fullmatch(names[number]) for number in ids if control[number]]
+        self.languages = {match[match.lastindex or 0]: match[0] for match in found if match}
+        """Pieces of the languages of a multilingual model, by code."""
         self._adopted = pieces > self.size or bool(self._unused)
 
     def line_breaks(self) -> Literal["piece", "space", "unknown"]:

@@ -14,6 +14,7 @@ from seqattn.attention.base import length_key
 from seqattn.attention.masks import padded_right
 from seqattn.checking import BadValue, CountOrNone, shown
 from seqattn.errors import UserError
+from seqattn.generation.constraints import Constraints, PerSource
 from seqattn.generation.processors import Processor
 from seqattn.models.base import Memory, Prediction
 from seqattn.ops.gpu import without_cudnn_attention
@@ -174,6 +175,10 @@ class Search(AnySearch, ABC):
 
     def check(self, model: SearchModel) -> None:
         self.limit.check(model)
+
+    def under(self, each: Sequence[Constraints]) -> "Search":
+        """Return the search for a batch with constraints for each of its sources."""
+        return replace(self, processors=(PerSource(each, listed(self.processors)),))
 
     @abstractmethod
     def search(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from seqattn.generation.base import (
     SearchModel,
     inference,
 )
+from seqattn.generation.constraints import Constraints
 from seqattn.generation.workers import Workers, usual_workers
 from seqattn.ops.layers import packed
 from seqattn.ops.memory import ran_out
@@ -36,6 +37,7 @@ class Batch(NamedTuple):
 
     sources: list[Sequence[int]]
     places: list[int]
+    constraints: Sequence[Constraints] | None = None
 
 
 Hypotheses = list[list[Hypothesis]]
@@ -67,6 +69,7 @@ class Generator:
         sources: Sequence[Sequence[int]],
         places: Sequence[int] | None = None,
         progress: Progress | None = None,
+        constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """Return hypotheses for each source, best first.
 
@@ -74,9 +77,10 @@ class Generator:
             sources: ids of each source, end included; an empty one gets one empty hypothesis.
             places: each source's index in the user's input; None if `sources` is all of it.
             progress: called after each batch.
+            constraints: of each source; None for none.
 
         Raises:
-            UserError: a source is longer than the model's maximum, memory runs out, or workers
+            UserError: a source or prefix is longer than the maximum, memory runs out, or workers
                 cannot be used.
         """
         limit = self.model.max_source_length
@@ -90,7 +94,10 @@ class Generator:
         places = range(len(sources)) if places is None else places
         done, total = 0, sum(len(source) > 0 for source in sources)
         rows = [*self._batches(sources)]
-        batches = [Batch([sources[n] for n in part], [places[n] for n in part]) for part in rows]
+        for source, place, own in zip(sources, places, constraints or ()):
+            check_prefix(self.model, self.search, len(source), place, own)
+        parts: Any = (sources, places, constraints)
+        batches = [Batch(*(one and [one[n] for n in part] for one in parts)) for part in rows]
         with self._searched(batches) as searched:
             for at, outputs in searched:
                 for number, hypotheses in zip(rows[at], outputs, strict=True):
@@ -157,8 +164,10 @@ class Generator:
             def search(batch: Batch) -> Hypotheses:
                 rows = [torch.tensor(source, dtype=torch.long) for source in batch.sources]
                 ids = pad_sequence(rows, batch_first=True, padding_value=PAD).to(device)
+                each, own = batch.constraints, self.search
+                own = own if each is None else own.under(each)
                 try:
-                    return self.search.search(self.model, self.model.encode(ids), batch.places)
+                    return own.search(self.model, self.model.encode(ids), batch.places)
                 except RuntimeError as error:
                     if ran_out(error):
                         raise UserError(too_large(batch)) from error
@@ -180,6 +189,17 @@ class Generator:
             batch.append(number)
         if batch:
             yield batch
+
+
+def check_prefix(model: SearchModel, search: Search, size: int, place: int, own: Any) -> None:
+    """Raise UserError if the outputs of a source of `size` tokens cannot hold their prefix."""
+    tokens = len(own.ids) + (not own.whole)
+    limit = int(search.limit.of(torch.tensor([size]), model.max_target_length))
+    if size and tokens > limit:
+        raise UserError(
+            f"prefix has {tokens} tokens, but the output of input {place + 1:,} is limited to "
+            f"{limit}; increase generation.limit.extra"
+        )
 
 
 def too_large(batch: Batch) -> str:

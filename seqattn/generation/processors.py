@@ -24,6 +24,8 @@ class Processor(ABC):
     """False if it only observes a search."""
     reads_source: bool = False
     """True if it is also called with the ids of the sources (R, S)."""
+    reads_numbers: bool = False
+    """True if it is then called with the number in its batch of each source (B'), too."""
 
     def __str__(self) -> str:
         return type(self).__name__
@@ -172,9 +174,19 @@ class ForcedPrefix(Processor):
 
 
 def process(
-    processors: Iterable[Processor], scores: Tensor, said: Tensor, source: Tensor | None
+    processors: Iterable[Processor],
+    scores: Tensor,
+    said: Tensor,
+    source: Tensor | None,
+    numbers: Sequence[int] = (),
 ) -> None:
-    """Apply processors in order. Args: as `Processor`; source: ids of the sources (R, S)."""
+    """Apply processors in order.
+
+    Args:
+        processors, scores, said: as `Processor`.
+        source: ids of the sources (R, S).
+        numbers: number in its batch of each source (B'), whose hypotheses are adjacent.
+    """
     for one in processors:
-        more = (source,) if getattr(one, "reads_source", False) else ()
-        one(scores, said, *more)
+        reads = getattr(one, "reads_source", False) + getattr(one, "reads_numbers", False)
+        one(scores, said, *(source, numbers)[:reads])

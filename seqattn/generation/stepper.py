@@ -49,6 +49,8 @@ class Stepper:
             self.captured = CapturedSteps.of(model, self.state)
         self.source, self.real = memory.ids, memory.real
         rows, length = memory.ids.shape
+        self.numbers = [*range(rows)]
+        """Number in the batch of each remaining sentence."""
         self.said: Tensor | None = None
         """(B, K, L) tokens of each hypothesis, without begin, if a processor reads them."""
         self.looked: Tensor | None = None
@@ -102,7 +104,7 @@ class Stepper:
             self.said = torch.cat((self.said, ids[..., None]), dim=2)
         end = scores[:, EOS].clone()
         source = self.source.repeat_interleave(ids.shape[1], dim=0)
-        process(self.processors, scores, self.said.flatten(0, 1), source)
+        process(self.processors, scores, self.said.flatten(0, 1), source, self.numbers)
         silent = scores.amax(dim=1) == -torch.inf
         scores[:, EOS] = torch.where(silent, end, scores[:, EOS])
 
@@ -131,6 +133,8 @@ class Stepper:
     def keep(self, sentences: Tensor) -> None:
         """Drop all but these sentences. Args: sentences: (B',) rows, in their new order."""
         self.state.keep(sentences)
+        if any(getattr(one, "reads_numbers", False) for one in self.processors):
+            self.numbers = [self.numbers[row] for row in sentences.tolist()]
         if self.captured is not None:
             self.captured.discard()
         for name in ("source", "real", "said", "looked"):

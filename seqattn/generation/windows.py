@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from seqattn.generation.base import Hypothesis, Progress
+from seqattn.generation.constraints import Constraints
 from seqattn.generation.generator import Generator
 
 _WINDOW = 0x9E3779B1
@@ -23,6 +24,7 @@ def generate_from_windows(
     sources: Sequence[Sequence[Sequence[int]]],
     places: Sequence[int] | None = None,
     progress: Progress | None = None,
+    constraints: Sequence[Constraints] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return hypotheses for each source from all of its windows, best scores first.
 
@@ -31,11 +33,12 @@ def generate_from_windows(
         sources: ids of each source's windows; a single one for an unsplit source.
         places: each source's index in the user's input; None if `sources` is all of it.
         progress: called after each batch, with the share of windows done in units of sources.
+        constraints: of each source, for all of its windows; None for none.
 
     Returns:
         Hypotheses as in `Generator.generate`; at most as many per source as for a single window.
     """
-    searched = search_windows(generator, sources, places, progress)
+    searched = search_windows(generator, sources, places, progress, constraints)
     return [[one.hypothesis for one in several] for several in searched]
 
 
@@ -44,6 +47,7 @@ def search_windows(
     sources: Sequence[Sequence[Sequence[int]]],
     places: Sequence[int] | None = None,
     progress: Progress | None = None,
+    constraints: Sequence[Constraints] | None = None,
 ) -> list[list[InWindow]]:
     """Return hypotheses with their windows. Args: as in `generate_from_windows`."""
     each = [
@@ -52,12 +56,15 @@ def search_windows(
         for number, window in enumerate(windows)
     ]
     windows = [window for window, _ in each]
+    if constraints is not None:
+        constraints = [one for one, parts in zip(constraints, sources, strict=True) for _ in parts]
 
     def tell(done: int, total: int, tokens: int) -> None:
         if progress is not None:
             progress(done * len(sources) // total, len(sources), tokens)
 
-    outputs = iter(generator.generate(windows, [place for _, place in each], tell))
+    places = [place for _, place in each]
+    outputs = iter(generator.generate(windows, places, tell, constraints))
     results = []
     for source in sources:
         parts = [next(outputs) for _ in source]

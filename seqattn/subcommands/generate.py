@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, islice
 from os.path import realpath
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 
@@ -20,7 +20,8 @@ from seqattn.analysis.forced_alignment import cross_attentions
 from seqattn.analysis.word_alignment import pharaoh
 from seqattn.bundle.bundle import Bundle
 from seqattn.checking import Count
-from seqattn.data.lines import in_one_line
+from seqattn.data.lines import in_one_line, read_texts
+from seqattn.data.source_ids import Headed
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
@@ -65,6 +66,8 @@ class Generation(BundleRun):
         window: number of inputs of a file that are read and searched together.
         part: share of a file's inputs, such as "3/16"; None for all. Ranks, as of torchrun, each
             take a share of it.
+        prefix, target_language: as in `Bundle.generate`; the prefix of all.
+        prefix_column: a prefix for each text: a key of JSON lines, or a column of lines.
 
     Raises:
         UserError: for several inputs, n_best above the number of hypotheses of the search, or a
@@ -84,6 +87,9 @@ class Generation(BundleRun):
     markup: Any = None
     window: Count = 4_096
     part: str | None = None
+    prefix: str | None = None
+    prefix_column: str | int | None = None
+    target_language: str | None = None
 
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
@@ -93,6 +99,8 @@ class Generation(BundleRun):
         if self.markup is not None and (self.n_best or self.alignments or self.format):
             raise UserError("markup writes one text each; remove n_best, alignments and format")
         _ = self._share  # checked before the bundle is loaded
+        if self.prefix_column is not None and (self.prefix is not None or self.text is not None):
+            raise UserError("prefix_column needs input, and no prefix; remove one")
         if self.n_best is not None:
             object.__setattr__(self, "generation", self.generation.giving(self.n_best))
 
@@ -114,9 +122,12 @@ class Generation(BundleRun):
         if ranks > 1 and self.device == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         bundle: Any = self.load(self.generation)
+        generates = self._check_inputs(bundle)
+        if self.target_language is not None:
+            bundle = bundle.into(self.target_language)
         work: Work = partial(self._answers, bundle)
         with ExitStack() as stack:
-            if self._check_inputs(bundle):
+            if generates:
                 search = bundle.generator(self.rerank.search(self.generation)).open()
                 reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
                 texts = self._marked if self.markup else self._outputs
@@ -124,7 +135,7 @@ class Generation(BundleRun):
             inputs = range(sys.maxsize)
             opened: AbstractContextManager[Journal] = nullcontext(Journal(self.output))
             if plain:  # all lines are checked before the first search
-                inputs = range(sum(map(len, bundle.read_inputs(source))))
+                inputs = range(sum(map(len, self._read(bundle, source))))
                 for number, of in (self._share, (place + 1, ranks)):
                     inputs = inputs[len(inputs) * (number - 1) // of : len(inputs) * number // of]
                 files = {"input": source}
@@ -168,7 +179,7 @@ class Generation(BundleRun):
         if None not in values:
             return [[(1, bundle.as_input(*values))]]
         _say_how(bundle.form, source)
-        parts: Iterable[Rows] = bundle.read_inputs(source)
+        parts: Iterable[Rows] = self._read(bundle, source)
         if source is None:
             return parts
         rows = islice(chain.from_iterable(parts), inputs.start, inputs.stop)
@@ -203,9 +214,19 @@ class Generation(BundleRun):
             raise UserError("rerank needs a bundle that reads texts; remove rerank")
         if not generates and (self.alignments or self.markup):
             raise UserError("answers have neither alignments nor markup; remove them")
+        begins = self.prefix is not None or self.prefix_column is not None
+        if begins and (not generates or self.markup):
+            raise UserError("prefix needs a bundle that reads texts, and no markup")
+        if self.prefix_column is not None and bundle.unit != Bundle.unit:
+            raise UserError(f"prefix_column does not support inputs of {bundle.unit}; use prefix")
         if not generates and self.format not in (None, "jsonl"):
             raise UserError(f"answers are written as JSON lines; remove format={self.format}")
         return generates
+
+    def _read(self, bundle: Bundle, source: Path | None) -> Iterator[Rows]:
+        if self.prefix_column is not None:
+            return read_texts(source, bundle.config.get("data"), str(self.prefix_column))
+        return bundle.read_inputs(source)
 
     def _outputs(
         self,
@@ -219,7 +240,11 @@ class Generation(BundleRun):
         texts = [text for _, text in rows]
         read: TextLines = bundle.lines(texts)
         places = [first + number for number in read.texts]
-        lists = generate_from_windows(generator, bundle.encode(read.lines), places, progress)
+        numbers = [number for number, _ in rows]
+        prefix = self.prefix_column and [cast(Headed, text).beside or "" for text in texts]
+        own = bundle.constraints(read, prefix or self.prefix, numbers)
+        sources = bundle.encode(read.lines)
+        lists = generate_from_windows(generator, sources, places, progress, own)
         if reranker is not None:
             reranker.known.clear()  # those of other windows
             lists = reranker.rank(read.lines, lists)

@@ -53,6 +53,16 @@ def test_begin_marks_stand_before_every_text_but_an_empty_one(models):
     assert drawn == [*target, *free]
 
 
+def test_the_code_of_a_language_replaces_that_before_a_source(models):
+    other = Tokenizer(models[0], begin=Begin((">>de<<",))).into("fr")
+    assert other.source_pieces(other.source_begin) == [">>fr<<"]
+    assert other.target_begin == ()
+    with pytest.raises(
+        UserError, match=r"language=it is not in this vocabulary; use one of de, fr"
+    ):
+        other.into("it")
+
+
 def test_labels_and_offsets_count_begin_marks(models):
     plain, marked = Tokenizer(models[0]), Tokenizer(models[0], begin=BEGIN)
     text = "the ☃ cat"

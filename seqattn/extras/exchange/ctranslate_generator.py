@@ -1,9 +1,10 @@
 """Searches of any number of sources by CTranslate2."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -12,11 +13,15 @@ import torch
 from seqattn.bundle.bundle import Bundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange.ctranslate_spec import ctranslate2, longest
-from seqattn.generation.base import Hypothesis, Progress
+from seqattn.generation.base import Hypothesis, Progress, listed
+from seqattn.generation.constraints import Constraints
 from seqattn.generation.generator import Batch, Generator, Hypotheses, too_large
+from seqattn.generation.processors import ForcedPrefix
 from seqattn.models.transformer import Transformer
 from seqattn.tokens import EOS, PAD
 
+_NO_OUTPUT = -1e8
+"""Log-probability of the beams beside one that its first tokens fill."""
 _TOGETHER = 32
 """Sources that CTranslate2 searches together on a CPU; larger batches are slower."""
 
@@ -90,15 +95,24 @@ def _in_memory(batch: Batch) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class CTranslateGenerator(Generator):
-    """A generator that searches its batches by CTranslate2. Args: as `Generator`."""
+    """A generator that searches its batches by CTranslate2.
+
+    Args:
+        model, search: as in `Generator`.
+        translators: translators of the export.
+        otherwise: returns the generator for what CTranslate2 lacks, by its name, or raises
+            UserError.
+    """
 
     translators: Translators = field(kw_only=True)
+    otherwise: Callable[[str], Generator] = field(kw_only=True)
 
     def generate(
         self,
         sources: Sequence[Sequence[int]],
         places: Sequence[int] | None = None,
         progress: Progress | None = None,
+        constraints: Sequence[Constraints] | None = None,
     ) -> Hypotheses:
         most, sizes = longest(cast(Transformer, self.model)), [len(source) for source in sources]
         if most is not None and max([*sizes, *self._limits(sources)], default=0) > most:
@@ -106,7 +120,18 @@ class CTranslateGenerator(Generator):
                 f"CTranslate2 supports sources and outputs of at most {most:,} tokens here; use "
                 "engine=torch, or lower generation.limit"
             )
-        return super().generate(sources, places, progress)
+        for one in listed(self.search.processors):
+            if constraints is None and isinstance(one, ForcedPrefix):
+                constraints = [Constraints(tuple(one.ids))] * len(sources)
+        lacking = {
+            "prefixes that end within a word" if one.processor is None else "terms"
+            for one in constraints or ()
+            if one.processor is not None or not one.whole
+        }
+        if lacking:
+            generator = self.otherwise(" and ".join(sorted(lacking)))
+            return generator.generate(sources, places, progress, constraints)
+        return super().generate(sources, places, progress, constraints)
 
     @contextmanager
     def open(self) -> Iterator[Generator]:
@@ -118,6 +143,9 @@ class CTranslateGenerator(Generator):
 
     def _results(self, batches: Sequence[Batch]) -> Iterator[tuple[int, Hypotheses]]:
         translator = self.translators.of_threads(max(1, min(self._count(), len(batches))))
+        if any(batch.constraints is not None for batch in batches):
+            yield from enumerate(self._begun(translator, batch) for batch in batches)
+            return
         waiting = [self._submit(translator, batch.sources) for batch in batches]
         repeated: list[tuple[int, list[list[_Output]], list[_Repeat]]] = []
         for number, (jobs, batch) in enumerate(zip(waiting, batches, strict=True)):
@@ -133,8 +161,40 @@ class CTranslateGenerator(Generator):
                 sources = batches[number].sources
                 yield number, self._hypotheses(translator, sources, outputs, repeats)
 
+    def _begun(self, translator: Any, batch: Batch) -> Hypotheses:
+        """Return the hypotheses of a batch with first tokens, which CTranslate2 does not score.
+
+        It searches sources with as many first tokens and the same limit together, and cannot forbid
+        what continues the last word: where that occurs, PyTorch searches.
+        """
+        sources, each = batch.sources, batch.constraints or ()
+        groups: dict[tuple[int, int], list[int]] = {}
+        for row, limit in enumerate(self._limits(sources)):
+            groups.setdefault((limit, len(each[row].ids)), []).append(row)
+        results: Hypotheses = [[] for _ in sources]
+        with _in_memory(batch):
+            jobs = [
+                self._submit(translator, [sources[n] for n in rows], True, [each[n] for n in rows])
+                for rows in groups.values()
+            ]
+            for row, job in zip(chain(*groups.values()), chain(*jobs), strict=True):
+                own = each[row]
+                outputs = [one for one in self._outputs(job) if one.log_probability > _NO_OUTPUT]
+                follows = {token for one in outputs for token in one.ids[len(own.ids) :][:1]}
+                if own.ends and not follows <= {*own.ends[0]}:
+                    torch_search = Generator(self.model, replace(self.search, workers=1))
+                    one = [sources[row]], [batch.places[row]], None, [own]
+                    results[row] = torch_search.generate(*one)[0]
+                else:
+                    results[row] = self._ranked(self._rescored(translator, sources[row], outputs))
+        return results
+
     def _submit(
-        self, translator: Any, sources: Sequence[Sequence[int]], without_padding: bool = False
+        self,
+        translator: Any,
+        sources: Sequence[Sequence[int]],
+        without_padding: bool = False,
+        constraints: Sequence[Constraints] | None = None,
     ) -> list[Any]:
         """Start a search whose outputs are as long as the longest that any of the sources allows.
 
@@ -142,10 +202,13 @@ class CTranslateGenerator(Generator):
             translator: of CTranslate2.
             sources: ids of each source.
             without_padding: forbid padding in outputs.
+            constraints: of each source, its first tokens.
         """
         target_pieces, beams = self.translators.target_pieces, self.search.beams
+        begins = [[target_pieces[n] for n in one.ids] for one in constraints or ()] or None
         jobs: list[Any] = translator.translate_batch(
             self._pieces(sources),
+            target_prefix=begins,
             asynchronous=True,
             max_batch_size=_TOGETHER if self._device.type == "cpu" else 0,
             beam_size=beams,

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
@@ -18,6 +19,7 @@ from seqattn.extras.exchange.ctranslate_generator import CTranslateGenerator, Tr
 from seqattn.generation.base import Search, listed
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.generator import Generator
+from seqattn.generation.processors import ForcedPrefix
 from seqattn.generation.sampling import GreedySearch
 from seqattn.storage import file_faults, new_directory, real_path
 from seqattn.subcommands.provenance import RECORD, Provenance, bundle_contents
@@ -60,14 +62,19 @@ class CTranslate2:
         note = cache(_note)  # a server searches many times
 
         def generator(search: Search) -> Generator:
-            reason = _unsupported(texts, search)
-            if reason and self.required:
-                raise UserError(f"engine=ctranslate2 does not support {reason}; use engine=auto")
-            if reason:
+            def otherwise(reason: str) -> Generator:
+                if self.required:
+                    line = f"engine=ctranslate2 does not support {reason}; use engine=auto"
+                    raise UserError(line)
                 note(f"engine: PyTorch (CTranslate2 does not support {reason})")
                 return Generator(texts.answering, search)
+
+            if reason := _unsupported(texts, search):
+                return otherwise(reason)
             note(f"engine: {translators}")
-            return CTranslateGenerator(texts.model, search, translators=translators)
+            return CTranslateGenerator(
+                texts.model, search, translators=translators, otherwise=otherwise
+            )
 
         return replace(texts, searched_by=generator)
 
@@ -145,7 +152,12 @@ def _unsupported(bundle: Bundle, search: Search) -> str:
     for part in bundle.model.modules():
         if getattr(part, "is_observed", False) or getattr(part, "gates", None) is not None:
             return "interventions"
-    return " and ".join(str(one) for one in listed(search.processors) if one.constrains)
+    own = [one for one in listed(search.processors) if one.constrains]
+    if [*map(type, own)] == [ForcedPrefix]:  # it can force the mark of a language
+        first: Any = own[0]
+        if tuple(first.ids) == bundle.tokenizer.target_begin:
+            own = [one for one in first.then if one.constrains]
+    return " and ".join(map(str, own))
 
 
 def _note(line: str) -> None:

@@ -42,12 +42,9 @@ class Results:
         """Return the result of an input from its hypotheses, best first.
 
         Raises:
-            UserError: if its length limit is shorter than the requested prefix, or attention is
-                requested for too many tokens.
+            UserError: if attention is requested for too many tokens.
         """
         best = self._different(hypotheses)
-        if best:
-            check_prefix(one, best[0][1].hypothesis)
         said = sum(len(each.hypothesis.ids) + 1 for _, each in best)
         self.metrics.tokens(one.size, said)
         windows = len(one.windows)
@@ -108,19 +105,6 @@ class Results:
             output.alignment = Alignment(
                 source=words.source, output=words.target, links=words.links
             )
-
-
-def check_prefix(one: Input, best: Hypothesis) -> None:
-    """Raise UserError if an output does not contain the requested prefix.
-
-    Raises:
-        UserError: if the input's limit is shorter than the prefix.
-    """
-    if best.ids[: len(one.prefix)] != one.prefix and one.size:
-        raise UserError(
-            f"prefix has {len(one.prefix)} tokens, but the output of input {one.place + 1} is "
-            f"limited to {len(best.ids)}; increase generation.limit.extra"
-        )
 
 
 def numbers(values: Tensor) -> list[Any]:

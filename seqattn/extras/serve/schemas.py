@@ -80,7 +80,11 @@ class GenerateRequest(Request):
         default=1, description="maximum number of different outputs"
     )
     prefix: Filled | Strings | None = Field(
-        default=None, description="beginning of every output, or one for each input; whole words"
+        default=None,
+        description="beginning of every output, or one for each input; a space ends a word",
+    )
+    target_language: Name | None = Field(
+        default=None, description="of the outputs of a multilingual model", examples=["deu_Latn"]
     )
     format: Literal["text", "html", "placeholders"] = Field(
         default="text", description="markup of the inputs, put where its words went"
@@ -113,7 +117,7 @@ class SentenceRequest(Request):
     text: Filled = Field(examples=[SENTENCE], description="text or question")
     context: Filled | None = None
     generation: Name | SearchSettings | None = None
-    prefix: Filled | None = Field(default=None, description="beginning of the output; whole words")
+    prefix: Filled | None = Field(default=None, description="beginning of the output")
     intervene: Intervention | None = None
     stream: bool = Field(default=False, description="server-sent events: token or best, then done")
 

@@ -14,8 +14,8 @@ from seqattn.errors import UserError
 from seqattn.extras.serve.limits import TooMuch
 from seqattn.extras.serve.schemas import SearchSettings
 from seqattn.generation.base import Search, listed
-from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram, Processor
-from seqattn.tokens import UNK
+from seqattn.generation.constraints import Constraints
+from seqattn.generation.processors import NoRepeatNgram, Processor
 
 _ROWS = 1_024  # maximum hypotheses extended at once, each with scores over the vocabulary
 
@@ -68,24 +68,14 @@ class Input(NamedTuple):
     Args:
         windows: ids of its source, in one window or several.
         place: index in the request.
-        search: search constrained to its prefix.
-        prefix: target tokens of the prefix.
+        search: the search.
+        constraints: constraints on its outputs; None for none.
     """
 
     windows: list[list[int]]
     place: int
     search: Search
-    prefix: tuple[int, ...]
-
-    @classmethod
-    def beginning(
-        cls, windows: list[list[int]], place: int, search: Search, prefix: tuple[int, ...]
-    ) -> "Input":
-        """Build an input whose search is constrained to outputs that begin with `prefix`."""
-        if prefix:
-            forced = ForcedPrefix(prefix, listed(search.processors))
-            search = replace(search, processors=(forced,))
-        return cls(windows, place, search, prefix)
+    constraints: Constraints | None
 
     @property
     def size(self) -> int:
@@ -96,18 +86,6 @@ class Input(NamedTuple):
     def longest(self) -> list[int]:
         """Longest window."""
         return max(self.windows, key=len)
-
-
-def prefix_ids(bundle: Bundle, prefix: str) -> tuple[int, ...]:
-    """Return the target tokens of a prefix, without the end mark.
-
-    Raises:
-        UserError: if the vocabulary cannot encode it.
-    """
-    ids = tuple(bundle.tokenizer.encode_target([prefix])[0][:-1])
-    if UNK in ids:
-        raise UserError(f"prefix {prefix!r} contains text that the target vocabulary lacks")
-    return ids
 
 
 Left = Callable[[], bool]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
 from typing import Any, cast
 
 from seqattn.bundle.bundle import Bundle
@@ -15,7 +16,7 @@ from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.marked import marked
 from seqattn.extras.serve.metrics import Metrics
 from seqattn.extras.serve.model_thread import Alone, Job, Shared, Task
-from seqattn.extras.serve.outputs import Results, check_prefix, joined
+from seqattn.extras.serve.outputs import Results, joined
 from seqattn.extras.serve.questions import pairs_of
 from seqattn.extras.serve.schemas import (
     Answer,
@@ -35,11 +36,12 @@ from seqattn.extras.serve.searches import (
     check_target,
     input_search,
     passes_watched,
-    prefix_ids,
     search_for,
     watched,
 )
 from seqattn.generation.base import Search
+from seqattn.generation.constraints import Constraints
+from seqattn.generation.generator import check_prefix
 from seqattn.generation.windows import search_windows
 
 _OF_A_TEXT = ("generation", "prefix", "intervene", "stream")
@@ -64,6 +66,9 @@ class Texts:
 
         Raises: as `read`.
         """
+        if request.target_language is not None:
+            into = replace(self, bundle=self.bundle.into(request.target_language))
+            return into.generate(request.model_copy(update={"target_language": None}), tell)
         if request.format != "text":
             return marked(self.generate, request)
         inputs, lines = self.read(request)
@@ -125,11 +130,12 @@ class Texts:
                     yield
 
             search = input_search(one, left, tell)
+            if one.constraints is not None:
+                search = search.under([one.constraints])
             into: Any = looks_into([self.bundle], search)[0]
             with intervened(model, request.intervene, search.beams):
                 searched = into.searched(source)
             best = searched.hypotheses[0]
-            check_prefix(one, best)
             self.metrics.tokens(one.size, len(best.ids) + 1)
             self.limits.check_shown(len(searched.source), len(best.ids))
             return replace(into, passes=passes).looked(source, searched, [])
@@ -149,9 +155,9 @@ class Texts:
         self.limits.check("queue", len(lines.lines), "lines")
         _check_lines(request, lines)
         search = search_for(self.bundle, request.generation, request.n_best)
-        prefixes = self._prefixes(request.prefix, len(texts)) or [()] * len(lines.lines)
-        rows = zip(self.encode(lines.lines), lines.texts, prefixes, strict=True)
-        inputs = [Input.beginning(windows, at, search, prefix) for windows, at, prefix in rows]
+        each = self.bundle.constraints(lines, request.prefix) or repeat(None)
+        rows = zip(self.encode(lines.lines), lines.texts, each)
+        inputs = [Input(windows, at, search, own) for windows, at, own in rows]
         self._check(request, search, inputs)
         return inputs, lines
 
@@ -160,6 +166,10 @@ class Texts:
         sizes = [len(window) for one in inputs for window in one.windows]
         longest = self.bundle.model.max_target_length
         check_target(search, sizes, longest, self.limits.target_tokens)
+        for one in inputs:
+            if one.constraints is not None:
+                for window in one.windows:
+                    check_prefix(self.bundle.model, search, len(window), one.place, one.constraints)
         if request.intervene is not None and any(len(one.windows) > 1 for one in inputs):
             raise UserError("intervene supports only texts that fit in one window; shorten them")
         if request.intervene is not None or request.looks:
@@ -198,21 +208,17 @@ class Texts:
             raise UserError("this model reads one line, but the text has several; send one line")
         return line
 
-    def _prefixes(self, prefix: str | list[str] | None, count: int) -> list[tuple[int, ...]]:
-        if prefix is None:
-            return []
-        each = [prefix] * count if isinstance(prefix, str) else prefix
-        if len(each) != count:
-            raise UserError(f"prefix must be one text, or one for each of {count} inputs")
-        return [prefix_ids(self.bundle, one) for one in each]
-
     def search(
         self, search: Search, items: Sequence[tuple[Input, Results]], left: Left
     ) -> list[list[Generated]]:
         """Search several inputs together and return a list with the result of each."""
         generator = self.bundle.generator(watched(search, Watch(left)))
         windows, places = [one.windows for one, _ in items], [one.place for one, _ in items]
-        hypotheses = search_windows(generator, windows, places)
+        constraints = [one.constraints for one, _ in items if one.constraints is not None]
+        if constraints:
+            free = Constraints(self.bundle.tokenizer.target_begin)
+            constraints = [one.constraints or free for one, _ in items]
+        hypotheses = search_windows(generator, windows, places, None, constraints or None)
         each = zip(items, hypotheses, strict=True)
         return [[results.result(one, several)] for (one, results), several in each]
 
@@ -221,7 +227,8 @@ class Texts:
         search = input_search(one, left, tell, results.request.looks)
         with intervened(self.bundle.model, results.request.intervene, search.beams):
             generator = self.bundle.generator(search)
-            hypotheses = search_windows(generator, [one.windows], [one.place])[0]
+            own = None if one.constraints is None else [one.constraints]
+            hypotheses = search_windows(generator, [one.windows], [one.place], None, own)[0]
         return results.result(one, hypotheses)
 
 

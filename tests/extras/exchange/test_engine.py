@@ -3,6 +3,7 @@
 import re
 import shutil
 import threading
+from string import ascii_lowercase
 
 import pytest
 import torch
@@ -14,9 +15,10 @@ from seqattn.analysis.intervene import intervene, uniform
 from seqattn.errors import UserError
 from seqattn.extras.exchange import engine
 from seqattn.extras.exchange.engine import CTranslate2
+from seqattn.generation.constraints import Constraints
 from seqattn.subcommands.provenance import Provenance
 from seqattn.subcommands.tuning import AllFinished
-from seqattn.tokens import EOS, PAD
+from seqattn.tokens import EOS, PAD, UNK
 from tests.absent import of_extra
 from tests.cli.small import listing, pairs, refusal, run, succeed
 
@@ -67,6 +69,51 @@ def test_hypotheses_equal_those_of_pytorch(bundle, settings):
         for one, other in zip(outputs, expected, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-4)
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-3)
+
+
+@pytest.mark.parametrize("settings", SEARCHES.values(), ids=SEARCHES)
+def test_outputs_with_first_tokens_equal_those_of_pytorch(bundle, settings):
+    plain = seqattn.load(bundle)
+    attached = CTranslate2().attach(plain)
+    words = [" ".join(target.split()[: n % 4]) for n, (_, target) in enumerate(pairs())]
+    ids = [row[:-1] for row in plain.tokenizer.encode_target(words[: len(TEXTS)])]
+    own, sources = [Constraints(tuple(row)) for row in ids], [one for [one] in plain.encode(TEXTS)]
+    outputs, expected = (
+        one.generator(**settings).generate(sources, constraints=own) for one in (attached, plain)
+    )
+    for several, others in zip(outputs, expected, strict=True):
+        assert [one.ids for one in several] == [one.ids for one in others]
+        for one, other in zip(several, others, strict=True):
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-3)
+
+
+def test_the_word_that_ends_a_prefix_is_not_continued(bundle):
+    """CTranslate2 cannot forbid it; PyTorch searches where it occurs."""
+    plain = seqattn.load(bundle)
+    attached = CTranslate2().attach(plain)
+    rows = zip(ascii_lowercase, plain.tokenizer.encode_target([*ascii_lowercase]), strict=True)
+    letters = [letter for letter, ids in rows if UNK not in ids]
+    texts, prefixes = TEXTS[: len(letters)], [f"{one} " for one in letters]
+    outputs, expected = (
+        one.generate(texts, "greedy", prefix=prefixes) for one in (attached, plain)
+    )
+    assert outputs == expected
+    assert not any(text[1:2].isalpha() for text in outputs)
+    free = [Constraints(tuple(row[:-1])) for row in plain.tokenizer.encode_target([*letters])]
+    sources = [one for [one] in plain.encode(texts)]
+    continued = attached.generator("greedy").generate(sources, constraints=free)
+    texts = plain.tokenizer.decode_target([best.ids for [best] in continued])
+    assert any(text[1:2].isalpha() for text in texts)
+
+
+def test_prefixes_that_end_within_a_word_are_left_to_pytorch(bundle, capsys):
+    plain, prefix = seqattn.load(bundle), "the ca"
+    line = "engine=ctranslate2 does not support prefixes that end within a word; use engine=auto"
+    with pytest.raises(UserError, match=line):
+        CTranslate2().attach(plain).generate(TEXTS[:3], prefix=prefix)
+    attached = CTranslate2(required=False).attach(plain)
+    assert attached.generate(TEXTS[:3], prefix=prefix) == plain.generate(TEXTS[:3], prefix=prefix)
+    assert "(CTranslate2 does not support prefixes that end within a" in capsys.readouterr().err
 
 
 def test_outputs_that_still_grow_at_the_limit_of_their_source_are_found(bundle):

@@ -209,6 +209,14 @@ def test_sides_begin_with_the_languages_that_are_asked_for(case):
     forced = case("nllb").config | {"forced_bos_token_id": row}
     tokenizer = read_tokenizer(case("nllb").saved, forced).tokenizer
     assert tokenizer.target_pieces(tokenizer.target_begin) == ["ita_Latn"]
+    for name, code, piece in (("nllb", "fra_Latn", "fra_Latn"), ("m2m_100", "fr", "__fr__")):
+        one = case(name)
+        tokenizer = read_tokenizer(one.saved, one.config).tokenizer
+        other = tokenizer.into(code)
+        assert other.target_pieces(other.target_begin) == [piece]
+        assert other.source_begin == tokenizer.source_begin
+        with pytest.raises(UserError, match=r"target_language=xx is not in this voc.*; use one of"):
+            other.into("xx")
     bart = case("bart")
     assert read_tokenizer(bart.saved, bart.config, [], []).tokenizer.source_begin == ()
 

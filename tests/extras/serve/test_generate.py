@@ -285,7 +285,7 @@ def test_an_intervention_that_cannot_be_is_refused_in_words(client, intervention
         ({"inputs": TEXT, "generation": "greedy", "n_best": 2}, "this search returns one "),
         ({"inputs": TEXT, "n_best": 9}, "n_best must be from 1 to generation.beam_size (5), got"),
         ({"inputs": TEXT, "prefix": ["a", "the"]}, "prefix must be one text, or one for each of 1"),
-        ({"inputs": TEXT, "prefix": "☃"}, "prefix '☃' contains text that the target vocabulary"),
+        ({"inputs": TEXT, "prefix": "☃"}, "prefix '☃' of input 1 contains text"),
         ({"inputs": TEXT, "format": "xml"}, "format should be 'text', 'html' or 'placeholders'"),
         ({"inputs": TEXT, "format": "html", "prefix": "a"}, "format=html does not support prefix"),
         ({"inputs": "<b>" * 200, "format": "html"}, "tags nest more than 100 deep; simplify the"),

@@ -190,7 +190,9 @@ def test_an_error_is_told_in_the_server_s_words(opened):
     opened.click("#live-text")
     opened.press("a", "Enter")
     told = "return document.querySelector('#live-status[role=alert]')?.textContent"
-    assert opened.wait(told) == "prefix '中' contains text that the target vocabulary lacks"
+    assert (
+        opened.wait(told) == "prefix '中' of input 1 contains text that the target vocabulary lacks"
+    )
     (logged,) = opened.errors()  # the browser's own line
     assert "422" in logged
 

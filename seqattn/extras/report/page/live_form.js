@@ -18,7 +18,7 @@ export class LiveForm {
     const text = (name, rows) => element("textarea", { id: `live-${name}`, rows, required: "", keydown: enter });
     this.text = text("text", 3);
     this.context = live.asks ? text("context", 6) : null;
-    this.prefix = element("input", { id: "live-prefix", type: "text", placeholder: "whole words" });
+    this.prefix = element("input", { id: "live-prefix", type: "text", placeholder: "a space ends a word" });
     this.search = element("select", { id: "live-search", change: () => this.settle() }, live.searches.map((name) => element("option", { value: name }, name)));
     this.search.value = live.search;
     this.size = element("input", { id: "live-size", type: "number", step: 1 });

@@ -1,0 +1,71 @@
+"""Constraints that differ between the sources of a batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqattn.generation.processors import Processor, process
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """Constraints on the outputs of one source.
+
+    Args:
+        ids: their first tokens, without begin and end.
+        ends: arrays of tokens, one of which a hypothesis may have in place of the last of `ids`;
+            the last array is for the token after them.
+        whole: False if one of `ends` is needed, for the rest of a word.
+        processor: constraint that is called with the hypotheses of this source only.
+    """
+
+    ids: tuple[int, ...] = ()
+    ends: Sequence[Any] = ()
+    whole: bool = True
+    processor: Processor | None = None
+
+    def restrict(self, scores: Tensor, processed: Tensor, said: Tensor) -> None:
+        """Allow hypotheses within the first tokens nothing else.
+
+        Args:
+            scores: (R, V) before other processors.
+            processed: (R, V) after them, changed in place.
+            said: (R, L) tokens so far.
+        """
+        place, first = said.shape[1], len(self.ids) + 1 - len(self.ends)
+        if place >= len(self.ids) + bool(self.ends):
+            return
+        ends = self.ends[place - first] if place >= first else ()
+        tokens = np.hstack([self.ids[place : place + 1], ends]).astype(np.int64)
+        allowed = torch.as_tensor(tokens, device=said.device)
+        within = (said == said.new_tensor(self.ids[:place])).all(dim=1, keepdim=True)
+        forced = torch.full_like(scores, -torch.inf)
+        forced[:, allowed] = scores[:, allowed]
+        processed.copy_(torch.where(within, forced, processed))
+
+
+@dataclass(frozen=True, eq=False)
+class PerSource(Processor):
+    """Constraints of each source of a batch, before other processors."""
+
+    each: Sequence[Constraints]
+    then: Sequence[Processor]
+    reads_source = reads_numbers = True
+
+    def __call__(
+        self, scores: Tensor, said: Tensor, source: Any = None, numbers: Sequence[int] = ()
+    ) -> None:
+        begins = said.shape[1] <= max(len(one.ids) for one in self.each)
+        before = scores.clone() if begins else scores
+        process(self.then, scores, said, source)
+        parts = (part.unflatten(0, (len(numbers), -1)) for part in (before, scores, said))
+        for number, *rows in zip(numbers, *parts, strict=True):
+            own = self.each[number]
+            if own.processor is not None:
+                own.processor(*rows[1:])
+            if begins:
+                own.restrict(*rows)
