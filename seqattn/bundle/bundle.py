@@ -22,6 +22,7 @@ from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch, Hypothesis, Progress, Search, listed
 from seqattn.generation.constraints import Constraints
 from seqattn.generation.ensemble import Ensemble
+from seqattn.generation.forced_decoding import Sides
 from seqattn.generation.generator import Generator
 from seqattn.generation.processors import EncoderNoRepeatNgram, ForcedPrefix
 from seqattn.generation.windows import InWindow, generate_from_windows, search_windows
@@ -298,27 +299,42 @@ class Bundle:
     ) -> list[list[WordAlignment]]:
         """Return the alignments of each pair by each reading; see `align`."""
         sources, targets = paired(sources, targets, ("source", "target"))
+        fitting = self.fitting_pairs(sources, targets)
+        results = [
+            [WordAlignment(source.split(), target.split(), [])] * len(readings)
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        weights = aligning_pairs(self.model, [*fitting.values()], readings)
+        for (number, pair), each in zip(fitting.items(), weights, strict=True):
+            pieces = self.pieces_of(pair, (sources[number], targets[number]))
+            results[number] = [align(rows, *pieces) for rows in each]
+        return results
+
+    def fitting_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> dict[int, Sides]:
+        """Return the ids of the pairs with text on both sides that the model reads whole."""
         limits = self.model.max_source_length, self.model.max_target_length
-        results, fitting = [], {}
+        fitting: dict[int, Sides] = {}
         read = zip(self.encode(sources), self.tokenizer.encode_target(targets), strict=True)
         for number, (windows, ids) in enumerate(read):
             pair = windows[0], ids
             fits = (1 < len(ids) <= (most or len(ids)) for ids, most in zip(pair, limits))
             if len(windows) == 1 and all(fits):
                 fitting[number] = pair
-            words = WordAlignment(sources[number].split(), targets[number].split(), [])
-            results.append([words] * len(readings))
-        weights = aligning_pairs(self.model, [*fitting.values()], readings)
+        return fitting
+
+    def pieces_of(self, pair: Sides, texts: Sequence[str | None]) -> list[list[str]]:
+        """Return the pieces of a pair of ids; the begin of each side is `<s>`.
+
+        Args:
+            pair: as from `fitting_pairs`.
+            texts: text of each side, to name pieces that the vocabulary lacks; None for none.
+        """
         sides = self.tokenizer.source_pieces, self.tokenizer.target_pieces
         begins = self.tokenizer.source_begin, self.tokenizer.target_begin
-        for (number, pair), each in zip(fitting.items(), weights, strict=True):
-            texts = sources[number], targets[number]
-            pieces = [
-                ["<s>"] * len(begin) + name(ids, text if UNK in ids else None)[len(begin) :]
-                for name, begin, ids, text in zip(sides, begins, pair, texts)
-            ]
-            results[number] = [align(rows, *pieces) for rows in each]
-        return results
+        return [
+            ["<s>"] * len(begin) + name(ids, text if UNK in ids else None)[len(begin) :]
+            for name, begin, ids, text in zip(sides, begins, pair, texts)
+        ]
 
     def lines(self, texts: TextOrTexts) -> TextLines:
         """Split texts into lines if the model reads single lines.

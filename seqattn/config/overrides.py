@@ -13,6 +13,7 @@ from hydra.errors import HydraException
 from seqattn.config.saved_overrides import nodes_of, overrides_of, parsed, value_of
 from seqattn.config.subcommand_files import from_bundle, text_keys
 from seqattn.errors import UserError
+from seqattn.places import CONF
 from seqattn.settings.choices import SLOT_NODES, with_new_keys
 from seqattn.settings.documents import bundle_dir
 from seqattn.storage import user_path
@@ -36,7 +37,7 @@ def complete(subcommand: str, overrides: Sequence[str]) -> list[str]:
         _as_text(override) if override.partition("=")[0] in texts else override
         for override in overrides
     ]
-    overrides = [_lone_quoted(override) for override in overrides]
+    overrides = [_choice_quoted(_lone_quoted(override)) for override in overrides]
     source = value_of(overrides, "input") if subcommand == "generate" else None
     if isinstance(source, str):  # here, as PyTorch takes seconds to import
         file = user_path(source)
@@ -140,6 +141,14 @@ def _tilde_quoted(override: str) -> str:
     """Quote a path that begins with "~", which Hydra's grammar does not allow."""
     match = re.fullmatch(r"([^=]+)=(~[^,'\"\[\]{}]*)", override)
     return f"{match[1]}={quoted(match[2])}" if match else override
+
+
+def _choice_quoted(override: str) -> str:
+    """Quote the choice `true` of a group that has one, which Hydra would read as a value."""
+    group, _, value = override.partition("=")
+    if value in ("true", "false") and (CONF / group / "true.yaml").is_file():
+        return f"{group}='true'" if value == "true" else f"~{group}"
+    return override
 
 
 def _lone_quoted(override: str) -> str:

@@ -41,6 +41,7 @@ KEPT = (
     "name", "seed", "choices", "task", "data", "loader", "tokenizer", "model", "attention",
     "encoder_attention", "decoder_attention", "cross_attention", "position", "optimizer",
     "schedule", "generation", "trainer", "quantize", "imported", "alignment",
+    "calibration",
 )  # fmt: skip
 """Nodes of a run's configuration that its bundle stores, to use it or to train it further."""
 _OF_TRAINING = ("optimizer", "schedule")

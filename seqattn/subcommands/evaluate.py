@@ -46,6 +46,7 @@ class Evaluation(ScoredRun):
         tune: lists of values to try on the validation split, by keys of the search and
             rerank.weight; nested keys as mappings. Empty to score with the search unchanged.
         store: True to store the best search of `tune` in the bundle.
+        quality: how to judge the outputs, on the validation split after calibrating; None not to.
 
     Raises:
         UserError: for tuning on another split or by lengths, or storing without tuning.
@@ -57,6 +58,7 @@ class Evaluation(ScoredRun):
     rerank: Reranking = field(default_factory=Reranking)
     tune: Mapping[str, Any] = field(default_factory=dict)
     store: bool = False
+    quality: Any = None
 
     def __post_init__(self) -> None:
         if self.tune and self.split != "val":
@@ -64,8 +66,8 @@ class Evaluation(ScoredRun):
                 f"tuning on split={self.split} would inflate its scores; add split=val, then "
                 "evaluate the best settings once on test"
             )
-        if self.tune and self.lengths is not None:
-            raise UserError("tune and lengths are mutually exclusive")
+        if self.tune and (self.lengths is not None or self.quality is not None):
+            raise UserError("tune and lengths or quality are mutually exclusive")
         if self.store and (not self.tune or self.ensemble or self.rerank.bundle):
             raise UserError("store=true needs tune, and supports neither ensemble nor rerank")
 
@@ -127,8 +129,13 @@ class Evaluation(ScoredRun):
             "generation": self.settings.get("generation"),
             "scorer": self.settings.get("scorer"),
             "rerank": self.settings.get("rerank") if self.rerank.bundle else None,
-            "made_from": contents_now(self.bundle, files(self.split)),
         }
+        if self.quality is not None:
+            place = self.split, self.directory
+            judged = self.quality.evaluated(bundle, outputs, self.scorer, *place)
+            results["quality"] = judged[0]
+            rows |= judged[1]
+        results["made_from"] = contents_now(self.bundle, files(self.split))
         write_json(self.directory / "scores.json", results)
         rows["written to"] = str(self.directory)
         notes = [f"scored {len(outputs.texts):,} rows of {origin}"]

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,7 +60,7 @@ class Generation(BundleRun):
             the key "alignment" of jsonl.
         format: output format: text, the output only; tsv, number of the input line, rank, score
             and output; jsonl, the same by name. None for jsonl if the inputs are not texts, for tsv
-            if n_best is above 1 or alignments are written, and else for text.
+            if n_best is above 1 or there is more to write, and else for text.
         rerank: settings of reranking by another model.
         markup: markup of the texts, as in `Bundle.generate`; None for plain text.
         window: number of inputs of a file that are read and searched together.
@@ -68,6 +68,8 @@ class Generation(BundleRun):
             take a share of it.
         prefix, target_language: as in `Bundle.generate`; the prefix of all.
         prefix_column: a prefix for each text: a key of JSON lines, or a column of lines.
+        quality: how to judge each output: more columns of tsv, or the key "quality" of jsonl; None
+            not to.
 
     Raises:
         UserError: for several inputs, n_best above the number of hypotheses of the search, or a
@@ -90,19 +92,26 @@ class Generation(BundleRun):
     prefix: str | None = None
     prefix_column: str | int | None = None
     target_language: str | None = None
+    quality: Any = None
 
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
             raise UserError("text, question and input are mutually exclusive")
-        if self.alignments and self.format == "text":
-            raise UserError("format=text has no alignments; remove it, or add format=jsonl")
-        if self.markup is not None and (self.n_best or self.alignments or self.format):
-            raise UserError("markup writes one text each; remove n_best, alignments and format")
+        more = "quality" if self.quality else "alignments"
+        if self._more and self.format == "text":
+            raise UserError(f"format=text has no {more}; remove it, or add format=jsonl")
+        if self.markup is not None and (self.n_best or self._more or self.format):
+            raise UserError(f"markup writes one text each; remove n_best, {more} and format")
         _ = self._share  # checked before the bundle is loaded
         if self.prefix_column is not None and (self.prefix is not None or self.text is not None):
             raise UserError("prefix_column needs input, and no prefix; remove one")
         if self.n_best is not None:
             object.__setattr__(self, "generation", self.generation.giving(self.n_best))
+
+    @property
+    def _more(self) -> bool:
+        """True if more than the outputs is written."""
+        return self.alignments or self.quality is not None
 
     def run(self) -> None:
         """Read, generate and write.
@@ -125,13 +134,14 @@ class Generation(BundleRun):
         generates = self._check_inputs(bundle)
         if self.target_language is not None:
             bundle = bundle.into(self.target_language)
+        judge = None if self.quality is None else self.quality.of(bundle)
         work: Work = partial(self._answers, bundle)
         with ExitStack() as stack:
             if generates:
                 search = bundle.generator(self.rerank.search(self.generation)).open()
                 reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
                 texts = self._marked if self.markup else self._outputs
-                work = partial(texts, stack.enter_context(search), reranker, bundle)
+                work = partial(texts, stack.enter_context(search), reranker, judge, bundle)
             inputs = range(sys.maxsize)
             opened: AbstractContextManager[Journal] = nullcontext(Journal(self.output))
             if plain:  # all lines are checked before the first search
@@ -145,6 +155,8 @@ class Generation(BundleRun):
                 bar = progress("generating", "texts", journal.done, above=self.output is None)
                 tell = stack.enter_context(bar)
             journal.write(self._results(bundle, work, source, inputs, journal.done, tell))
+        if judge is not None:
+            judge.say()
 
     def _results(
         self,
@@ -212,8 +224,8 @@ class Generation(BundleRun):
             cross_attentions(bundle.model)
         if not generates and self.rerank.bundle:
             raise UserError("rerank needs a bundle that reads texts; remove rerank")
-        if not generates and (self.alignments or self.markup):
-            raise UserError("answers have neither alignments nor markup; remove them")
+        if not generates and (self._more or self.markup):
+            raise UserError("answers have neither alignments, quality nor markup; remove them")
         begins = self.prefix is not None or self.prefix_column is not None
         if begins and (not generates or self.markup):
             raise UserError("prefix needs a bundle that reads texts, and no markup")
@@ -232,6 +244,7 @@ class Generation(BundleRun):
         self,
         generator: Generator,
         reranker: Reranker | None,
+        judge: Any,
         bundle: Any,
         first: int,
         rows: Rows,
@@ -249,23 +262,29 @@ class Generation(BundleRun):
             reranker.known.clear()  # those of other windows
             lists = reranker.rank(read.lines, lists)
         best: Any = [_different(bundle, hypotheses)[: self.n_best or 1] for hypotheses in lists]
-        if self.alignments:
-            sources = [line for line, some in zip(read.lines, best) for _ in some]
-            words = iter(bundle.align(sources, [output for some in best for output, _ in some]))
-            best = [[(*one, next(words)) for one in some] for some in best]
+        more: list[tuple[str, Any, Any]] = []  # name, one for each output, and of several lines
+        more += [("alignment", bundle.align, pharaoh)] if self.alignments else []
+        more += [("quality", judge, judge.joined)] if judge is not None else []
+        for _, make, _ in more:
+            lines = [line for line, some in zip(read.lines, best) for _ in some]
+            made = iter(make(lines, [one[0] for some in best for one in some]))
+            best = [[(*one, next(made)) for one in some] for some in best]
         for place, lines in enumerate(read.groups(best)):
             number, text = rows[place]
             for best_first in range(max(map(len, lines))):
                 each = (ranked[min(best_first, len(ranked) - 1)] for ranked in lines)
-                outputs, hypotheses, *links = zip(*each, strict=True)
+                outputs, hypotheses, *parts = zip(*each, strict=True)
                 output = read.join_text(place, outputs)
-                pairs = map(pharaoh, links)
-                yield self._line(number, text, best_first + 1, output, hypotheses, *pairs)
+                joined = {name: join(part) for (name, _, join), part in zip(more, parts)}
+                if judge is not None and not best_first:
+                    judge.count(number, joined["quality"], output)
+                yield self._line(number, text, best_first + 1, output, hypotheses, joined)
 
     def _marked(
         self,
         generator: Generator,
         reranker: Reranker | None,
+        judge: Any,
         bundle: Any,
         first: int,
         rows: Rows,
@@ -273,7 +292,7 @@ class Generation(BundleRun):
     ) -> Iterator[str]:
         def generate(texts: list[str]) -> list[str]:
             plain = [*enumerate(texts, 1)]
-            return [*self._outputs(generator, reranker, bundle, first, plain, progress)]
+            return [*self._outputs(generator, reranker, judge, bundle, first, plain, progress)]
 
         texts = self.markup.generate([text for _, text in rows], generate, bundle.align)
         yield from texts if self.text is not None else map(in_one_line, texts)
@@ -285,24 +304,23 @@ class Generation(BundleRun):
         rank: int,
         output: str,
         hypotheses: Sequence[Hypothesis],
-        alignment: str | None = None,
+        more: Mapping[str, Any],
     ) -> str:
-        several = (self.n_best or 1) > 1 or self.alignments
+        several = (self.n_best or 1) > 1 or self._more
         kind = self.format or ("tsv" if several else "text")
         score = sum(one.score for one in hypotheses)
         if kind == "jsonl":
             total = sum(one.log_probability for one in hypotheses)
             scores = {"score": score, "log_probability": total}
             row = {"line": number, "source": text, "output": output, "rank": rank, **scores}
-            if alignment is not None:
-                row["alignment"] = alignment
+            row |= {key: one if key == "alignment" else one.document() for key, one in more.items()}
             return json.dumps(row, ensure_ascii=False)
         if self.text is None or len(hypotheses) == 1:  # else a single text of several lines
             output = in_one_line(output)
         if kind == "text":
             return output
-        last = "" if alignment is None else f"\t{alignment}"
-        return f"{number}\t{rank}\t{score:.4f}\t{output.replace(chr(9), ' ')}{last}"
+        last = [one if key == "alignment" else one.tsv() for key, one in more.items()]
+        return "\t".join([f"{number}\t{rank}\t{score:.4f}", output.replace("\t", " "), *last])
 
     def _answers(self, bundle: Any, first: int, rows: Rows, progress: Progress) -> Iterator[str]:
         asked, count = [one for _, one in rows], self.n_best or 1

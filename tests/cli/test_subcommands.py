@@ -592,7 +592,12 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, subcommand):
     if subcommand == "train":
         assert "\nname: ${task.name}  # runs go to runs/NAME/TIME\n" in out
         for group, choices in groups().items():
-            if group not in ("engine", "importer", "markup"):  # of generation and folders
+            if group not in (
+                "engine",
+                "importer",
+                "markup",
+                "quality",
+            ):  # of generation and folders
                 assert f"\n{group}=" in out
                 assert all(choice in out for choice in choices)
 

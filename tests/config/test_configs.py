@@ -43,7 +43,8 @@ CHOICES = [
     (group, choice)
     for group, choices in groups().items()
     for choice in choices
-    if group not in ("attention", "engine", "experiment", "importer", "markup", "recipe", "suite")
+    if group
+    not in ("attention", "engine", "experiment", "importer", "markup", "quality", "recipe", "suite")
 ]
 SLOTS = ("encoder", "decoder", "cross")
 

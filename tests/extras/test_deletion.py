@@ -21,6 +21,7 @@ print(json.dumps([run_subcommand(subcommand, words) for subcommand, words in {co
 """
 OF_SUBCOMMANDS = {subcommand: extra_of(subcommand) for subcommand in names_of_subcommands()}
 EXTRAS = sorted(path.parent.name for path in Path(extras.__file__).parent.glob("*/__init__.py"))
+BUNDLE = Path(__file__).parents[1] / "golden" / "bundle"
 GROUPS = ("attention", "data", "generation", "loader", "model", "task", "watch")
 """Groups of `train` in which extras have choices."""
 
@@ -64,6 +65,9 @@ def test_subcommands_and_choices_say_which_extra_is_missing(extra):
         if of and extra in (of, *needs(of))
     ]
     told = [f"error: {subcommand} needs seqattn.extras.{extra}," for subcommand, _ in commands]
+    if extra == "quality":  # a choice of `generate`, which reads its bundle first
+        commands.append(("generate", [f"bundle={BUNDLE}", "text=a", "quality=true"]))
+        told.append("error: ")
     for word in choices_of(extra):
         commands.append(("train", [word]))
         told.append("error: ")

@@ -1,0 +1,150 @@
+"""Judgement of outputs: expected scores, labels, and words to check."""
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from heapq import nsmallest
+from typing import Any, NamedTuple
+
+from seqattn.analysis.word_alignment import words_of
+from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.text_arguments import TextOrTexts, paired
+from seqattn.data.lines import in_one_line
+from seqattn.extras.quality.calibration import Calibration
+from seqattn.extras.quality.signals import Read, Reading, signals_of
+from seqattn.generation.forced_decoding import Sides
+
+Marked = tuple[str, bool]
+"""A word, and True if it is to be checked."""
+
+
+class Judgement(NamedTuple):
+    """How far to trust an output.
+
+    `expected` is None if it was not judged: the text is blank, longer than the model allows, or
+    read in several windows. For a blank output of a text it is 0, without signals.
+    """
+
+    expected: float | None = None
+    label: str | None = None
+    signals: Mapping[str, float] = {}
+    source: Sequence[Marked] = ()
+    """Words of the source; marked ones are left out by the output."""
+    output: Sequence[Marked] = ()
+    """Words of the output; marked ones are not supported by the source."""
+
+    @property
+    def marks(self) -> dict[str, list[tuple[int, str]]]:
+        """Marked words with their places, from 0: "unsupported" and "left_out"."""
+        sides = {"unsupported": self.output, "left_out": self.source}
+        return {
+            name: [(place, word) for place, (word, marked) in enumerate(side) if marked]
+            for name, side in sides.items()
+        }
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "expected": None if self.expected is None else round(self.expected, 2),
+            "label": self.label,
+            "signals": {name: round(value, 4) for name, value in self.signals.items()},
+            **self.marks,
+        }
+
+    def tsv(self) -> str:
+        """Return columns: expected score, label, unsupported and left out words as PLACE:WORD."""
+        words = [" ".join(f"{n}:{word}" for n, word in some) for some in self.marks.values()]
+        expected = "" if self.expected is None else f"{self.expected:.1f}"
+        return "\t".join([expected, self.label or "", *words])
+
+
+class Judge:
+    """Judge of outputs by the signals of a calibrated bundle, which counts its judgements.
+
+    Args:
+        settings: a `Quality`.
+        bundle: its own model judges, whatever made the outputs.
+        calibration: of the bundle.
+    """
+
+    def __init__(self, settings: Any, bundle: Bundle, calibration: Calibration) -> None:
+        self.settings, self.bundle, self.calibration = settings, bundle, calibration
+        self._counted: list[tuple[float, int, str]] = []
+        self._labels, self._total = Counter[str](), 0.0
+
+    def __call__(self, sources: TextOrTexts, outputs: TextOrTexts) -> list[Judgement]:
+        """Judge texts and their outputs."""
+        texts = paired(sources, outputs, ("source", "output"))
+        pairs = pairs_of(self.bundle, *texts)
+        readings = signals_of(self.bundle, [*pairs.values()], self.settings.words)
+        return self.judged(*texts, pairs, readings)
+
+    def judge_ids(self, source: Sequence[int], target: Sequence[int]) -> Judgement:
+        """Judge the ids of a source and its output, each with its end."""
+        if len(target) < 2:  # blank
+            return Judgement(0.0, self.settings.label(0.0))
+        pair = read(self.bundle, (source, target), (None, None))
+        return self._of(pair, *signals_of(self.bundle, [pair], self.settings.words))
+
+    def judged(
+        self,
+        sources: Sequence[str],
+        outputs: Sequence[str],
+        pairs: Mapping[int, Read],
+        readings: Sequence[Reading],
+    ) -> list[Judgement]:
+        """Judge texts and outputs by the signals of those pairs that have some, by index."""
+        results = [
+            Judgement(0.0, self.settings.label(0.0))
+            if source.strip() and not output.strip()
+            else Judgement()
+            for source, output in zip(sources, outputs, strict=True)
+        ]
+        for (number, pair), reading in zip(pairs.items(), readings, strict=True):
+            results[number] = self._of(pair, reading)
+        return results
+
+    def _of(self, pair: Read, reading: Reading) -> Judgement:
+        expected = self.calibration.expected(reading.signals)
+        bounds = self.calibration.use, self.calibration.support
+        sides = (pair.source, reading.use), (pair.output, reading.support)
+        marked = [
+            [(word, value < bound) for (word, _), value in zip(words, values)]
+            for (words, values), bound in zip(sides, bounds, strict=True)
+        ]
+        return Judgement(expected, self.settings.label(expected), reading.signals, *marked)
+
+    def joined(self, parts: Sequence[Judgement]) -> Judgement:
+        """Return the judgement of a text of several lines: that of its worst line."""
+        return min(parts, key=lambda one: 101.0 if one.expected is None else one.expected)
+
+    def count(self, line: int, one: Judgement, output: str) -> None:
+        """Count the judgement of the best output for a line."""
+        if one.expected is not None and one.label is not None:
+            self._labels[one.label] += 1
+            self._total += one.expected
+            told = f"line {line:,}: {one.expected:.1f}, {one.label}: {in_one_line(output)}"
+            self._counted = nsmallest(
+                self.settings.worst, [*self._counted, (one.expected, line, told)]
+            )
+
+    def say(self) -> None:
+        """Print to standard error what was counted, if several, and the worst lines."""
+        if (count := self._labels.total()) > 1:
+            mean = self._total / count
+            shares = [f"{n:,} ({n / count:.0%}) {label}" for label, n in self._labels.most_common()]
+            first = f"expected {self.calibration.score} {mean:.1f}, {self.settings.label(mean)}: "
+            lines = [first + ", ".join(shares), *(told for _, _, told in self._counted)]
+            print(*lines, sep="\n", file=sys.stderr)
+
+
+def read(bundle: Bundle, ids: Sides, texts: Sequence[str | None]) -> Read:
+    """Return a pair with its words. Args: texts: of both sides, which name unknown pieces."""
+    source, output = map(words_of, bundle.pieces_of(ids, texts))
+    return Read(ids, source, output)
+
+
+def pairs_of(bundle: Bundle, sources: Sequence[str], outputs: Sequence[str]) -> dict[int, Read]:
+    """Return the pairs that can be judged, by index."""
+    fitting = bundle.fitting_pairs(sources, outputs)
+    return {n: read(bundle, ids, (sources[n], outputs[n])) for n, ids in fitting.items()}
