@@ -58,6 +58,8 @@ class SummaryDocument(TypedDict):
     """Number of words of the source."""
     scores: list[float | None]
     source_use: list[float | None]
+    expected: list[float | None]
+    """Expected scores, if outputs are judged."""
 
 
 class RunDocument(TypedDict):
@@ -151,6 +153,20 @@ class CopyDocument(TypedDict):
     """Copy probability of each target piece; None if the model cannot copy."""
 
 
+class QualityDocument(TypedDict):
+    """How far to trust an output, by the extra quality."""
+
+    score: str
+    """Name of the expected score."""
+    expected: float
+    label: str
+    signals: dict[str, float]
+    unsupported: list[int]
+    """Target pieces of words that the source does not support."""
+    left_out: list[int]
+    """Source pieces of words that the output leaves out."""
+
+
 class LookDocument(TypedDict):
     """One bundle's output for a sentence."""
 
@@ -167,6 +183,7 @@ class LookDocument(TypedDict):
     beam: list[BeamNode]
     hypotheses: list[HypothesisDocument]
     copied: CopyDocument
+    quality: QualityDocument | None
 
 
 class AnswerDocument(TypedDict):

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.load import load_bundle
@@ -31,6 +32,7 @@ class Report(ScoredRun):
         sentences: show the first N rows of the split.
         methods: explanation methods; None for the default ones that a bundle supports.
         tokens: attention maps show at most the first N tokens per side.
+        quality: how to judge each output; None not to.
     """
 
     output: str
@@ -38,6 +40,7 @@ class Report(ScoredRun):
     sentences: Count = 50
     methods: Sequence[str] | None = None
     tokens: Count = 100
+    quality: Any = None
 
     def run(self) -> Path:
         """Analyze the sentences, write the page and print its path; return the path.
@@ -47,7 +50,9 @@ class Report(ScoredRun):
         """
         path = self._path()
         bundles = self._bundles()
-        looks = looks_into(bundles, self.generation, self.methods, self.tokens)
+        looks: Any = looks_into(bundles, self.generation, self.methods, self.tokens)
+        if self.quality is not None:
+            looks = [replace(look, judge=self.quality.of(look.bundle)) for look in looks]
         rows = self.read_rows(bundles[0]).first(self.sentences)
         count = len(rows.sources)
         if not count:

@@ -63,6 +63,11 @@ def sentence_document(
     }
 
 
+def _expected(look: Any) -> float | None:
+    """Return the expected score of a look whose output was judged."""
+    return look["quality"]["expected"] if look.get("quality") else None
+
+
 def summary_document(sentence: SentenceDocument) -> SummaryDocument:
     """Return the row of a sentence in the page's list."""
     read = f"{sentence['text']} {sentence['context'] or ''}"
@@ -71,4 +76,5 @@ def summary_document(sentence: SentenceDocument) -> SummaryDocument:
         "length": len(split_words(read)),
         "scores": [look["score"] for look in sentence["looks"]],
         "source_use": [look["source_use"] for look in sentence["looks"]],
+        "expected": [*map(_expected, sentence["looks"])],
     }

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from seqattn.analysis.pairs import Pair, observed
+from seqattn.analysis.word_alignment import words_of
 from seqattn.bundle.bundle import Bundle
 from seqattn.extras.explain.explanations import METHODS, Explanation, explain
 from seqattn.extras.report.attention_maps import attention_documents
@@ -20,7 +21,7 @@ from seqattn.extras.report.contributions import (
     source_use,
 )
 from seqattn.extras.report.copy_document import copied_document, copy_probabilities
-from seqattn.extras.report.document_types import LookDocument
+from seqattn.extras.report.document_types import LookDocument, QualityDocument
 from seqattn.generation.base import Hypothesis, Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.generator import Generator
@@ -49,6 +50,7 @@ class TextLook:
         methods: explanation methods, names of `METHODS`.
         measure: the method that measures source use, see `source_measure`.
         tokens: attention maps show at most the first N tokens per side.
+        judge: judges outputs, as from `Quality.of`; None for none.
         passes: context manager that wraps each analysis of an output, such as an `intervene`.
     """
 
@@ -58,6 +60,7 @@ class TextLook:
     measure: str
     tokens: int
     passes: Callable[[], AbstractContextManager[None]] = nullcontext
+    judge: Any = None
     score: ClassVar[str] = "chrF"
     """Name of an output's score."""
 
@@ -108,6 +111,7 @@ class TextLook:
                 for output, one in zip(outputs, hypotheses, strict=True)
             ],
             "copied": copied_document(read, said),
+            "quality": None,
         }
         if source:
             self._look(document, source, target)
@@ -144,6 +148,30 @@ class TextLook:
             document["lens"] = lens_document(model, read, said, pieces)
         with self.passes():
             document["attentions"] = list(attention_documents(observed(model, pair), self.tokens))
+            if self.judge is not None:
+                document["quality"] = self._quality(document, source, target)
+
+    def _quality(
+        self, document: LookDocument, source: list[int], target: list[int]
+    ) -> QualityDocument:
+        one = self.judge.judge_ids(source, target)
+        marked = [
+            [
+                place
+                for (_, places), (_, bad) in zip(words_of(side), words)
+                if bad
+                for place in places
+            ]
+            for side, words in ((document["target"], one.output), (document["source"], one.source))
+        ]
+        return {
+            "score": self.judge.calibration.score,
+            "expected": round(one.expected, 2),
+            "label": one.label,
+            "signals": {name: round(value, 4) for name, value in one.signals.items()},
+            "unsupported": marked[0],
+            "left_out": marked[1],
+        }
 
     def _notes(self, windows: int, *lengths: int) -> list[str]:
         notes = []

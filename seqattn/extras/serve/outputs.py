@@ -15,10 +15,19 @@ from seqattn.extras.report.arrays import packed
 from seqattn.extras.serve.interventions import intervened
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.metrics import Metrics
-from seqattn.extras.serve.schemas import Alignment, Generated, GenerateRequest, Maps, Output
+from seqattn.extras.serve.schemas import (
+    Alignment,
+    Generated,
+    GenerateRequest,
+    Maps,
+    Output,
+    Quality,
+)
 from seqattn.extras.serve.searches import Input
 from seqattn.generation.base import Hypothesis
 from seqattn.generation.windows import InWindow
+from seqattn.settings.choices import choices
+from seqattn.settings.nodes import build
 
 
 class Results:
@@ -37,6 +46,7 @@ class Results:
     ) -> None:
         self.bundle, self.request, self.limits, self.metrics = bundle, request, limits, metrics
         self._shown = 0
+        self._judge = judge_of(bundle) if "quality" in request.parts else None
 
     def result(self, one: Input, hypotheses: Sequence[InWindow]) -> Generated:
         """Return the result of an input from its hypotheses, best first.
@@ -74,7 +84,11 @@ class Results:
             self._check_shown(len(source), len(hypothesis.ids))
             if len(one.windows) > 1 and "tokens" in parts:
                 output.source_tokens = tokenizer.source_pieces(source)
-            self._look(output, source, self.bundle.ended(hypothesis.ids))
+            target = self.bundle.ended(hypothesis.ids)
+            if {"alignment", "attention"} & set(parts):
+                self._look(output, source, target)
+            if self._judge is not None and len(one.windows) == 1:
+                output.quality = Quality(**self._judge.judge_ids(source, target).document())
         return output
 
     def _check_shown(self, source: int, output: int) -> None:
@@ -105,6 +119,19 @@ class Results:
             output.alignment = Alignment(
                 source=words.source, output=words.target, links=words.links
             )
+
+
+def judge_of(bundle: Bundle) -> Any:
+    """Return the judge of a bundle's outputs, with the usual settings.
+
+    Raises:
+        UserError: if the bundle is not calibrated, or the extra is not installed.
+    """
+    known = choices("quality")
+    if not known:
+        raise UserError("return=quality needs an extra that is not installed")
+    quality: Any = build(known["true"])
+    return quality.of(bundle)
 
 
 def numbers(values: Tensor) -> list[Any]:

@@ -26,7 +26,7 @@ from seqattn.settings.nodes import TARGET, import_path
 
 SENTENCE = "He buys these books."
 CROSS = "decoder.layers.0.cross_attention"
-Part = Literal["scores", "tokens", "alignment", "attention"]
+Part = Literal["scores", "tokens", "alignment", "attention", "quality"]
 Numbers = list[Any]
 """Nested lists of numbers."""
 
@@ -99,7 +99,7 @@ class GenerateRequest(Request):
     @property
     def looks(self) -> bool:
         """True if it requests results that need another pass of the model."""
-        return bool({"alignment", "attention"} & set(self.parts))
+        return bool({"alignment", "attention", "quality"} & set(self.parts))
 
 
 class AnswerRequest(Request):
@@ -158,6 +158,16 @@ class Maps(BaseModel):
     without: list[str]
 
 
+class Quality(BaseModel):
+    """How far to trust an output, if its text was read in one window; marked words by place."""
+
+    expected: float = Field(description="expected score, 0 to 100, as calibrated")
+    label: str = Field(description="usable, review or unusable")
+    signals: dict[str, float]
+    unsupported: list[tuple[int, str]] = Field(description="words that the source lacks")
+    left_out: list[tuple[int, str]] = Field(description="words of the source that it leaves out")
+
+
 class Output(BaseModel):
     """One output. The score is the log-probability divided by the length penalty."""
 
@@ -172,6 +182,7 @@ class Output(BaseModel):
     )
     alignment: Alignment | None = None
     attention: Maps | None = None
+    quality: Quality | None = None
     lost: list[str] | None = Field(
         default=None, description="placeholders that no word of the output comes from"
     )

@@ -16,7 +16,7 @@ from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.marked import marked
 from seqattn.extras.serve.metrics import Metrics
 from seqattn.extras.serve.model_thread import Alone, Job, Shared, Task
-from seqattn.extras.serve.outputs import Results, joined
+from seqattn.extras.serve.outputs import Results, joined, judge_of
 from seqattn.extras.serve.questions import pairs_of
 from seqattn.extras.serve.schemas import (
     Answer,
@@ -43,6 +43,7 @@ from seqattn.generation.base import Search
 from seqattn.generation.constraints import Constraints
 from seqattn.generation.generator import check_prefix
 from seqattn.generation.windows import search_windows
+from seqattn.settings.choices import choices
 
 _OF_A_TEXT = ("generation", "prefix", "intervene", "stream")
 
@@ -138,7 +139,9 @@ class Texts:
             best = searched.hypotheses[0]
             self.metrics.tokens(one.size, len(best.ids) + 1)
             self.limits.check_shown(len(searched.source), len(best.ids))
-            return replace(into, passes=passes).looked(source, searched, [])
+            calibrated = self.bundle.config.get("calibration") and choices("quality")
+            judge = judge_of(self.bundle) if calibrated and not request.intervene else None
+            return replace(into, passes=passes, judge=judge).looked(source, searched, [])
 
         return Alone(look)
 
@@ -229,7 +232,8 @@ class Texts:
             generator = self.bundle.generator(search)
             own = None if one.constraints is None else [one.constraints]
             hypotheses = search_windows(generator, [one.windows], [one.place], None, own)[0]
-        return results.result(one, hypotheses)
+        with passes_watched(self.bundle.model, left):
+            return results.result(one, hypotheses)
 
 
 def _check_lines(request: GenerateRequest, lines: TextLines) -> None:

@@ -1,12 +1,14 @@
 """Tiny bundles of each kind, and a report on two of them."""
 
+import shutil
+
 import pytest
 
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.settings.choices import choices
 from tests.absent import of_extra
 from tests.bundle.conftest import configuration, corpus, tokenizer, untrained  # noqa: F401
-from tests.extras.report.samples import documents, measured, report
+from tests.extras.report.samples import calibrated, documents, measured, report
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +30,15 @@ def answering(homes, tokenizer):  # noqa: F811
     """A bundle that answers with spans."""
     of_extra("answers")
     return untrained(homes / "spans" / "model", tokenizer, configuration("span_rnn"))
+
+
+@pytest.fixture(scope="session")
+def judged(homes):
+    """A report whose outputs are judged, with every word marked."""
+    quality = of_extra("quality.quality").Quality()
+    shutil.copytree(homes / "mha", homes / "calibrated")
+    calibrated(homes / "calibrated" / "model")
+    return report(homes / "calibrated" / "model", homes / "judged.html", quality=quality).run()
 
 
 @pytest.fixture(scope="session")

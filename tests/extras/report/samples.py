@@ -8,6 +8,8 @@ import re
 import datasets
 import numpy as np
 
+import seqattn
+from seqattn.bundle.files import store
 from seqattn.data.base import Source
 from seqattn.extras.report.report import Report
 from seqattn.generation import BeamSearch, LengthLimit
@@ -86,6 +88,13 @@ def unpacked(document):
     """The numbers of an array's document."""
     whole = np.frombuffer(base64.b64decode(document["data"]), "<u2").reshape(document["shape"])
     return document["low"] + document["step"] * whole.astype(np.float64)
+
+
+def calibrated(path):
+    """Stores in a bundle a calibration that marks every word."""
+    bundle = seqattn.load(path)
+    numbers = {"score": "chrF", "bias": 0.5, "signals": {"log_probability": [-2.0, 1.0, 0.5]}}
+    store(path, bundle.config, calibration={**numbers, "support": 1e9, "use": 1e9})
 
 
 def of_questions():

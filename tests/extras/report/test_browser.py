@@ -144,6 +144,18 @@ def test_shares_of_source_and_output_add_up_and_are_the_explanations(opened, sho
     assert drawn == pytest.approx(parts / parts.sum(axis=1, keepdims=True), abs=2e-4)
 
 
+def test_words_to_check_are_colored_and_said_in_words(browser, judged):  # noqa: F811
+    looked_at(browser, judged)
+    texts = """return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)"""
+    assert browser.run(texts, ".quality .left-out")[:2] == ["a", "dog"]
+    assert browser.run(texts, ".quality .aloud") == [" (left out) "]
+    assert browser.run(texts, ".output .aloud") == [" (not supported by the source) "]
+    assert "usable" in browser.run(texts, ".quality .explained")[0]
+    found = json.loads(json.dumps(browser.run(texts, "#sort option")))
+    assert "expected score, lowest first" in found
+    assert browser.errors() == []
+
+
 def test_a_source_that_would_end_the_script_stays_text(opened):
     opened.click('[data-number="1"]')
     opened.wait("return document.documentElement.dataset.shown === '1'")

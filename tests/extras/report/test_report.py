@@ -8,6 +8,7 @@ import torch
 
 import seqattn
 from seqattn.analysis import capture
+from seqattn.analysis.word_alignment import words_of
 from seqattn.errors import UserError
 from seqattn.extras.explain.explanations import Explanation, explain
 from seqattn.extras.explain.lens import lens
@@ -131,6 +132,24 @@ def test_long_sides_are_cut_and_said_to_be(homes):
     assert all(max(one["weights"]["shape"][1:]) <= 4 for one in look["attentions"])
     assert look["notes"] == ["attention maps show the first 4 tokens of each side"]
     assert len(look["source"]) > 4
+
+
+def test_a_judged_output_has_its_expected_score_and_marked_pieces(judged):
+    run, sentences = documents(judged)
+    for summary, sentence in zip(run["sentences"], sentences, strict=True):
+        look = sentence["looks"][0]
+        quality = look["quality"]
+        assert summary["expected"] == [quality and quality["expected"]]
+        if quality is None:  # of an empty text
+            assert look["output"] == ""
+            continue
+        assert quality["label"] == "usable"
+        for side, name in (("target", "unsupported"), ("source", "left_out")):
+            words = words_of(look[side])
+            told = [any(letter.isalnum() for letter in word) for word, _ in words]
+            places = [p for is_told, (_, own) in zip(told, words) if is_told for p in own]
+            assert quality[name] == places
+    assert sentences[-1]["looks"][0]["quality"] is None
 
 
 def test_a_recurrent_bundle_and_a_search_without_a_tree(homes):

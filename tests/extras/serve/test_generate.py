@@ -1,5 +1,6 @@
 """`/v1/generate`: what a bundle gives in Python, and why a request gets nothing."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +16,9 @@ from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.generator import Generator
 from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
 from seqattn.tokens import BOS, EOS
+from tests.absent import of_extra
 from tests.bundle.conftest import configuration, untrained
-from tests.extras.report.samples import unpacked
+from tests.extras.report.samples import calibrated, unpacked
 from tests.extras.serve.conftest import SMALL, TEXT, ask, client_of, outputs, refusal
 
 CROSS = "decoder.layers.0.cross_attention"
@@ -138,6 +140,28 @@ def test_markup_is_put_back_as_in_python(client, bundle, kind):
     several = outputs(client, inputs=texts[0], format=kind, n_best=2)
     assert several[0]["text"] == expected[0]
     assert len(several) <= 2
+
+
+def test_quality_is_that_of_the_extra_and_needs_a_calibration(client, tmp_path, tokenizer):
+    made = of_extra("quality.quality").Quality()
+    home = untrained(tmp_path / "model", tokenizer, configuration())
+    line = refusal(client, inputs=TEXT, **{"return": ["quality"]})
+    assert "quality=true needs a calibration; first run" in line
+    calibrated(home)
+    loaded = seqattn.load(home)
+    with client_of(loaded) as other:
+        found = outputs(other, inputs=[TEXT, ""], n_best=2, **{"return": ["quality"]})
+        hypotheses = loaded.hypotheses(TEXT, n_best=2)[0]
+        for one, hypothesis in zip(found, hypotheses, strict=True):
+            ids = loaded.encode(TEXT)[0][0], loaded.ended(hypothesis.ids)
+            expected, told = made.of(loaded).judge_ids(*ids).document(), one["quality"]
+            assert told["expected"] == pytest.approx(expected["expected"], abs=0.02)
+            assert told["signals"] == pytest.approx(expected["signals"], abs=2e-4)
+            for name in ("label", "unsupported", "left_out"):
+                assert told[name] == json.loads(json.dumps(expected[name]))
+            assert told["left_out"]
+        looked = ask(other, "/v1/sentence", text=TEXT)["looks"][0]
+        assert looked["quality"]["label"] == found[0]["quality"]["label"]
 
 
 def test_an_alignment_names_the_source_word_of_each_word(client):

@@ -6,7 +6,7 @@ import { element, explained, keepingFocus, rounded } from "./dom.js";
 import { gridMap } from "./grid_map.js";
 import { lensOf } from "./lens.js";
 import { linksOf } from "./links.js";
-import { outputLegend, outputText } from "./output_text.js";
+import { outputLegend, outputText, qualityOf } from "./output_text.js";
 import { wordNumbers } from "./pieces.js";
 import { selection } from "./selection.js";
 import { rolesOf, smallMaps } from "./small_maps.js";
@@ -40,7 +40,7 @@ export class Panel {
     const figures = [];
     if (look.score !== null) figures.push(`${run.score} ${rounded(look.score, 1)}`);
     if (look.source_use !== null) figures.push(explained(`source use ${rounded(look.source_use, 2)}`, aboutUse(run.source_use)));
-    const said = this.isText ? [outputText(look, this.other), outputLegend(look, this.other)] : [element("p", { class: "output" }, look.output || "(no answer)")];
+    const said = this.isText ? [outputText(look, this.other), outputLegend(look, this.other), qualityOf(look)] : [element("p", { class: "output" }, look.output || "(no answer)")];
     return element("header", {}, element("h3", {}, bundle.name), element("p", { class: "figures" }, figures.map((one, place) => [place ? " · " : "", one])), said, look.notes.map((note) => element("p", { class: "note" }, note)));
   }
 

@@ -7,12 +7,14 @@ function orders(run) {
   const found = {
     number: ["original order", (_, number) => number],
     score: [`${run.score}, lowest first`, (one) => least(one.scores)],
+    expected: ["expected score, lowest first", (one) => least(one.expected)],
     use: ["source use, lowest first", (one) => least(one.source_use)],
     long: ["longest first", (one) => -one.length],
     short: ["shortest first", (one) => one.length],
   };
   if (run.bundles.length > 1) found.apart = ["largest score difference first", (one) => -spread(one.scores)];
   if (!run.source_use) delete found.use;
+  if (run.sentences.every((one) => least(one.expected) === null)) delete found.expected;
   return found;
 }
 
@@ -85,6 +87,7 @@ function itemOf(run, sentence, number, click) {
   const each = (values, digits) => values.map((value) => rounded(value, digits)).join(" / ");
   const figures = [`${run.score} ${each(sentence.scores, 1)}`];
   if (run.source_use) figures.push(`source use ${each(sentence.source_use, 2)}`);
+  if (least(sentence.expected) !== null) figures.push(`expected ${each(sentence.expected, 1)}`);
   return element("li", { role: "option", "aria-selected": "false", "data-number": number, click }, element("span", { class: "text" }, sentence.text), element("span", { class: "figures" }, figures.join(" · ")));
 }
 
