@@ -5,6 +5,7 @@ export const MEASUREMENTS = {
   loss: "what training minimizes, in nats; lower is better",
   nll: "negative log-likelihood per reference token, in nats; lower is better",
   perplexity: "exponential of nll: among how many equally likely tokens the model hesitates",
+  alignment: "cross-entropy of a head's weights against links between words, in nats per target token",
   accuracy: "share of predictions that equal the reference",
   bleu: "word sequences shared with the reference, 0 to 100",
   chrF: "character sequences shared with the reference, 0 to 100",
