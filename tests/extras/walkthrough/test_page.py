@@ -122,7 +122,7 @@ def test_pieces_and_greedy_output_are_the_bundles(opened, home, text):
 def test_words_that_training_lacks_are_named_at_once(opened):
     type_in(opened, TEXT)
     assert "knows 6 of 9 words" in shown(opened, "known")
-    assert "Never seen in training: zips, Ωmega, seven;" in shown(opened, "known")
+    assert "Never seen in training: zips, Ωmega, seven." in shown(opened, "known")
     type_in(opened, "")
     assert shown(opened, "known") == "Type a sentence."
 

@@ -31,7 +31,7 @@ function headView(run, state, change) {
   const titles = [["who", "token"], ["key", "2 key"], ["product", "3 q·k"], ["score", `4 ÷ ${root}`], ["weight", "5 weight"], ["value", "6 value"]];
   const query = h("div", { class: "walk-line walk-query" }, cell("who", "1 query"),
     cell("key", strip(row.query, mostKey, "query")), h("div", { class: "walk-cell walk-rest" },
-      "of ", h("b", {}, shown(queries[place].name)), slot === "encoder" ? "" : [", to write ", h("b", {}, shown(run.steps[place].name))]));
+      `of “${shown(queries[place].name)}”`, slot === "encoder" ? "" : `, to write “${shown(run.steps[place].name)}”`));
   const sum = h("div", { class: "walk-line walk-sum" }, cell("who", "7 sum"),
     h("div", { class: "walk-cell walk-rest" }, attention.isSilent(head) ? "silenced: zeros in its place" : "of weight × value"),
     cell("weight", h("span", { class: "walk-figure" }, number(row.weights.reduce((a, b) => a + b), 3))),
@@ -57,7 +57,7 @@ function explained(attention, slot, name) {
     ["Scale and mask", `divide by √${attention.width} to keep scores moderate. The mask: ${mask}.`],
     ["Softmax", "take exponentials and divide by their sum: weights above 0 that sum to 1."],
     ["Value", "what each token passes on, by a third learned matrix."],
-    ["Sum", "add up weight × value. The heads' sums together become the layer's update of the token."],
+    ["Sum", "add up weight × value. The heads' sums together update the token; a small feed-forward network follows."],
   ];
   return h("ol", { class: "walk-explained" }, steps.map(([title, text]) => h("li", {}, h("b", {}, title), ` ${text}`)));
 }

@@ -33,18 +33,22 @@ function translate() {
   state.open = null;
 }
 
-// Show at first the head of each layer, and the layer of each slot, whose weights are most decided.
+// Show at first the head of each layer, and the layer of each slot, whose weights on words are most decided; and the
+// last step that looks elsewhere than straight ahead.
 function chooseSharpest() {
   for (const slot of Object.keys(SLOTS)) {
     const sharpness = run.attentions[slot].map((attention) => Array.from({ length: attention.heads }, (_, head) =>
-      attention.rows.reduce((sum, heads) => sum + Math.max(...heads[head].weights), 0)));
+      attention.rows.slice(0, -1).reduce((sum, heads) => sum + Math.max(...heads[head].weights.slice(0, -1)), 0)));
     state.heads[slot] = sharpness.map((heads) => heads.indexOf(Math.max(...heads)));
     const best = sharpness.map((heads) => Math.max(...heads));
     state.layer[slot] = best.indexOf(Math.max(...best));
   }
   state.look = { slot: "cross", layer: state.layer.cross, head: state.heads.cross[state.layer.cross] };
-  state.step = Math.min(2, run.steps.length - 1);
-  state.place = Math.min(2, run.source.length - 1);
+  const rows = run.attentions.cross[state.look.layer].rows.map((heads) => heads[state.look.head].weights);
+  const places = rows.map((weights) => weights.indexOf(Math.max(...weights)));
+  const jumps = places.findLastIndex((place, step) => Math.abs(place - step) > 1 && step < places.length - 2);
+  state.step = Math.max(jumps, 0);
+  state.place = places[state.step];
 }
 
 function render() {
@@ -81,7 +85,7 @@ function wordsShown() {
   const count = `It knows ${words.length - strange.length} of ${words.length} words, ${tokens}`;
   if (!words.length) return ["Type a sentence."];
   if (!strange.length) return [count];
-  return [count, "Never seen in training: ", h("b", {}, strange.join(", ")), "; expect nonsense for these."];
+  return [count, "Never seen in training: ", h("b", {}, strange.join(", ")), ". It can only guess at these."];
 }
 
 function stepButtons() {
@@ -123,7 +127,7 @@ function candidates() {
     change({ forced: new Map([...earlier, [state.step, token]]) });
   };
   return [
-    h("p", {}, "After ", h("b", {}, before || "the start"), ", the next token is probably … ", h("em", {}, "Pick another to see how it goes on.")),
+    h("p", {}, "After ", h("b", {}, before ? `“${before}”` : "the start"), " the most probable tokens are these. ", h("em", {}, "Pick another to see how it goes on.")),
     ...order.map((token) => h("button", {
       type: "button", class: "walk-candidate", "aria-pressed": String(token === id), "data-focus": `candidate ${token}`,
       style: `--share:${(100 * probabilities[token]).toFixed(2)}%`, onclick: () => force(token),
