@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cache
 from html import escape, unescape
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
 from xml.etree import ElementTree
@@ -37,6 +38,8 @@ from seqattn.settings.nodes import TARGET, import_path  # noqa: E402
 
 FROM_ROOT = ("CHANGELOG.md", "CONTRIBUTING.md")
 """Pages beside docs/ that are part of the site."""
+_LETTER, _PADDING, _COLUMN, _TELEPHONE = 7, 32, 100, 368
+"""Pixels of a letter in a table, beside a cell's text, of the least column and the least page."""
 ANSWER = '<details markdown="1"><summary>Answer</summary>'
 HYDRA = ("defaults", "hydra")
 """Keys that are instructions to Hydra."""
@@ -67,9 +70,32 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Draw the formulas that Arithmatex marks, in the font's size and color."""
+    """Draw the formulas that Arithmatex marks, in the font's size and color; label cells."""
     marked = r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
-    return re.sub(marked, lambda found: drawn(unescape(found[2]), found[1] == "span"), html)
+    html = re.sub(marked, lambda found: drawn(unescape(found[2]), found[1] == "span"), html)
+    return re.sub(r"(?s)<table>.*?</table>", lambda found: labeled(found[0]), html)
+
+
+def labeled(table: str) -> str:
+    """Mark a table that is too wide for a telephone, and give each cell its column's title.
+
+    The style then stacks the cells of a row.
+    """
+    head, _, body = table.partition("<tbody>")
+    titles = re.findall(r"(?s)<th\b.*?>(.*?)</th>", head)
+    rows = [re.findall(r"(?s)<td\b.*?>(.*?)</td>", row) for row in body.split("</tr>")]
+    columns = zip_longest(titles, *(row for row in rows if row), fillvalue="")
+    texts = [[unescape(re.sub("<.*?>", "", cell)) for cell in column] for column in columns]
+    longest = [
+        max((len(word) for text in column for word in text.split()), default=0) for column in texts
+    ]
+    if sum(max(_LETTER * letters + _PADDING, _COLUMN) for letters in longest) < _TELEPHONE:
+        return table
+    for row in rows:
+        for title, _ in zip(texts, row):
+            place = f'<td data-title="{escape(title[0])}"'
+            body = re.sub(r"<td(?! data-title)", place.replace("\\", r"\\"), body, count=1)
+    return f"{head.replace('<table>', '<table data-stacked>', 1)}<tbody>{body}"
 
 
 def drawn(latex: str, inline: bool) -> str:

@@ -7,9 +7,12 @@ corpus change, so that `make docs` takes minutes the first time alone.
 import hashlib
 import re
 import sys
+from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
+import torch
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -18,12 +21,18 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import seqattn  # noqa: E402
+from seqattn.analysis.capture import capture  # noqa: E402
+from seqattn.bundle.bundle import Bundle  # noqa: E402
 from seqattn.cli.main import run_subcommand  # noqa: E402
 from seqattn.extras.walkthrough import walkthrough  # noqa: E402
+from seqattn.generation.base import inference  # noqa: E402
 from seqattn.settings.nodes import build  # noqa: E402
 from seqattn.storage import default_cache  # noqa: E402
+from seqattn.tokens import BOS  # noqa: E402
 
-MARK = "<!-- walkthrough -->"
+MARK, PICTURE = "<!-- walkthrough -->", "<!-- cross-attention -->"
+_ROW = 30
+"""Pixels of a word in the picture."""
 EXAMPLES = (
     "Today the old man will buy two books.",
     "The man whom the woman sees does not sleep.",
@@ -47,9 +56,15 @@ def demo() -> Path:
     return run / "model"
 
 
+@cache
+def trained() -> Bundle:
+    """Return the demo's model, for all builds of a process."""
+    return seqattn.load(demo())
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the page's program, style and model."""
-    bundle = seqattn.load(demo())
+    bundle = trained()
     document = walkthrough.document_of(bundle, build(bundle.config["data"], "data"), EXAMPLES)
     contents = {
         "model.js": walkthrough.data_script(document),
@@ -62,10 +77,47 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the page's body, style and scripts where a page of the site has the mark."""
+    """Put the walkthrough, and a picture of its first sentence, where pages have their marks."""
+    if PICTURE in markdown:
+        markdown = markdown.replace(PICTURE, picture(EXAMPLES[0]))
     scripts = "".join(
         f'<script src="walkthrough/{name}.js" defer></script>\n' for name in ("model", "page")
     )
     body = re.sub(r"\n\s*\n", "\n", walkthrough.part("body.html"))
     style = '<link rel="stylesheet" href="walkthrough/style.css">'
     return markdown.replace(MARK, f"{style}\n{body}\n{scripts}")
+
+
+def picture(text: str) -> str:
+    """Draw where each output word looks, in the head with the largest weights on source words."""
+    bundle = trained()
+    source = bundle.tokenizer.encode_source([text])[0]
+    output = bundle.best(text, "greedy").hypothesis.ids
+    with inference(bundle.model), capture(bundle.model) as maps:
+        state = bundle.model.start(bundle.model.encode(torch.tensor([source])), cached=False)
+        bundle.model.features(torch.tensor([[BOS, *output]]), state)
+    heads = [head for name, calls in maps.items() if "cross" in name for head in calls[0][0]]
+    weights = max(heads, key=lambda head: float(head[:-1, :-1].amax(dim=1).sum()))
+    sides = [
+        [piece.replace("▁", "") for piece in pieces(ids)]
+        for pieces, ids in (
+            (bundle.tokenizer.source_pieces, source[:-1]),
+            (bundle.tokenizer.target_pieces, output),
+        )
+    ]
+    parts = []
+    for place, (words, anchor) in enumerate(zip(sides, ("end", "start"))):
+        for row, word in enumerate(words):
+            at = f'x="{(140, 300)[place]}" y="{_ROW * row + 21}" text-anchor="{anchor}"'
+            parts.append(f"<text {at}>{escape(word)}</text>")
+    for to, row in enumerate(weights[: len(sides[1]), : len(sides[0])].tolist()):
+        for start, weight in enumerate(row):
+            if weight > 0.02:
+                y, end = _ROW * start + 15, _ROW * to + 15
+                curve = f"M152,{y} C220,{y} 220,{end} 288,{end}"
+                look = f'stroke-width="{1 + 5 * weight:.1f}" stroke-opacity="{weight:.2f}"'
+                parts.append(f'<path d="{curve}" {look}/>')
+    box = f"0 0 440 {_ROW * max(map(len, sides))}"
+    label = escape(f"“{text}”, its translation, and lines to the words that each word looks at")
+    opening = f'<svg class="front" viewBox="{box}" role="img" aria-label="{label}">'
+    return f"{opening}{''.join(parts)}</svg>"

@@ -11,6 +11,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from seqattn.places import CONF
+from tests.browser import browser  # noqa: F401
 from tests.cli.small import groups
 from tests.pages import ROOT
 
@@ -110,3 +111,27 @@ def test_no_page_loads_anything_from_elsewhere(site):
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 50
     assert [page for page in pages if loads.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_the_walkthrough_computes_its_first_sentence(site, browser):  # noqa: F811
+    home = (site / "index.html").read_text(encoding="utf-8")
+    browser.open(site / "walkthrough.html")
+    browser.wait("return document.getElementById('walk')?.dataset.shown !== undefined")
+    names = "return Array.from(document.querySelectorAll(arguments[0]), (one) => one.textContent)"
+    for name in browser.run(names, "#walk-encoder .walk-name")[:-1]:
+        assert f">{name}</text>" in home
+    assert browser.errors() == []
+
+
+def test_no_table_is_wider_than_a_telephone(site, browser):  # noqa: F811
+    browser.resize(400)
+    script = """const wide = (one) => one.scrollWidth > one.parentElement.clientWidth + 1;
+    const tables = document.querySelectorAll(".md-content .md-typeset__table > table");
+    return [tables.length, Array.from(tables).filter(wide).length];"""
+    seen = 0
+    for page in sorted(site.rglob("*.html")):
+        browser.open(page)
+        count, wide = browser.run(script)
+        assert (page, wide) == (page, 0)
+        seen += count
+    assert seen > 50
