@@ -51,8 +51,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages |= {name.lower(): from_root(ROOT / name) for name in FROM_ROOT if (ROOT / name).exists()}
     for notebook in sorted(Path(config.docs_dir).glob("course/*.ipynb")):
         pages[f"course/{notebook.stem}.md"] = from_notebook(notebook)
-    program = Path(config.docs_dir) / "course" / "annotated.py"
-    pages["course/annotated.md"] = from_program(program)
+    for program in ("course/annotated", "arithmetic"):
+        pages[f"{program}.md"] = from_program(Path(config.docs_dir) / f"{program}.py")
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     everything = sorted(file.src_uri for file in files.documentation_pages())

@@ -1,5 +1,6 @@
 """The pages that a person reads, and what stands in their code blocks."""
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -49,3 +50,12 @@ def files(page):
             if name:
                 found[name[1]] = block
     return found
+
+
+def program(name):
+    """A program of docs/ as a module, such as course/annotated.py."""
+    path = ROOT / "docs" / name
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

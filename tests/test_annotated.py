@@ -1,6 +1,5 @@
 """The model on one page computes what the models of seqattn compute."""
 
-import importlib.util
 import re
 
 import pytest
@@ -10,17 +9,14 @@ from safetensors.torch import load_file
 import seqattn
 from seqattn.generation import BeamSearch
 from seqattn.tokens import BOS, EOS
-from tests.pages import ROOT
+from tests.pages import ROOT, program
 
 PROGRAM = ROOT / "docs" / "course" / "annotated.py"
 
 
 @pytest.fixture(scope="module")
 def page():
-    spec = importlib.util.spec_from_file_location("annotated", PROGRAM)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("course/annotated.py")
 
 
 def test_a_bundle_gives_the_same_log_probabilities_and_outputs(page, trained, corpus):

@@ -7,8 +7,9 @@ from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.differential import DifferentialKernel
 from seqattn.errors import UserError
-from tests.attention.rows import NOWHERE, built, check, inputs, products, seen_keys, weighted
+from tests.attention.rows import NOWHERE, built, check, inputs, seen_keys
 from tests.builders import HEAD_DIM, HEADS
+from tests.pages import program
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
@@ -18,13 +19,12 @@ def test_a_pair_of_heads_takes_the_difference_of_its_weights_and_a_joint_norm(gr
     def row(q, keys, values):
         a1, b1, a2, b2 = kernel.vectors
         factor = torch.exp(a1 @ b1) - torch.exp(a2 @ b2) + 0.3
-        weights, heads = products(q, keys).softmax(-1), []
-        for one in range(0, HEADS, 2):
-            both = (weights[one] - factor * weights[one + 1]).expand(2, -1)
-            joint = weighted(both, values[one : one + 2]).flatten()
-            size = (joint.square().mean() + 1e-5).sqrt()
-            heads.append((0.7 * kernel.scale * joint / size).unflatten(0, (2, -1)))
-        return torch.cat(heads)
+        pair = program("arithmetic.py").differential_attention
+        pairs = [
+            pair(*(part[one : one + 2] for part in (q, keys, values)), factor, 0.3, kernel.scale)
+            for one in range(0, HEADS, 2)
+        ]
+        return torch.cat(pairs).unflatten(0, (HEADS, -1))
 
     check(kernel, row)
 

@@ -12,22 +12,15 @@ from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS
+from tests.pages import program
 from tests.tolerance import close
 
 B, T, S = 2, 5, 7
 REAL = torch.tensor([[1] * 7, [0, 1, 1, 1, 1, 0, 0]], dtype=torch.bool)
 NOWHERE = Position(Stack(HEADS * HEAD_DIM, HEADS))
+by_halving = program("arithmetic.py").entmax
+"""One row by plain bisection on the threshold of eq. 4."""
 ALPHAS = [1.003, 1.02, 1.2, 1.5, 1.9, 2.0]
-
-
-def by_halving(row, alpha):
-    """One row in float64 by plain bisection on the threshold of eq. 4."""
-    low, high = row.max() * (alpha - 1) - 1, row.max() * (alpha - 1)
-    for _ in range(200):
-        middle = (low + high) / 2
-        p = ((alpha - 1) * row - middle).clamp(min=0) ** (1 / (alpha - 1))
-        low, high = (middle, high) if p.sum() >= 1 else (low, middle)
-    return p
 
 
 def inputs(groups=HEADS, dtype=torch.float32):

@@ -11,8 +11,10 @@ from seqattn.attention.kernels.lsh import LSHKernel, bucket_ids, random_rotation
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS, causal_mask, full_mask, heads, make_attention
+from tests.pages import program
 from tests.tolerance import close
 
+hashed_keys = program("arithmetic.py").hashed_keys
 B, T, SIZE = 2, 17, 3
 NOWHERE = Position(Stack(HEADS * HEAD_DIM, HEADS))
 EVERYONE = torch.ones(B, T, dtype=torch.bool)
@@ -41,13 +43,11 @@ def found(kernel, x, real):
     allowed = torch.zeros(*x.shape[:3], x.shape[2], dtype=torch.bool)
     for ids in buckets:
         for b in range(x.shape[0]):
-            tokens = real[b].nonzero()[:, 0].tolist()
+            tokens = real[b].nonzero()[:, 0]
             for h in range(HEADS):
-                order = sorted(tokens, key=lambda token: (ids[b, h, token].item(), token))
-                chunks = [order[i : i + size] for i in range(0, len(order), size)]
-                for number, chunk in enumerate(chunks):  # number - 1 is the last for the first
-                    for query in chunk:
-                        allowed[b, h, query, chunk + chunks[number - 1]] = True
+                seen = hashed_keys(ids[b, h, tokens].tolist(), size)
+                for query, keys in zip(tokens, seen):
+                    allowed[b, h, query, tokens[keys]] = True
     return allowed
 
 

@@ -24,22 +24,17 @@ from tests.attention.local import (
     spelled_out,
 )
 from tests.builders import DIM, HEAD_DIM, HEADS
+from tests.pages import program
 from tests.tolerance import close
 
+keys_of = program("arithmetic.py").window_keys
+"""The set as section 3.1 of the paper has it."""
 LONG = 3 * SMALLEST + 9  # several blocks, the last one not full
 
 
 def kernel(window, global_tokens=0, groups=2, dropout=0.0):
     shape = HeadShape(HEADS, groups, HEAD_DIM, dropout)
     return SlidingWindowKernel(shape, window=window, global_tokens=global_tokens)
-
-
-def keys_of(i, length, window, first, causal):
-    """The set as section 3.1 of the paper has it."""
-    everyone = range(length) if not causal else range(i + 1)
-    if i < first:
-        return list(everyone)
-    return [j for j in everyone if abs(i - j) <= window or j < first]
 
 
 @pytest.mark.parametrize("causal", [True, False])

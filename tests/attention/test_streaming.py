@@ -21,6 +21,7 @@ from tests.attention.local import (
     spelled_out,
 )
 from tests.builders import HEAD_DIM, HEADS
+from tests.pages import program
 from tests.tolerance import close
 
 LONG = 3 * SMALLEST + 9  # several blocks, the last one not full
@@ -36,7 +37,7 @@ def reference(tensors, sinks, window, position):
     """The tokens in the cache counted one after the other, as section 3.2 of the paper does."""
 
     def held(i):
-        return [j for j in range(i + 1) if j < sinks or j > i - window]
+        return program("arithmetic.py").streaming_keys(i, sinks, window)
 
     def place(i, j):
         within = held(i)

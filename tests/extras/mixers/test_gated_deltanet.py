@@ -1,5 +1,7 @@
 """Gated DeltaNet: chunks against the loop, and both against `transformers`."""
 
+from itertools import product
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ from seqattn.errors import UserError
 from seqattn.extras.mixers.gated_deltanet import GatedDeltaNet, Steps, chunked, loop
 from seqattn.positions import Position, Stack
 from tests.builders import DIM, HEADS, causal_mask, randomised
+from tests.pages import program
 
 B, H, T, DK, DV = 2, 3, 11, 4, 5
 
@@ -51,14 +54,11 @@ def test_chunks_of_any_size_equal_the_loop_in_value_and_gradient(chunk, state):
 def test_the_loop_is_the_published_recurrence():
     inputs, state = steps(), first_state()
     outputs, after = loop(inputs, state)
-    matrix = state.mT
-    for t in range(T):
-        q, k, v = (part[:, :, t, :, None] for part in inputs[:3])  # columns
-        alpha, beta = inputs.log_decay[:, :, t].exp(), inputs.write[:, :, t]
-        alpha, beta = alpha[..., None, None], beta[..., None, None]
-        matrix = matrix @ (alpha * (torch.eye(DK).double() - beta * k @ k.mT)) + beta * v @ k.mT
-        torch.testing.assert_close(outputs[:, :, t], (matrix @ q)[..., 0])
-    torch.testing.assert_close(after, matrix.mT)
+    for b, h in product(range(B), range(H)):
+        *vectors, decay, write = (part[b, h] for part in inputs)
+        gates = (decay.exp(), write)
+        expected = program("arithmetic.py").delta_steps(*vectors, *gates, state[b, h].mT)
+        torch.testing.assert_close((outputs[b, h], after[b, h].mT), expected)
 
 
 def test_a_state_carried_from_part_to_part_equals_one_pass():
