@@ -15,27 +15,17 @@ from seqattn.inputs import read_bytes
 from seqattn.models.head import Head
 from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer
-from seqattn.positions import (
-    LearnedPosition,
-    Position,
-    RotaryPosition,
-    SinusoidalPosition,
-)
+from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition
 from seqattn.tokens import RESERVED
 
 LONGEST = 100
 """Positions of the page, for the tokens of a sentence and of its longest output."""
+_MOST = 30_000_000
+"""Parameters of the largest model, whose page has 160 MB."""
 _POSITIONS = Position, RotaryPosition, SinusoidalPosition, LearnedPosition
-_NEEDED = {
-    "norm": "layernorm",
-    "pre_norm": True,
-    "branch_norm": False,
-    "activation": "relu",
-    "embedding_norm": False,
-    "output_softcap": None,
-    "copy": False,
-}
-"""Settings of a model that the page's arithmetic has; the other ones may have any value."""
+_NEEDED = {"norm": "layernorm", "pre_norm": True, "branch_norm": False, "activation": "relu"}
+_NEEDED |= {"embedding_norm": False, "output_softcap": None}
+"""Settings of a model that the page's arithmetic has; the others may have any value."""
 
 
 def model_document(bundle: Bundle) -> dict[str, Any]:
@@ -44,6 +34,8 @@ def model_document(bundle: Bundle) -> dict[str, Any]:
     Raises:
         UserError: the page cannot compute a part of the bundle.
     """
+    if bundle.config.get("quantize"):
+        raise UserError(f"{bundle.path} is quantized; use the original bundle")
     model = _checked(bundle.model)
     tensors, blob, size = {}, [], 0
     with torch.no_grad():
@@ -54,10 +46,10 @@ def model_document(bundle: Bundle) -> dict[str, Any]:
         tensors[name] = [size, *tensor.shape]
         blob.append(tensor.detach().float().contiguous().numpy().astype("<f4").tobytes())
         size += tensor.numel()
-    limit = bundle.search("greedy").limit
-    stacks = {"encoder": model.encoder, "decoder": model.decoder}
+    limit, stacks = bundle.search("greedy").limit, (model.encoder, model.decoder)
+    longest = min(LONGEST, *(stack.max_length or LONGEST for stack in stacks))
     return {
-        "dim": model.config.dim,
+        "dims": [stack.position.stack.dim for stack in stacks],
         "attentions": {
             "encoder": _shapes(model.encoder, "self_attention"),
             "decoder": _shapes(model.decoder, "self_attention"),
@@ -66,7 +58,7 @@ def model_document(bundle: Bundle) -> dict[str, Any]:
         "scales": [model.source_embedding.scale, model.target_embedding.scale],
         "vocabularies": _vocabularies(bundle),
         "limit": {"ratio": limit.ratio, "extra": limit.extra, "minimum": limit.minimum},
-        "longest": min(LONGEST, *(stack.max_length or LONGEST for stack in stacks.values())),
+        "most": int((longest - limit.extra) / limit.ratio) - 1,
         "tensors": tensors,
         "weights": base64.b64encode(b"".join(blob)).decode("ascii"),
     }
@@ -88,6 +80,8 @@ def _checked(model: Any) -> Transformer:
             raise UserError(f"walkthrough does not support {kind}; train with position=rope")
         if not len(stack.layers):
             raise UserError("walkthrough needs at least one layer on each side")
+    if (size := sum(one.numel() for one in model.parameters())) > _MOST:
+        raise UserError(f"walkthrough holds at most {_MOST:,} parameters, got {size:,}")
     for name, part in model.named_modules():
         if name.endswith("_attention"):
             usual = type(part) is MultiHeadAttention and type(part.kernel) is SoftmaxKernel
@@ -112,22 +106,20 @@ def _added_positions(model: Transformer) -> dict[str, Tensor]:
 
 def _shapes(stack: LayerStack, name: str) -> list[dict[str, Any]]:
     """Return the heads, score scale and rotation of a slot, for each layer."""
-    shapes, position = [], stack.position
+    shapes: list[dict[str, Any]] = []
+    position = stack.position
     for layer in stack.layers:
         attention: MultiHeadAttention = getattr(layer, name)
         width, frequencies = attention.head_dim, []
         if name == "self_attention" and isinstance(position, RotaryPosition):
             halves = range(0, width, 2)
             frequencies = [position.base ** (-n / width) / position.scaling for n in halves]
-        shapes.append(
-            {
-                "heads": attention.num_heads,
-                "groups": attention.num_kv_heads,
-                "width": width,
-                "scale": position.score_scale(width),
-                "frequencies": frequencies,
-            }
-        )
+        shape: dict[str, Any] = {
+            "heads": attention.num_heads,
+            "groups": attention.num_kv_heads,
+            "width": width,
+        }
+        shapes.append(shape | {"scale": position.score_scale(width), "frequencies": frequencies})
     return shapes
 
 
@@ -148,12 +140,7 @@ def _vocabularies(bundle: Bundle) -> list[dict[str, Any]]:
                 "walkthrough supports vocabularies of plain pieces; train with tokenizer=bpe or "
                 "unigram, tokenizer.normalization=identity, byte_fallback=false and no symbols"
             )
-        vocabularies.append(
-            {
-                "algorithm": "bpe" if model.algorithm == BPE else "unigram",
-                "prefix": model.normalizer.prefix,
-                "pieces": [one.name for one in pieces],
-                "scores": [one.score for one in pieces],
-            }
-        )
+        kind: dict[str, Any] = {"algorithm": "bpe" if model.algorithm == BPE else "unigram"}
+        kind |= {"prefix": model.normalizer.prefix, "pieces": [one.name for one in pieces]}
+        vocabularies.append(kind | {"scores": [one.score for one in pieces]})
     return vocabularies

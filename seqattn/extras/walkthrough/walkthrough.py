@@ -77,8 +77,12 @@ def document_of(bundle: Bundle, data: Any, examples: Sequence[str] | None = None
         examples = [*islice(short, _EXAMPLES)]
     if not examples or not all(text.strip() for text in examples):
         raise UserError('examples needs at least one sentence, such as ["A dog runs."]')
+    document = model_document(bundle)
+    for text, ids in zip(examples, bundle.tokenizer.encode_source(examples), strict=True):
+        if len(ids) > document["most"]:
+            raise UserError(f"an example has more than {document['most'] - 1} tokens: {text[:50]}")
     words = sorted(word for word, _ in counts.most_common(_WORDS))
-    return {"words": words, "examples": [*examples], **model_document(bundle)}
+    return {"words": words, "examples": [*examples], **document}
 
 
 def words_of(text: str) -> list[str]:

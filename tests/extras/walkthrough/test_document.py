@@ -62,5 +62,10 @@ def test_words_are_those_of_training_without_their_punctuation(bundle):
     assert words_of("«Who's there?» 3.5 x-y, _ -") == ["Who's", "there", "3.5", "x-y"]
 
 
+def test_an_example_that_is_too_long_is_refused(bundle):
+    with pytest.raises(UserError, match="an example has more than 58 tokens: qqqq qqqq"):
+        document_of(bundle(), demo(), ["qqqq " * 30])
+
+
 def test_no_text_of_a_document_can_end_its_script():
     assert "<" not in data_script({"words": ["</script>"]})

@@ -98,7 +98,8 @@ def test_numbers_read_off_the_page_are_those_of_capture(opened, home):
             expected = true[place][int(head), 7 * n]
             assert weight.tolist() == pytest.approx(expected[: len(weight)].tolist(), abs=1e-3)
             assert expected[len(weight) :].eq(0).all()
-            assert score.tolist() == pytest.approx((product * 6**-0.5).tolist(), abs=0.02)
+            width = bundle.model.encoder.layers[0].self_attention.head_dim if "enc" in key else 6
+            assert score.tolist() == pytest.approx((product * width**-0.5).tolist(), abs=0.02)
             assert weight.tolist() == pytest.approx(score.softmax(dim=0).tolist(), abs=0.02)
     spread = torch.cat([weights.amax(dim=-1).flatten() for weights in true.values()])
     assert spread.max() > 0.6  # weights that say something
@@ -125,6 +126,8 @@ def test_words_that_training_lacks_are_named_at_once(opened):
     assert "Never seen in training: zips, Ωmega, seven." in shown(opened, "known")
     type_in(opened, "")
     assert shown(opened, "known") == "Type a sentence."
+    type_in(opened, "qqqq " * 30)
+    assert shown(opened, "known") == "Too long: it reads at most 58 tokens."
 
 
 def test_a_silenced_head_is_silenced_as_by_intervene(opened, home):
@@ -181,6 +184,18 @@ def test_tokens_and_steps_are_reached_by_keys(opened):
     opened.run("document.querySelector('.walk-open').focus()")
     opened.press("Enter")
     assert opened.run("return document.querySelectorAll('.walk-products').length") == 1
+
+
+@pytest.mark.parametrize("slot", ["encoder", "decoder", "cross"])
+def test_the_parts_of_a_sum_add_up(opened, slot):
+    opened.run(f"document.querySelector('[data-focus=\"slot {slot}\"]').click()")
+    opened.run("document.querySelector('[data-focus=\"open sum\"]').click()")
+    script = """return Array.from(document.querySelectorAll(".walk-table tr"), (row) =>
+      Array.from(row.querySelectorAll("td:not(.walk-total)"), (cell) => cell.textContent));"""
+    table = [[float(one.replace(MINUS, "-")) for one in row] for row in opened.run(script)]
+    *parts, total = torch.tensor(table)
+    assert len(parts) > 2
+    assert torch.stack(parts).sum(dim=0).tolist() == pytest.approx(total.tolist(), abs=0.1)
 
 
 @pytest.mark.parametrize("width", [400, 900, 1600])

@@ -16,23 +16,18 @@ function headView(run, state, change) {
       return h("div", { class: "walk-line walk-masked", "data-key": n }, cell("who", shown(token.name)), cell("key"),
         cell("product"), cell("score", "−∞"), cell("weight", "hidden: written later"), cell("value"));
     }
-    const open = state.open === n;
-    const name = h("button", {
-      type: "button", class: "walk-open", "aria-expanded": String(open), "data-focus": `open ${n}`,
-      onclick: () => change({ open: open ? null : n }),
-    }, shown(token.name));
     const weight = h("span", { class: "walk-bar", style: `--share:${(100 * row.weights[n]).toFixed(2)}%` });
-    const line = h("div", { class: "walk-line", "data-key": n }, cell("who", name),
+    const line = h("div", { class: "walk-line", "data-key": n }, cell("who", opener(shown(token.name), n, state, change)),
       cell("key", strip(seen[n], mostKey, `key of ${shown(token.name)}`)), cell("product", number(row.products[n])),
       cell("score", number(row.scores[n])), cell("weight", weight, h("span", { class: "walk-figure" }, number(row.weights[n], 3))),
       cell("value", strip(group[n], mostValue, `value of ${shown(token.name)}`)));
-    return open ? [line, productsTable(row, seen[n], group[n], n)] : line;
+    return state.open === n ? [line, productsTable(row, seen[n], group[n], n)] : line;
   });
   const titles = [["who", "token"], ["key", "2 key"], ["product", "3 q·k"], ["score", `4 ÷ ${root}`], ["weight", "5 weight"], ["value", "6 value"]];
   const query = h("div", { class: "walk-line walk-query" }, cell("who", "1 query"),
     cell("key", strip(row.query, mostKey, "query")), h("div", { class: "walk-cell walk-rest" },
       `of “${shown(queries[place].name)}”`, slot === "encoder" ? "" : `, to write “${shown(run.steps[place].name)}”`));
-  const sum = h("div", { class: "walk-line walk-sum" }, cell("who", "7 sum"),
+  const sum = h("div", { class: "walk-line walk-sum" }, cell("who", opener("7 sum", "sum", state, change)),
     h("div", { class: "walk-cell walk-rest" }, attention.isSilent(head) ? "silenced: zeros in its place" : "of weight × value"),
     cell("weight", h("span", { class: "walk-figure" }, number(row.weights.reduce((a, b) => a + b), 3))),
     cell("value", strip(row.sum, mostValue, "sum of the weighted values")));
@@ -41,7 +36,7 @@ function headView(run, state, change) {
     explained(attention, slot, shown(queries[place].name)),
     h("div", { class: `walk-math walk-slot-${slot}`, "data-name": attention.name, "data-head": head, "data-query": place },
       query, h("div", { class: "walk-line walk-titles" }, titles.map(([name, title]) => cell(name, title))),
-      rows, sum),
+      rows, sum, state.open === "sum" ? sumTable(row, keys, group) : null),
   ];
 }
 
@@ -89,13 +84,23 @@ function controls(run, state, change, queries, place, attention) {
     } }, silent ? "Give the head its voice back" : "Silence this head"));
 }
 
+const opener = (name, row, state, change) => h("button", {
+  type: "button", class: "walk-open", "aria-expanded": String(state.open === row), "data-focus": `open ${row}`,
+  onclick: () => change({ open: state.open === row ? null : row }),
+}, name);
+
+function numbers(label, ...lines) {
+  const row = ([title, values, total]) => h("tr", {}, h("th", { scope: "row" }, title),
+    Array.from(values, (one) => h("td", { class: one < 0 ? "walk-minus" : "" }, number(one))), h("td", { class: "walk-total" }, total ?? ""));
+  return h("div", { class: "walk-products", tabindex: 0, role: "region", "aria-label": label }, h("table", { class: "walk-table" }, lines.map(row)));
+}
+
 // Each product of a query and a key, and each part of the sum.
 function productsTable(row, key, value, n) {
-  const weight = row.weights[n];
-  const line = (title, values, total) => h("tr", {}, h("th", { scope: "row" }, title),
-    Array.from(values, (one) => h("td", { class: one < 0 ? "walk-minus" : "" }, number(one))), h("td", { class: "walk-total" }, total));
   const products = Array.from(row.query, (one, at) => one * key[at]);
-  return h("div", { class: "walk-products", tabindex: 0, role: "region", "aria-label": "each product" }, h("table", { class: "walk-table" },
-    line("query", row.query, ""), line("× key", key, ""), line("= product", products, `sum ${number(row.products[n])}`),
-    line("value", value, ""), line(`× ${number(weight, 3)}`, value.map((one) => one * weight), "")));
+  return numbers("each product", ["query", row.query], ["× key", key], ["= product", products, `sum ${number(row.products[n])}`],
+    ["value", value], [`× ${number(row.weights[n], 3)}`, value.map((one) => one * row.weights[n])]);
 }
+
+const sumTable = (row, keys, values) => numbers("the weighted sum", ...row.weights.map((weight, n) =>
+  [`${number(weight, 3)} × ${shown(keys[n].name)}`, values[n].map((one) => one * weight)]), ["= sum", row.sum]);

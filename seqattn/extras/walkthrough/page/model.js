@@ -41,7 +41,7 @@ class Model {
   }
 
   embed(id, place, side) {
-    const [dim, added] = [this.spec.dim, this.tensors[`${["source", "target"][side]}_positions`]];
+    const [dim, added] = [this.spec.dims[side], this.tensors[`${["source", "target"][side]}_positions`]];
     const row = this.tables[side].subarray(id * dim, (id + 1) * dim);
     return row.map((one, n) => one * this.spec.scales[side] + (added?.[place * dim + n] ?? 0));
   }

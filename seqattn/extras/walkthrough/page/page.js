@@ -147,12 +147,11 @@ function walkTokens(event) {
 }
 
 function begin() {
-  const { longest, limit } = model.spec; // positions, of the source and of the longest output
-  const most = Math.min(longest, Math.floor((longest - limit.extra) / limit.ratio)) - 1;
   at("text").value = state.text;
   at("text").addEventListener("input", (event) => {
     const text = event.target.value;
-    if (model.source.segment(cleaned(text)).length <= most) change({ text, forced: new Map() });
+    if (model.source.segment(cleaned(text)).length < model.spec.most) change({ text, forced: new Map() });
+    else at("known").textContent = `Too long: it reads at most ${model.spec.most - 1} tokens.`;
   });
   at("ask").addEventListener("submit", (event) => event.preventDefault());
   const show = (text) => {
