@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -66,11 +67,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the page's program, style and model."""
     bundle = trained()
     document = walkthrough.document_of(bundle, build(bundle.config["data"], "data"), EXAMPLES)
-    contents = {
-        "model.js": walkthrough.data_script(document),
-        "page.js": walkthrough.script(),
-        "style.css": walkthrough.part("style.css"),
-    }
+    style, data = walkthrough.part("style.css"), walkthrough.data_script(document)
+    contents = {"style.css": style, "model.js": data, "page.js": walkthrough.script()}
     for name, content in contents.items():
         files.append(File.generated(config, f"walkthrough/{name}", content=content))
     return files
@@ -91,33 +89,23 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def picture(text: str) -> str:
     """Draw where each output word looks, in the head with the largest weights on source words."""
     bundle = trained()
-    source = bundle.tokenizer.encode_source([text])[0]
-    output = bundle.best(text, "greedy").hypothesis.ids
+    [source], [[best]] = bundle.tokenizer.encode_source([text]), bundle.hypotheses([text], "greedy")
     with inference(bundle.model), capture(bundle.model) as maps:
         state = bundle.model.start(bundle.model.encode(torch.tensor([source])), cached=False)
-        bundle.model.features(torch.tensor([[BOS, *output]]), state)
+        bundle.model.features(torch.tensor([[BOS, *best.ids]]), state)
     heads = [head for name, calls in maps.items() if "cross" in name for head in calls[0][0]]
-    weights = max(heads, key=lambda head: float(head[:-1, :-1].amax(dim=1).sum()))
-    sides = [
-        [piece.replace("▁", "") for piece in pieces(ids)]
-        for pieces, ids in (
-            (bundle.tokenizer.source_pieces, source[:-1]),
-            (bundle.tokenizer.target_pieces, output),
-        )
+    weights = max((head[:-1, :-1] for head in heads), key=lambda head: float(head.amax(1).sum()))
+    names = bundle.tokenizer.source_pieces(source[:-1]), bundle.tokenizer.target_pieces(best.ids)
+    svg = [
+        f'<text x="{x}" y="{_ROW * row + 21}" text-anchor="{end}">{escape(name.strip("▁"))}</text>'
+        for side, x, end in zip(names, (140, 300), ("end", "start"))
+        for row, name in enumerate(side)
     ]
-    parts = []
-    for place, (words, anchor) in enumerate(zip(sides, ("end", "start"))):
-        for row, word in enumerate(words):
-            at = f'x="{(140, 300)[place]}" y="{_ROW * row + 21}" text-anchor="{anchor}"'
-            parts.append(f"<text {at}>{escape(word)}</text>")
-    for to, row in enumerate(weights[: len(sides[1]), : len(sides[0])].tolist()):
-        for start, weight in enumerate(row):
-            if weight > 0.02:
-                y, end = _ROW * start + 15, _ROW * to + 15
-                curve = f"M152,{y} C220,{y} 220,{end} 288,{end}"
-                look = f'stroke-width="{1 + 5 * weight:.1f}" stroke-opacity="{weight:.2f}"'
-                parts.append(f'<path d="{curve}" {look}/>')
-    box = f"0 0 440 {_ROW * max(map(len, sides))}"
+    for (to, start), weight in np.ndenumerate(weights.numpy()):
+        if weight > 0.02:
+            y, at = _ROW * start + 15, _ROW * to + 15
+            width = f'stroke-width="{1 + 5 * weight:.1f}" stroke-opacity="{weight:.2f}"'
+            svg.append(f'<path d="M152,{y} C220,{y} 220,{at} 288,{at}" {width}/>')
     label = escape(f"“{text}”, its translation, and lines to the words that each word looks at")
-    opening = f'<svg class="front" viewBox="{box}" role="img" aria-label="{label}">'
-    return f"{opening}{''.join(parts)}</svg>"
+    box = f'viewBox="0 0 440 {_ROW * max(map(len, names))}" role="img" aria-label="{label}"'
+    return f'<svg class="front" {box}>{"".join(svg)}</svg>'
