@@ -163,6 +163,7 @@ class Bundle:
         markup: Any = None,
         prefix: TextOrTexts | None = None,
         target_language: str | None = None,
+        terms: Any = None,
         **settings: Any,
     ) -> str | list[str]:
         """Generate the best output for each text; the output for an empty text is empty.
@@ -177,6 +178,8 @@ class Bundle:
             prefix: what every output begins with, or a text for each input; a word that no space
                 follows may be unfinished. An empty text still has an empty output.
             target_language: language of the outputs of a multilingual model, such as "deu_Latn".
+            terms: terms that outputs must or must not have: settings of `conf/terms/glossary.yaml`
+                as a mapping, or the object.
             **settings: settings of the search, such as beam_size=2.
 
         Returns:
@@ -186,13 +189,15 @@ class Bundle:
             UserError: for a text that is too long, or as `search`.
         """
         if target_language is not None:
-            settings |= {"markup": markup, "prefix": prefix}
+            settings |= {"markup": markup, "prefix": prefix, "terms": terms}
             return self.into(target_language).generate(texts, generation, **settings)
-        generator = self.generator(generation, **settings)
+        terms = _terms(terms)
+        search = self.search(generation, **settings)
+        generator = self.generator(search if terms is None else terms.search(search))
 
         def generate(some: TextOrTexts) -> list[str]:
             read = self.lines(some)
-            own = self.constraints(read, prefix)
+            own = self.constraints(read, prefix, terms)
             hypotheses = generate_from_windows(
                 generator, self.encode(read.lines), read.texts, constraints=own
             )
@@ -206,8 +211,8 @@ class Bundle:
         if markup is None:
             outputs = generate(texts)
         else:
-            if prefix is not None:
-                raise UserError("markup does not support prefix; remove it")
+            if prefix is not None or terms is not None:
+                raise UserError("markup supports neither prefix nor terms; remove them")
             outputs = markup.generate(text_list(texts), generate, self.align)
         return outputs[0] if isinstance(texts, str) else outputs
 
@@ -217,15 +222,17 @@ class Bundle:
         generation: Choice = None,
         *,
         prefix: TextOrTexts | None = None,
+        terms: Any = None,
         **settings: Any,
     ) -> list[list[Hypothesis]]:
         """Return hypotheses for each text, best first, with `ids`, `score` and `log_probability`.
 
         Args: as `generate`, such as n_best=3.
         """
-        texts = text_list(texts)
-        own = self.constraints(TextLines.of(texts, False), prefix)
-        generator = self.generator(generation, **settings)
+        texts, terms = text_list(texts), _terms(terms)
+        search = self.search(generation, **settings)
+        generator = self.generator(search if terms is None else terms.search(search))
+        own = self.constraints(TextLines.of(texts, False), prefix, terms)
         return generate_from_windows(generator, self.encode(texts), constraints=own)
 
     def best(self, text: str, generation: Choice = None, **settings: Any) -> InWindow:
@@ -252,19 +259,21 @@ class Bundle:
         self,
         lines: TextLines,
         prefix: TextOrTexts | None,
+        terms: Any = None,
         numbers: Sequence[int] | None = None,
     ) -> list[Constraints] | None:
-        """Return the constraints of a prefix, or of one for each text, on the outputs of lines.
+        """Return the constraints on the outputs of lines, None for none.
 
         Args:
             lines, prefix: as from `lines`, and in `generate`.
+            terms: an object as in `generate`.
             numbers: of the texts, for messages; None to count them from 1.
 
         Raises:
             UserError: a prefix or their number is wrong, or a text has several lines.
         """
         if prefix is None:
-            return None
+            return None if terms is None else list(terms.constraints(self, lines, None))
         count = len(lines.parts)
         if len(lines.lines) > count:
             raise UserError("a text has several lines; remove prefix, or pass each line by itself")
@@ -272,7 +281,8 @@ class Bundle:
         if len(each) != count:
             raise UserError(f"prefix must be one text, or one for each of {count} inputs")
         rows = zip(each, numbers or range(1, count + 1), strict=True)
-        return [self._prefixes.read(*row) for row in rows]
+        own = [self._prefixes.read(*row) for row in rows]
+        return own if terms is None else list(terms.constraints(self, lines, own))
 
     @cached_property
     def _prefixes(self) -> Prefixes:
@@ -431,3 +441,13 @@ class Bundle:
         texts = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
         tokens = sum(len(best[0].ids) + 1 for best in hypotheses)
         return Outputs(rows, texts, seconds, tokens)
+
+
+def _terms(terms: Any) -> Any:
+    """Return terms as an object, None for none."""
+    if not isinstance(terms, Mapping):
+        return terms
+    known = choices("terms")
+    if not known:
+        raise UserError("terms needs an extra that is not installed")
+    return build(changed(known["glossary"], {**terms}), "terms")

@@ -44,14 +44,14 @@ class Prefixes:
         if len(ids) <= first:
             return Constraints(self.tokenizer.target_begin)
         if prefix[-1].isspace():
-            return Constraints(ids, [self._after_words])
+            return Constraints(ids, [self.after_words])
         words = [n for n in range(first, len(ids)) if self.pieces[ids[n]][0] == self.space]
         last = [self.pieces[token] for token in ids[max(words, default=first) :]]
         ends = [self._beginning("".join(last[number:])) for number in range(len(last))]
         return Constraints(ids[:-1], ends, whole=False)
 
     @cached_property
-    def _after_words(self) -> Any:
+    def after_words(self) -> Any:
         """The end, and pieces that do not continue a word."""
         apart = (piece[0] == self.space or not _continues(piece) for piece in self.pieces)
         return np.array([EOS, *(n for n, one in enumerate(apart) if one and n >= RESERVED)])

@@ -71,6 +71,19 @@ class BeamSearch(Search):
         """Maximum number of finished hypotheses returned for each source."""
         return self.n_best
 
+    def propose(
+        self, stepper: Stepper, following: Tensor, batch: "BeamBatch", length: int
+    ) -> Candidates:
+        """Return the candidates of a step, for subclasses that choose others.
+
+        Args:
+            stepper: after the step, with the hypotheses so far.
+            following: (B', K, V) log-probability of each token after each beam.
+            batch: live beams.
+            length: number of the step, from 1.
+        """
+        return candidates(following, batch.scores)
+
     def observe(self, length: int, candidates: Candidates, live: Candidates, last: Tensor) -> None:
         """Receive each step, for subclasses that record a search.
 
@@ -89,7 +102,7 @@ class BeamSearch(Search):
         stepper = Stepper(self, model, memory, beams, need_weights=self.coverage_penalty > 0)
         ids = torch.full((len(most), beams), BOS, device=most.device)
         for length in range(1, int(most.max()) + 1):
-            proposed = candidates(stepper.step(ids), batch.scores)
+            proposed = self.propose(stepper, stepper.step(ids), batch, length)
             covered = stepper.coverage()
             extras = None if covered is None else covered * self.coverage_penalty
             parents, ids = batch.advance(length, proposed, extras)

@@ -70,6 +70,7 @@ class Generation(BundleRun):
         prefix_column: a prefix for each text: a key of JSON lines, or a column of lines.
         quality: how to judge each output: more columns of tsv, or the key "quality" of jsonl; None
             not to.
+        terms: as in `Bundle.generate`, an object; standard error names outputs without theirs.
 
     Raises:
         UserError: for several inputs, n_best above the number of hypotheses of the search, or a
@@ -93,6 +94,7 @@ class Generation(BundleRun):
     prefix_column: str | int | None = None
     target_language: str | None = None
     quality: Any = None
+    terms: Any = None
 
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
@@ -138,7 +140,9 @@ class Generation(BundleRun):
         work: Work = partial(self._answers, bundle)
         with ExitStack() as stack:
             if generates:
-                search = bundle.generator(self.rerank.search(self.generation)).open()
+                own = self.rerank.search(self.generation)
+                own = own if self.terms is None else self.terms.search(own)
+                search = bundle.generator(own).open()
                 reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
                 texts = self._marked if self.markup else self._outputs
                 work = partial(texts, stack.enter_context(search), reranker, judge, bundle)
@@ -148,7 +152,7 @@ class Generation(BundleRun):
                 inputs = range(sum(map(len, self._read(bundle, source))))
                 for number, of in (self._share, (place + 1, ranks)):
                     inputs = inputs[len(inputs) * (number - 1) // of : len(inputs) * number // of]
-                files = {"input": source}
+                files = {"input": source, **getattr(self.terms, "files", {})}
                 opened = open_journal(self.output, self._made_from, files, place, ranks)
             journal, tell = stack.enter_context(opened), None
             if source is not None and place == 0:
@@ -226,9 +230,9 @@ class Generation(BundleRun):
             raise UserError("rerank needs a bundle that reads texts; remove rerank")
         if not generates and (self._more or self.markup):
             raise UserError("answers have neither alignments, quality nor markup; remove them")
-        begins = self.prefix is not None or self.prefix_column is not None
-        if begins and (not generates or self.markup):
-            raise UserError("prefix needs a bundle that reads texts, and no markup")
+        constrains = (self.prefix, self.prefix_column, self.terms) != (None, None, None)
+        if constrains and (not generates or self.markup):
+            raise UserError("prefix and terms need a bundle that reads texts, and no markup")
         if self.prefix_column is not None and bundle.unit != Bundle.unit:
             raise UserError(f"prefix_column does not support inputs of {bundle.unit}; use prefix")
         if not generates and self.format not in (None, "jsonl"):
@@ -255,7 +259,7 @@ class Generation(BundleRun):
         places = [first + number for number in read.texts]
         numbers = [number for number, _ in rows]
         prefix = self.prefix_column and [cast(Headed, text).beside or "" for text in texts]
-        own = bundle.constraints(read, prefix or self.prefix, numbers)
+        own = bundle.constraints(read, prefix or self.prefix, self.terms, numbers)
         sources = bundle.encode(read.lines)
         lists = generate_from_windows(generator, sources, places, progress, own)
         if reranker is not None:
@@ -278,7 +282,12 @@ class Generation(BundleRun):
                 joined = {name: join(part) for (name, _, join), part in zip(more, parts)}
                 if judge is not None and not best_first:
                     judge.count(number, joined["quality"], output)
-                yield self._line(number, text, best_first + 1, output, hypotheses, joined)
+                unmet = None if self.terms is None else self.terms.unmet(text, output)
+                if unmet and best_first == 0:
+                    told = f"output {number:,} does not satisfy the terms {', '.join(unmet)}"
+                    print(told, file=sys.stderr)
+                row = (number, text, best_first + 1, output, hypotheses)
+                yield self._line(*row, joined, unmet)
 
     def _marked(
         self,
@@ -305,6 +314,7 @@ class Generation(BundleRun):
         output: str,
         hypotheses: Sequence[Hypothesis],
         more: Mapping[str, Any],
+        unmet: Sequence[str] | None,
     ) -> str:
         several = (self.n_best or 1) > 1 or self._more
         kind = self.format or ("tsv" if several else "text")
@@ -312,8 +322,11 @@ class Generation(BundleRun):
         if kind == "jsonl":
             total = sum(one.log_probability for one in hypotheses)
             scores = {"score": score, "log_probability": total}
-            row = {"line": number, "source": text, "output": output, "rank": rank, **scores}
+            row: dict[str, Any] = {"line": number, "source": text, "output": output, "rank": rank}
+            row |= scores
             row |= {key: one if key == "alignment" else one.document() for key, one in more.items()}
+            if unmet is not None:
+                row["unmet"] = unmet
             return json.dumps(row, ensure_ascii=False)
         if self.text is None or len(hypotheses) == 1:  # else a single text of several lines
             output = in_one_line(output)

@@ -1,0 +1,4 @@
+"""Glossaries: terms that outputs must or must not have, and the subcommand terms."""
+
+NEEDS: tuple[str, ...] = ()
+"""Extras that it imports."""

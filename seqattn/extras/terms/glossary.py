@@ -1,0 +1,215 @@
+"""Glossaries: target terms of source terms, from files and requests."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seqattn.bundle.bundle import Bundle
+from seqattn.data.text_files import read_lines
+from seqattn.data.text_lines import TextLines
+from seqattn.errors import UserError
+from seqattn.extras.terms.line_terms import Forbidden, LineTerms, Required
+from seqattn.extras.terms.search import TermBeamSearch
+from seqattn.extras.terms.words import Lexicon, occurrences
+from seqattn.generation.base import Search
+from seqattn.generation.beam import BeamSearch
+from seqattn.generation.constraints import Constraints
+from seqattn.storage import user_path
+from seqattn.tokens import UNK
+
+LONGEST = 40
+"""Maximum tokens of a target term, and hundreds of characters of a line."""
+
+
+class Term(NamedTuple):
+    """What a source term requires and forbids, each with its place in the glossary."""
+
+    required: dict[str, str]
+    forbidden: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Glossary:
+    """Terms that outputs must have, or must not have, where the source has theirs.
+
+    Args:
+        file: lines of a source term and target terms, separated by tabs; None for `entries`.
+        entries: a target term, or several, for each source term. One of several is enough, and "!"
+            before one forbids it; those of the source term "" are forbidden in every output.
+        case: True if upper and lower case differ.
+
+    Raises:
+        UserError: an entry is malformed, or both required and forbidden.
+    """
+
+    file: str | None = None
+    entries: Mapping[str, Any] = field(default_factory=dict)
+    case: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.file is None) == (not self.entries):
+            raise UserError("terms needs either a file or entries")
+        if not self.terms:
+            raise UserError(f"terms.file={self.file} has no terms")
+
+    @cached_property
+    def terms(self) -> dict[str, Term]:
+        """Terms by source term, folded unless `case`."""
+        terms: dict[str, Term] = {}
+        for source, target, where in self._rows():
+            own = terms.setdefault(self._folded(source), Term({}, {}))
+            if target.startswith("!"):
+                own.forbidden[target[1:].strip()] = where
+            else:
+                own.required[target] = where
+        always = terms.get("", Term({}, {}))
+        for target, where in always.required.items():
+            raise UserError(f"{where}: {target!r} is required without a source term; add one")
+        for own in terms.values():
+            for target, where in own.required.items():
+                for other, there in {**always.forbidden, **own.forbidden}.items():
+                    if any(True for _ in occurrences(*map(self._folded, (target, other)))):
+                        raise UserError(f"{where}: {target!r} is required, but {there} forbids it")
+        return terms
+
+    def _rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yield source term, target term and place of each entry."""
+        if self.file is None:
+            lines = [(f"terms entry {source!r}", [source, *_listed(target)])
+                     for source, target in self.entries.items()]  # fmt: skip
+        else:
+            path = user_path(self.file)
+            numbered = enumerate(read_lines(Path(path), 100 * LONGEST), 1)
+            lines = [(f"{path} line {n}", line.split("\t")) for n, line in numbered if line.strip()]
+        for where, (source, *targets) in lines:
+            source, targets = source.strip(), [target.strip() for target in targets]
+            if not targets or not all(target.strip("!") for target in targets):
+                raise UserError(f"{where} must be a source term, a tab and target terms")
+            yield from ((source, target, where) for target in targets)
+
+    def _folded(self, text: str) -> str:
+        return text if self.case else text.casefold()
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Files that it is read from, by key."""
+        return {} if self.file is None else {"terms.file": Path(user_path(self.file))}
+
+    def search(self, search: Search) -> Search:
+        """Return a search that finds outputs with the terms.
+
+        Raises:
+            UserError: another search cannot.
+        """
+        if type(search) is BeamSearch:
+            return TermBeamSearch.of(search)
+        if any(own.required for own in self.terms.values()):
+            name = type(search).__name__
+            raise UserError(
+                f"required terms need generation=beam, got {name}; forbidden ones need no beam"
+            )
+        return search
+
+    def constraints(
+        self, bundle: Bundle, lines: TextLines, each: Sequence[Constraints] | None
+    ) -> list[Constraints]:
+        """Return the constraints of lines with the terms of each.
+
+        Args:
+            bundle: the bundle.
+            lines: as from `Bundle.lines`.
+            each: other constraints of each line, None for none.
+
+        Raises:
+            UserError: the vocabulary lacks some of a target term, or it is too long.
+        """
+        self._check(bundle)
+        begun = each or [Constraints(bundle.tokenizer.target_begin)] * len(lines.lines)
+        rows = zip(lines.lines, begun, strict=True)
+        return [replace(own, processor=self.line(bundle, line)) for line, own in rows]
+
+    def line(self, bundle: Bundle, source: str) -> LineTerms | None:
+        """Return the terms of a source, None for none."""
+        fold = not self.case or bundle.tokenizer.truecaser is not None
+        lexicon = Lexicon.of(bundle)
+        pieces = lexicon.folded if fold else lexicon.texts
+        required, forbidden = [], dict[str, Forbidden]()
+        for own in self.matching(source).values():
+            if forms := [_forms(bundle, text, not self.case) for text in own.required]:
+                texts = ["".join(pieces[token] for token in row[0]).strip() for row in forms]
+                required.append(Required(texts, [*dict.fromkeys(chain(*forms))]))
+            for text in own.forbidden:
+                (first, *_) = _forms(bundle, text, False)
+                spelt = "".join(pieces[token] for token in first).strip()
+                forbidden[spelt] = _forbidden(lexicon, spelt, fold)
+        if not required and not forbidden:
+            return None
+        return LineTerms(lexicon, required, [*forbidden.values()], fold)
+
+    def _check(self, bundle: Bundle) -> None:
+        each = {
+            text: where for own in self.terms.values() for one in own for text, where in one.items()
+        }
+        rows = bundle.tokenizer.encode_target([*each])
+        for (text, where), ids in zip(each.items(), rows, strict=True):
+            if UNK in ids:
+                raise UserError(f"{where}: the target vocabulary lacks some of {text!r}")
+            if len(ids) > LONGEST:
+                tokens = f"{text!r} has {len(ids) - 1} tokens"
+                raise UserError(f"{where}: {tokens}, but the maximum is {LONGEST - 1}")
+
+    def matching(self, source: str) -> dict[str, Term]:
+        """Return the terms that a source has, by its own, the longer of two that overlap."""
+        text, taken = self._folded(source), set[int]()
+        found = [
+            (-len(term), place, term)
+            for term in self.terms
+            if term in text
+            for place in (occurrences(text, term) if term else (0,))
+        ]
+        terms = {}
+        for size, place, term in sorted(found):
+            places = range(place, place - size)
+            if taken.isdisjoint(places):
+                taken.update(places)
+                terms[term] = self.terms[term]
+        return terms
+
+    def unmet(self, source: str, output: str) -> list[str]:
+        """Return the required terms of a source that an output lacks, and "!" with those that it
+        must not have."""
+        wrong = []
+        for own in self.matching(source).values() if source.strip() else ():
+            has = self.present(own, output)
+            if own.required and not {*has} & {*own.required}:
+                wrong.append(" | ".join(own.required))
+            wrong += [f"!{one}" for one in own.forbidden if one in has]
+        return wrong
+
+    def present(self, own: Term, output: str) -> list[str]:
+        """Return the required and the forbidden target terms that an output has."""
+        text, terms = self._folded(output), (*own.required, *own.forbidden)
+        return [one for one in terms if any(True for _ in occurrences(text, self._folded(one)))]
+
+
+def _listed(target: Any) -> list[str]:
+    targets = [target] if isinstance(target, str) else target
+    if isinstance(targets, Sequence) and all(isinstance(one, str) for one in targets):
+        return [*targets]
+    raise UserError(f"target terms must be texts, got {target!r}")
+
+
+def _forms(bundle: Bundle, text: str, capital: bool) -> list[tuple[int, ...]]:
+    """Return the tokens of a term after a space, at a start, and with a capital letter."""
+    texts = [f" {text}", text, *[f" {text[:1].upper()}{text[1:]}"] * capital]
+    begin = len(bundle.tokenizer.target_begin)
+    rows = [tuple(row[begin:-1]) for row in bundle.tokenizer.encode_target(texts)]
+    return [*dict.fromkeys(row for row in rows if UNK not in row)]
+
+
+@lru_cache(maxsize=1 << 12)
+def _forbidden(lexicon: Lexicon, text: str, fold: bool) -> Forbidden:
+    return Forbidden.of(text, lexicon.folded if fold else lexicon.texts)
