@@ -8,6 +8,7 @@ from seqattn.errors import UserError
 from seqattn.extras.walkthrough.model_document import model_document
 from seqattn.extras.walkthrough.walkthrough import data_script, document_of, words_of
 from tests.bundle.conftest import configuration, tokenizer, untrained  # noqa: F401
+from tests.cli.small import succeed
 from tests.extras.walkthrough.conftest import demo
 
 REFUSED = {
@@ -65,6 +66,14 @@ def test_words_are_those_of_training_without_their_punctuation(bundle):
 def test_an_example_that_is_too_long_is_refused(bundle):
     with pytest.raises(UserError, match="an example has more than 58 tokens: qqqq qqqq"):
         document_of(bundle(), demo(), ["qqqq " * 30])
+
+
+def test_the_command_writes_one_file_with_words_of_the_bundles_own_data(capfd, trained, tmp_path):
+    out = succeed(capfd, "walkthrough", f"bundle={trained}/model", f"output={tmp_path}/new/w.html")
+    page = (tmp_path / "new" / "w.html").read_text(encoding="utf-8")
+    assert out.startswith(f"walkthrough: {tmp_path}/new/w.html   (")
+    assert '"words": ["a", "ball", "birds"' in page
+    assert page.count("<script>") == page.count("</script>") == 2
 
 
 def test_no_text_of_a_document_can_end_its_script():

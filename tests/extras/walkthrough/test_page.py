@@ -181,6 +181,11 @@ def test_tokens_and_steps_are_reached_by_keys(opened):
     before = int(opened.run(pressed % "said").split()[1])
     opened.press("Enter")
     assert opened.run(pressed % "said") == f"said {before + 1}"
+    opened.run("""document.querySelector('[data-focus="play"]').focus()""")
+    opened.press("Enter")
+    opened.wait(
+        f"return document.querySelector('[data-focus=\"said {before + 2}\"][aria-pressed=true]')"
+    )
     opened.run("document.querySelector('.walk-open').focus()")
     opened.press("Enter")
     assert opened.run("return document.querySelectorAll('.walk-products').length") == 1

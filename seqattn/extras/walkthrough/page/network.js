@@ -70,7 +70,7 @@ function decoderPicture(run, state, change) {
     { from, to: state.step + 1, weight, chosen: true, arc: 40 + Math.min(100, 15 * (state.step + 1 - from)) }));
   const titles = [
     h("span", {}, "encoder's output"), h("span", { class: "walk-of-cross" }, `cross-attention, layer ${cross.layer + 1}, head ${crossHead + 1}`),
-    h("span", {}, "written"), h("span", { class: "walk-of-decoder" }, `self, head ${ownHead + 1}`),
+    h("span", {}, "written"), h("span", { class: "walk-of-decoder" }, `self, layer ${own.layer + 1}, head ${ownHead + 1}`),
   ];
   return h("div", { class: "walk-picture walk-three" }, titles,
     h("div", { class: "walk-column" }, read), h("div", { class: "walk-between" }, lines(rows, "cross", between)),
