@@ -174,19 +174,18 @@ class Generation(BundleRun):
         """Yield the number of inputs and the lines of each window, and say what is unknown."""
         unknown = Counter[str]()
         total = len(inputs) if inputs.stop < sys.maxsize else None
+
+        def told(part: int, _: int, tokens: int = 0) -> None:
+            if tell is not None:
+                tell(done + part, total, tokens)
+
         for rows in self._windows(bundle, source, inputs[done:]):
-
-            def told(part: int, _: int, tokens: int = 0, before: int = done) -> None:
-                if tell is not None:
-                    tell(before + part, total, tokens)
-
             yield len(rows), [*work(inputs.start + done, rows, told)]
             done += len(rows)
-            if self.markup:  # its tags are no text
-                continue
-            several = len(bundle.reads) if "text" not in bundle.reads else 0
-            read = [one[:several] if several else (one,) for _, one in rows]
-            unknown.update(bundle.tokenizer.unknown([*map(in_one_line, chain(*read))]))
+            if not self.markup:  # whose tags are no text
+                several = len(bundle.reads) if "text" not in bundle.reads else 0
+                read = [one[:several] if several else (one,) for _, one in rows]
+                unknown.update(bundle.tokenizer.unknown([*map(in_one_line, chain(*read))]))
         _say_unknown(unknown)
 
     def _windows(self, bundle: Any, source: Path | None, inputs: range) -> Iterable[Rows]:

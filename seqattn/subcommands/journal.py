@@ -1,10 +1,9 @@
 """Progress of a long output, in a file beside it that a repeated command continues."""
 
+import json
 import math
 import os
-import re
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,23 +19,18 @@ from seqattn.storage import file_faults, replaced_file, user_path, write_whole
 from seqattn.subcommands.provenance import Provenance, digests
 from seqattn.training.rendezvous import rendezvous
 
-_LONGEST = 1 << 20  # bytes of a record
-Lines = Iterable[str]
-
 
 @dataclass
 class Journal:
     """Writes an output in windows of its inputs.
 
-    The file of a rank holds the record of its command, a line of JSON; then for each window a line
-    with its number of inputs, its bytes and their CRC-32, and its lines.
-
     Args:
         output: as for `write_lines`.
-        files: the file of each rank; none for standard output, pipes and devices.
+        files: for each rank, a file of JSON lines: the record of its command, and for each window
+            the number of its inputs and its lines. None for standard output, pipes and devices.
         rank: of this process.
         inputs: digests of the files that are read.
-        done: number of this rank's inputs in its file.
+        done: number of inputs in this rank's file.
     """
 
     output: str | None
@@ -46,13 +40,15 @@ class Journal:
     done: int = 0
 
     def write(
-        self, windows: Iterable[tuple[int, Lines]], each: Callable[[Lines], Lines] = iter
+        self,
+        windows: Iterable[tuple[int, Iterable[str]]],
+        each: Callable[[Iterable[str]], Iterable[str]] = iter,
     ) -> None:
         """Write the output at the end, or to a stream as it comes.
 
         Args:
-            windows: numbers of inputs and lines of the rest of this rank's windows.
-            each: function that all lines of all ranks, in order, pass through.
+            windows: number of inputs and lines of each window after those in this rank's file.
+            each: function that the lines of all ranks pass through.
 
         Raises:
             UserError: if it cannot be written, or an input has changed.
@@ -62,9 +58,8 @@ class Journal:
             return
         own = self.files[self.rank]
         for count, lines in windows:
-            content = "".join(f"{line}\n" for line in lines).encode()
             with file_faults("write", own), own.open("ab") as file:
-                file.write(f"{count} {len(content)} {zlib.crc32(content)}\n".encode() + content)
+                file.write(f"{json.dumps([count, [*lines]])}\n".encode())
                 file.flush()
                 os.fsync(file.fileno())
             self.done += count
@@ -74,35 +69,33 @@ class Journal:
         if len(self.files) > 1:
             rendezvous.agreed(str, most=math.inf)  # all ranks have written theirs
         if self.rank == 0:
-            texts = (content.decode() for one in self.files for _, content, _ in _windows(one))
-            write_lines(each(line for text in texts for line in text.split("\n")[:-1]), self.output)
+            ready = (line for one in self.files for _, lines, _ in _windows(one) for line in lines)
+            write_lines(each(ready), self.output)
             for one in self.files:
                 one.unlink()
 
     def resume(self, record: Provenance) -> None:
         """Begin this rank's file, or continue after its last complete window."""
-        own = self.files[self.rank]
+        own, end = self.files[self.rank], 0
         if own.exists():
             try:
                 with file_faults("read", own), own.open("rb") as file:
-                    before = Provenance.model_validate_json(file.readline(_LONGEST))
+                    before = Provenance.model_validate_json(file.readline(1 << 20))
             except ValidationError as error:
                 raise UserError(f"{own} is not the progress of a command; move it") from error
-            ends = []
-            for count, _, end in _windows(own):
-                self.done += count
-                ends.append(end)
-            if ends and (differing := before.differing(record)):
-                raise UserError(
-                    f"{own} holds progress with {', '.join(differing)}; use the same to continue, "
-                    "or remove that file to begin again"
-                )
-            if ends:
-                with file_faults("write", own):
-                    os.truncate(own, ends[-1])
-                print(f"continuing {own}: {self.done:,} done", file=sys.stderr)
-                return
-        write_whole(own, f"{record.model_dump_json()}\n".encode())
+            for count, _, after in _windows(own):
+                self.done, end = self.done + count, after
+        if not end:
+            write_whole(own, f"{record.model_dump_json()}\n".encode())
+            return
+        if differing := before.differing(record):
+            raise UserError(
+                f"{own} holds progress with {', '.join(differing)}; use the same to continue, or "
+                "remove that file to begin again"
+            )
+        with file_faults("write", own):
+            os.truncate(own, end)
+        print(f"continuing {own}: {self.done:,} done", file=sys.stderr)
 
 
 @contextmanager
@@ -156,14 +149,15 @@ def open_journal(
             raise
 
 
-def _windows(path: Path) -> Iterator[tuple[int, bytes, int]]:
-    """Yield inputs, content and end of each complete window in a file."""
+def _windows(path: Path) -> Iterator[tuple[int, list[str], int]]:
+    """Yield inputs, lines and end in the file of each complete window."""
     with file_faults("read", path), path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        file.readline(_LONGEST)
-        while match := re.fullmatch(rb"(\d+) (\d+) (\d+)\n", file.readline(80)):
-            count, length, check = map(int, match.groups())
-            content = file.read(length) if length <= size else b""
-            if len(content) != length or zlib.crc32(content) != check:
+        end = len(file.readline())
+        for row in file:
+            try:
+                count, lines = json.loads(row)
+            except ValueError:  # zeros, after the power failed
                 return
-            yield count, content, file.tell()
+            end += len(row)
+            if row.endswith(b"\n"):
+                yield count, lines, end

@@ -58,9 +58,9 @@ def test_what_is_cut_anywhere_continues_to_the_same_lines(place):
 def test_a_damaged_window_and_what_follows_are_made_again(place):
     content = killed(place).read_bytes()
     for wrong, done in (
-        (content.replace(b"a\n", b"b\n"), 0),
-        (content.replace(b"d\n", b"\0\0"), 3),
-        (content + b"1 99999999999999999999 0\n", 6),
+        (content.replace(b'"a"', b'"a'), 0),
+        (content.replace(b'"d"', b"\0\0\0"), 3),
+        (content + b"\0\0\n", 6),
     ):
         (place / "out.partial").write_bytes(wrong)
         assert written(place) == ([*LINES, ""], done)
