@@ -84,14 +84,14 @@ class Generator:
                 cannot be used.
         """
         limit = self.model.max_source_length
-        for number, source in enumerate(sources, start=1):
+        places = range(len(sources)) if places is None else places
+        for place, source in zip(places, sources):
             if limit is not None and len(source) > limit:
                 raise UserError(
-                    f"source {number} has {len(source)} tokens, but this model reads at most "
+                    f"source {place + 1} has {len(source)} tokens, but this model reads at most "
                     f"{limit}; shorten it, or train with a larger {length_key(self.model, limit)}"
                 )
         results: list[list[Hypothesis]] = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
-        places = range(len(sources)) if places is None else places
         done, total = 0, sum(len(source) > 0 for source in sources)
         rows = [*self._batches(sources)]
         for source, place, own in zip(sources, places, constraints or ()):

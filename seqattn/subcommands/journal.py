@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from seqattn.data.lines import output_file, write_lines
 from seqattn.errors import UserError
+from seqattn.inputs import check_there
 from seqattn.storage import file_faults, replaced_file, user_path, write_whole
 from seqattn.subcommands.provenance import Provenance, digests
 from seqattn.training.rendezvous import rendezvous
@@ -77,7 +78,8 @@ class Journal:
     def resume(self, record: Provenance) -> None:
         """Begin this rank's file, or continue after its last complete window."""
         own, end = self.files[self.rank], 0
-        if own.exists():
+        if os.path.lexists(own):
+            check_there(own, "the progress of a command")
             try:
                 with file_faults("read", own), own.open("rb") as file:
                     before = Provenance.model_validate_json(file.readline(1 << 20))

@@ -1,5 +1,6 @@
 """Progress of a long output: continued after a kill, and never that of another command."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,15 @@ def test_a_file_that_is_no_progress_is_left_as_it_is(place, content):
     with pytest.raises(UserError, match="is not the progress of a command; move it"), opened(place):
         pass
     assert (place / "out.partial").read_text() == content
+
+
+def test_a_link_to_nothing_and_a_pipe_are_not_written_to(place):
+    (place / "out.partial").symlink_to(place / "elsewhere")
+    os.mkfifo(place / "other.partial")
+    for output, why in (("out", "does not exist"), ("other", "is not a regular file")):
+        with pytest.raises(UserError, match=why), opened(place, output=output):
+            pass
+    assert not (place / "elsewhere").exists()
 
 
 def test_a_second_command_on_an_output_is_refused(place):
