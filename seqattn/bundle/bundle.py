@@ -191,7 +191,7 @@ class Bundle:
         if target_language is not None:
             settings |= {"markup": markup, "prefix": prefix, "terms": terms}
             return self.into(target_language).generate(texts, generation, **settings)
-        terms = _terms(terms)
+        terms = terms_of(terms)
         search = self.search(generation, **settings)
         generator = self.generator(search if terms is None else terms.search(search))
 
@@ -229,7 +229,7 @@ class Bundle:
 
         Args: as `generate`, such as n_best=3.
         """
-        texts, terms = text_list(texts), _terms(terms)
+        texts, terms = text_list(texts), terms_of(terms)
         search = self.search(generation, **settings)
         generator = self.generator(search if terms is None else terms.search(search))
         own = self.constraints(TextLines.of(texts, False), prefix, terms)
@@ -443,7 +443,7 @@ class Bundle:
         return Outputs(rows, texts, seconds, tokens)
 
 
-def _terms(terms: Any) -> Any:
+def terms_of(terms: Any) -> Any:
     """Return terms as an object, None for none."""
     if not isinstance(terms, Mapping):
         return terms

@@ -61,6 +61,13 @@ ByName = Annotated[
 ]
 """List per attention or pattern."""
 
+Terms = Annotated[
+    dict[Name, Annotated[list[Name], Field(max_length=8, fail_fast=True)]],
+    BeforeValidator(_few),
+    Field(max_length=NAMES),
+]
+"""Target terms of each source term."""
+
 
 class Request(BaseModel):
     """Schema that rejects unknown keys."""

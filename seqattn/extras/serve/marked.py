@@ -12,7 +12,7 @@ from seqattn.settings.nodes import build
 
 def marked(generate: Callable[[GenerateRequest], Task], request: GenerateRequest) -> Task:
     """Return the work for a request with a format other than text. Args: generate: for text."""
-    keys = [name for name in ("prefix", "intervene", "stream") if getattr(request, name)]
+    keys = [name for name in ("prefix", "terms", "intervene", "stream") if getattr(request, name)]
     keys += [f"return={part}" for part in request.parts if part != "scores"]
     if keys:
         raise UserError(f"format={request.format} does not support {', '.join(keys)}; remove it")

@@ -18,6 +18,7 @@ from seqattn.extras.serve.limits import (
     Position,
     Request,
     Strings,
+    Terms,
     Text,
     settings_of,
 )
@@ -86,6 +87,12 @@ class GenerateRequest(Request):
     target_language: Name | None = Field(
         default=None, description="of the outputs of a multilingual model", examples=["deu_Latn"]
     )
+    terms: Terms | None = Field(
+        default=None,
+        description='target terms of source terms; "!" before one forbids it',
+        examples=[{"books": ["Bücher", "!Hefte"]}],
+    )
+    terms_case: bool = Field(default=False, description="upper and lower case of terms differ")
     format: Literal["text", "html", "placeholders"] = Field(
         default="text", description="markup of the inputs, put where its words went"
     )
@@ -183,6 +190,9 @@ class Output(BaseModel):
     alignment: Alignment | None = None
     attention: Maps | None = None
     quality: Quality | None = None
+    unmet: list[str] | None = Field(
+        default=None, description="required terms that the output lacks, and !forbidden ones"
+    )
     lost: list[str] | None = Field(
         default=None, description="placeholders that no word of the output comes from"
     )

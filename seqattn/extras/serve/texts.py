@@ -7,7 +7,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any, cast
 
-from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.bundle import Bundle, terms_of
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into
@@ -87,8 +87,13 @@ class Texts:
             jobs = [Shared(one.search, (one, results), one.size) for one in inputs]
 
         def response(outcomes: list[list[Generated]]) -> GenerateResponse:
-            each = [result for several in outcomes for result in several]
-            return GenerateResponse(results=joined(lines, each))
+            each = joined(lines, [result for several in outcomes for result in several])
+            if (terms := _terms(request)) is not None:
+                texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
+                for text, result in zip(texts, each, strict=True):
+                    for output in result.outputs:
+                        output.unmet = terms.unmet(text, output.text) or None
+            return GenerateResponse(results=each)
 
         return Task(jobs, response)
 
@@ -158,7 +163,9 @@ class Texts:
         self.limits.check("queue", len(lines.lines), "lines")
         _check_lines(request, lines)
         search = search_for(self.bundle, request.generation, request.n_best)
-        each = self.bundle.constraints(lines, request.prefix) or repeat(None)
+        terms = _terms(request)
+        search = search if terms is None else terms.search(search)
+        each = self.bundle.constraints(lines, request.prefix, terms) or repeat(None)
         rows = zip(self.encode(lines.lines), lines.texts, each)
         inputs = [Input(windows, at, search, own) for windows, at, own in rows]
         self._check(request, search, inputs)
@@ -234,6 +241,13 @@ class Texts:
             hypotheses = search_windows(generator, [one.windows], [one.place], None, own)[0]
         with passes_watched(self.bundle.model, left):
             return results.result(one, hypotheses)
+
+
+def _terms(request: GenerateRequest) -> Any:
+    """Return the terms of a request as an object, None for none."""
+    if request.terms is None:
+        return None
+    return terms_of({"entries": request.terms, "case": request.terms_case})
 
 
 def _check_lines(request: GenerateRequest, lines: TextLines) -> None:
