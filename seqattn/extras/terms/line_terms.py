@@ -25,7 +25,8 @@ class Required(NamedTuple):
 
     def met(self, text: str) -> bool:
         """Return True if a text has one of the variants."""
-        return any(True for variant in self.texts for _ in occurrences(text, variant))
+        some = (one for one in self.texts if one in text)
+        return any(True for variant in some for _ in occurrences(text, variant))
 
 
 class Forbidden(NamedTuple):
@@ -108,7 +109,8 @@ class LineTerms(Processor):
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of an output."""
-        return "".join([self.pieces[token] for token in ids])
+        pieces = self.pieces
+        return "".join([pieces[token] for token in ids])
 
     def progress(self, ids: Sequence[int]) -> Progress:
         """Return how far an output has come."""

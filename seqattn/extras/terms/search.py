@@ -1,5 +1,6 @@
 """Beam search for outputs with required terms."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -47,22 +48,36 @@ class TermBeamSearch(BeamSearch):
         self, stepper: Stepper, following: Tensor, batch: BeamBatch, length: int
     ) -> Candidates:
         usual = super().propose(stepper, following, batch, length)
-        lasts = (length >= batch.most).tolist() if self.each else []
-        for row, (number, last) in enumerate(zip(stepper.numbers, lasts)):
-            terms = self.each[number]
-            if not isinstance(terms, LineTerms) or not (terms.required or last):
-                continue
-            assert stepper.said is not None
-            total = batch.scores[row][:, None] + following[row]
-            own = _Sentence(terms, stepper.said[row].tolist(), total)
-            own.add(zip(usual.parents[row].tolist(), usual.tokens[row].tolist(), strict=True))
-            chosen = own.chosen(self.beam_size, last, not batch.count[row])
-            places = [place for place, one in enumerate(chosen) if one is not None]
-            usual.scores[row] = -torch.inf
-            for name, values in zip(("scores", "parents", "tokens"), own.columns(chosen)):
-                part = getattr(usual, name)
-                part[row, places] = torch.tensor(values, device=part.device).to(part.dtype)
+        if not self.each:
+            return usual
+        lasts, done = (length >= batch.most).tolist(), batch.done.tolist()
+        each = [self.each[number] for number in stepper.numbers]
+        rows = [
+            row
+            for row, terms in enumerate(each)
+            if isinstance(terms, LineTerms) and (terms.required or lasts[row]) and not done[row]
+        ]
+        if not rows:
+            return usual
+        assert stepper.said is not None
+        totals, lexicon = batch.scores[rows][..., None] + following[rows], each[rows[0]].lexicon
+        after = torch.as_tensor(lexicon.after, device=totals.device)
+        apart = after[totals[..., after].argmax(dim=2)]  # which leave the last word as it is
+        likely = torch.stack((totals.argmax(dim=2), apart), dim=2).tolist()
+        pairs = torch.stack((usual.parents, usual.tokens), dim=2)[rows].tolist()
+        said, first = stepper.said[rows].tolist(), (batch.count[rows] == 0).tolist()
+        chosen: list[list[tuple[float, int, int]]] = []
+        for place, row in enumerate(rows):
+            own = _Sentence(each[row], said[place], totals[place])
+            own.add(likely[place], pairs[place])
+            chosen.append(own.chosen(self.beam_size, lasts[row], first[place]))
+        columns = torch.tensor(chosen, dtype=torch.double, device=totals.device)
+        for part, values in zip(usual, columns.unbind(dim=2)):
+            part[rows] = values.to(part.dtype)
         return usual
+
+
+_NONE = (-math.inf, 0, 0)
 
 
 class _Sentence:
@@ -77,32 +92,29 @@ class _Sentence:
     def __init__(self, terms: LineTerms, said: list[list[int]], total: Tensor) -> None:
         self.terms, self.said, self.total = terms, said, total
         self.found: dict[tuple[int, int], tuple[float, Progress]] = {}
-        best = total.argmax(dim=1).tolist()
-        after = terms.lexicon.after
-        places = total[:, torch.as_tensor(after, device=total.device)].argmax(dim=1)
-        apart = after[places.cpu().numpy()].tolist()  # which leave the last word as it is
-        for beam, ids in enumerate(said):
-            wanted = {best[beam], apart[beam]}
-            self.add((beam, token) for token in {*wanted, *terms.progress(ids).wanted})
 
-    def add(self, pairs: Any) -> None:
-        """Add beams with their next tokens."""
-        new = [pair for pair in pairs if pair not in self.found]
-        beams, tokens = zip(*new, strict=True) if new else ((), ())
-        for (beam, token), score in zip(new, self.total[[*beams], [*tokens]].tolist()):
-            if score > -torch.inf:
+    def add(self, likely: Sequence[Sequence[int]], pairs: Sequence[Sequence[int]]) -> None:
+        """Add candidates. Args: likely: tokens of each beam; pairs: beams and tokens."""
+        new = {(beam, token) for beam, token in pairs}
+        for beam, ids in enumerate(self.said):
+            tokens = (*likely[beam], *self.terms.progress(ids).wanted)
+            new.update((beam, token) for token in tokens)
+        beams, tokens = zip(*sorted(new), strict=True)
+        scores = self.total[[*beams], [*tokens]].tolist()
+        for beam, token, score in zip(beams, tokens, scores, strict=True):
+            if score > -math.inf:
                 ids = self.said[beam] if token == EOS else [*self.said[beam], token]
                 self.found[beam, token] = score, self.terms.progress(ids)
 
-    def chosen(self, beams: int, last: bool, first: bool) -> list[Any]:
-        """Return the candidates of K columns for ends, and of K for beams; None for none.
+    def chosen(self, beams: int, last: bool, first: bool) -> list[tuple[float, int, int]]:
+        """Return score, parent and token of K candidates for ends, and of K for beams.
 
         Args:
             beams: K.
             last: the sentence is at its maximum length, where beams end.
             first: no hypothesis has ended so far.
         """
-        ranked = sorted(self.found, key=lambda one: -self.found[one][0])
+        ranked = sorted(self.found, key=lambda one: (-self.found[one][0], one))
         full = [one for one in ranked if self.found[one][1].met]
         ends = [one for one in full[:beams] if one[1] == EOS]
         ends += [one for one in ranked if one[1] == EOS and not self.found[one][1].met]  # silent
@@ -114,12 +126,6 @@ class _Sentence:
             bank = self.found[one][1].bank
             places[one] = seen[bank], -bank  # the first of each bank, then the second, ...
             seen[bank] += 1
-        live = sorted(going, key=places.__getitem__)[:beams]
-        rows = [part[:beams] + [None] * (beams - len(part)) for part in (ends, live)]
-        return [*rows[0], *rows[1]]
-
-    def columns(self, chosen: Sequence[Any]) -> tuple[list[float], list[int], list[int]]:
-        """Return scores, parents and tokens of the candidates that are not None."""
-        some = [one for one in chosen if one is not None]
-        beams, tokens = ([one[n] for one in some] for n in (0, 1))
-        return [self.found[one][0] for one in some], beams, tokens
+        live = sorted(going, key=places.__getitem__)
+        parts = ([(self.found[one][0], *one) for one in some[:beams]] for some in (ends, live))
+        return [one for part in parts for one in (*part, *[_NONE] * (beams - len(part)))]
