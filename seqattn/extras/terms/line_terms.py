@@ -74,11 +74,13 @@ class Progress(NamedTuple):
         bank: tokens of the required terms that it has, and of those that it has begun.
         wanted: tokens that bring it further.
         met: True if it has all required terms, and does not end with a forbidden one.
+        fresh: True if it ends with a required term, whose last word may go on.
     """
 
     bank: int
     wanted: list[int]
     met: bool
+    fresh: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,21 +116,22 @@ class LineTerms(Processor):
 
     def progress(self, ids: Sequence[int]) -> Progress:
         """Return how far an output has come."""
-        text, bank, wanted, met = self.text(ids), 0, list[int](), True
+        text, bank, wanted, met, fresh = self.text(ids), 0, list[int](), True, False
         for one in self.required:
             size = max(map(len, one.forms))
             if one.met(text):
                 bank += size
+                fresh = fresh or text.endswith(tuple(one.texts))
                 continue
             met, begun = False, 0
             for form in one.forms:
-                done = next(n for n in range(len(form) - 1, -1, -1) if _ends_with(ids, form[:n]))
+                lengths = range(len(form) - 1 if ids and ids[-1] in form else 0, -1, -1)
+                done = next(n for n in lengths if _ends_with(ids, form[:n]))
                 wanted.append(form[done])
                 begun = max(begun, size - len(form) + done if done else 0)
             bank += begun
-        return Progress(
-            bank, wanted, met and not any(one.is_pending(text) for one in self.forbidden)
-        )
+        met = met and not any(one.is_pending(text) for one in self.forbidden)
+        return Progress(bank, wanted, met, fresh)
 
     def __call__(self, scores: Tensor, said: Tensor) -> None:
         after = torch.as_tensor(self.lexicon.after, device=scores.device)

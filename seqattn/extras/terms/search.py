@@ -60,18 +60,15 @@ class TermBeamSearch(BeamSearch):
         if not rows:
             return usual
         assert stepper.said is not None
-        totals, lexicon = batch.scores[rows][..., None] + following[rows], each[rows[0]].lexicon
-        after = torch.as_tensor(lexicon.after, device=totals.device)
-        apart = after[totals[..., after].argmax(dim=2)]  # which leave the last word as it is
-        likely = torch.stack((totals.argmax(dim=2), apart), dim=2).tolist()
+        scores, likely = batch.scores.tolist(), following.argmax(dim=2).tolist()
         pairs = torch.stack((usual.parents, usual.tokens), dim=2)[rows].tolist()
         said, first = stepper.said[rows].tolist(), (batch.count[rows] == 0).tolist()
         chosen: list[list[tuple[float, int, int]]] = []
         for place, row in enumerate(rows):
-            own = _Sentence(each[row], said[place], totals[place])
-            own.add(likely[place], pairs[place])
+            own = _Sentence(each[row], said[place], scores[row], following[row])
+            own.add(likely[row], pairs[place])
             chosen.append(own.chosen(self.beam_size, lasts[row], first[place]))
-        columns = torch.tensor(chosen, dtype=torch.double, device=totals.device)
+        columns = torch.tensor(chosen, dtype=torch.double, device=following.device)
         for part, values in zip(usual, columns.unbind(dim=2)):
             part[rows] = values.to(part.dtype)
         return usual
@@ -86,22 +83,29 @@ class _Sentence:
     Args:
         terms: its terms.
         said: tokens of each beam.
-        total: (K, V) log-probabilities of their continuations.
+        scores: (K) their log-probabilities.
+        following: (K, V) log-probability of each token after each.
     """
 
-    def __init__(self, terms: LineTerms, said: list[list[int]], total: Tensor) -> None:
-        self.terms, self.said, self.total = terms, said, total
+    def __init__(
+        self, terms: LineTerms, said: list[list[int]], scores: list[float], following: Tensor
+    ) -> None:
+        self.terms, self.said, self.scores, self.following = terms, said, scores, following
         self.found: dict[tuple[int, int], tuple[float, Progress]] = {}
 
-    def add(self, likely: Sequence[Sequence[int]], pairs: Sequence[Sequence[int]]) -> None:
-        """Add candidates. Args: likely: tokens of each beam; pairs: beams and tokens."""
+    def add(self, likely: Sequence[int], pairs: Sequence[Sequence[int]]) -> None:
+        """Add candidates. Args: likely: best token of each beam; pairs: beams and tokens."""
         new = {(beam, token) for beam, token in pairs}
         for beam, ids in enumerate(self.said):
-            tokens = (*likely[beam], *self.terms.progress(ids).wanted)
-            new.update((beam, token) for token in tokens)
+            progress = self.terms.progress(ids)
+            new.update((beam, token) for token in (likely[beam], *progress.wanted))
+            if progress.fresh:  # the best token that leaves the last word as it is
+                after = torch.as_tensor(self.terms.lexicon.after, device=self.following.device)
+                new.add((beam, int(after[self.following[beam, after].argmax()])))
         beams, tokens = zip(*sorted(new), strict=True)
-        scores = self.total[[*beams], [*tokens]].tolist()
-        for beam, token, score in zip(beams, tokens, scores, strict=True):
+        values = self.following[[*beams], [*tokens]].tolist()
+        for beam, token, value in zip(beams, tokens, values, strict=True):
+            score = self.scores[beam] + value
             if score > -math.inf:
                 ids = self.said[beam] if token == EOS else [*self.said[beam], token]
                 self.found[beam, token] = score, self.terms.progress(ids)
