@@ -119,13 +119,15 @@ class FaultsSuite(Suite):
                     [fault.begin <= link < fault.end for link in one.links]
                     for fault, one in zip(faulty, links, strict=True)
                 ]
-                words.append(_of_words("output words of removed ones", found, places, "support"))
+                words.append(
+                    _of_words("output words of removed ones", found, places, "support", judge)
+                )
             if plant is inserted:
                 places = [
                     [fault.begin <= place < fault.end for place in range(len(fault.source))]
                     for fault in faulty
                 ]
-                words.append(_of_words("inserted source words", found, places, "use"))
+                words.append(_of_words("inserted source words", found, places, "use", judge))
         yield Figures(f"AUC of planted faults, {len(pairs):,} sentences of {self.split}", rows)
         yield Figures("AUC of words", words)
 
@@ -142,7 +144,11 @@ def _readings(judge: Judge, pairs: Sequence[Pair]) -> list[Reading]:
 
 
 def _of_words(
-    name: str, readings: Sequence[Reading], faulty: Sequence[Sequence[bool]], signal: str
+    name: str,
+    readings: Sequence[Reading],
+    faulty: Sequence[Sequence[bool]],
+    signal: str,
+    judge: Judge,
 ) -> Row:
     """Return how well a signal finds faulty words, where all words are those between spaces."""
     values, marks = [], []
@@ -153,4 +159,6 @@ def _of_words(
             values += [numbers[place] for place in kept]
             marks += [places[place] for place in kept]
     array, bad = np.array(values), np.array(marks)
-    return {"words": name, "signal": signal, "AUC": auc(array[~bad], array[bad])}
+    marked = array < getattr(judge.calibration, signal)
+    shares = {"marked": float(marked[bad].mean()), "others marked": float(marked[~bad].mean())}
+    return {"words": name, "signal": signal, "AUC": auc(array[~bad], array[bad]), **shares}

@@ -132,7 +132,8 @@ class Judge:
         """Print to standard error what was counted, if several, and the worst lines."""
         if (count := self._labels.total()) > 1:
             mean = self._total / count
-            shares = [f"{n:,} ({n / count:.0%}) {label}" for label, n in self._labels.most_common()]
+            numbers = {label: self._labels[label] for label in ("usable", "review", "unusable")}
+            shares = [f"{n:,} ({n / count:.0%}) {label}" for label, n in numbers.items()]
             first = f"expected {self.calibration.score} {mean:.1f}, {self.settings.label(mean)}: "
             lines = [first + ", ".join(shares), *(told for _, _, told in self._counted)]
             print(*lines, sep="\n", file=sys.stderr)

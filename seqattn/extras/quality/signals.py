@@ -78,7 +78,7 @@ def signals_of(bundle: Bundle, pairs: Sequence[Read], words: bool = True) -> lis
       (after Dale et al. 2022, arXiv 2212.08597). Absent for long pairs, and without ALTI.
     - `repetition`: share of the output's pairs of words that occurred before, less the source's;
       `copied`: of its words that the source has; `length`: log of words per source word.
-    - `support` of a word: log p(piece | source) plus its `contrast`, a mean over pieces; `use` of a
+    - `support` of an output word: log p(piece | source), a mean over its pieces; `use` of a
       source word: log p(output | source) less that without the word (after Vamvas and Sennrich
       2022, arXiv 2203.01927). Both are infinite without a letter or digit.
 
@@ -94,7 +94,7 @@ def signals_of(bundle: Bundle, pairs: Sequence[Read], words: bool = True) -> lis
     shares = _shares(model, ids)
     uses = _uses(model, pairs, likely) if words else ([inf] * len(pair.source) for pair in pairs)
     return [
-        Reading(_signals(pair, own, prior, part), _supports(pair, 2 * own - prior), use)
+        Reading(_signals(pair, own, prior, part), _supports(pair, own), use)
         for pair, own, prior, part, use in zip(pairs, likely, alone, shares, uses, strict=True)
     ]
 
