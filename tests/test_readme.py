@@ -78,6 +78,10 @@ def folder(tmp_path_factory):
     row = {"document": text, "question": "Who met?", "context": text}
     (folder / "FILE.jsonl").write_text(json.dumps(row) + "\n")
     (folder / "FILE").write_text("a dog sees a ball .\n\nthe cat\n")
+    (folder / "FILE.tsv").write_text("a dog sees a ball .\te\nthe cat\td \n")
+    (folder / "GLOSSARY.tsv").write_text("dog\td\nsees\td\n")
+    pairs = (folder / "val.en").read_text().splitlines()
+    (folder / "LINKS").write_text("0-0 1-1\n" * len(pairs))
     return folder
 
 
@@ -289,6 +293,9 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
         "=QA": f"={folder}/QA",
         "=REVERSE": f"={run}",
         "input=FILE": f"input={folder}/FILE",
+        "terms.file=GLOSSARY": f"terms.file={folder}/GLOSSARY",
+        "links=FILE": f"links={folder}/LINKS",
+        "prefix=Sie kau": "prefix=e",  # this vocabulary knows few letters
         "source=FILE": f"source={folder}/FILE",
         "target=FILE2": f"target={folder}/FILE",
         "[RUN,RUN2]": f"[{run},{tmp_path}/RUN2]",
