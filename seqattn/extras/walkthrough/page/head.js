@@ -47,7 +47,7 @@ function explained(attention, slot, name) {
   const mask = slot === "decoder" ? "−∞ hides the tokens that come later" : "here it hides nothing, as the whole sentence may be seen";
   const steps = [
     ["Query", `${attention.width} numbers made of “${name}” by a learned matrix: what it looks for in ${whom}.`],
-    ["Key", `the same for each token there: what it can be found by.${turned}`],
+    ["Key", `made of each token there by a second learned matrix: what it can be found by.${turned}`],
     ["Dot product q·k", "multiply them number by number and add up: large where they match."],
     ["Scale and mask", `divide by √${attention.width} to keep scores moderate. The mask: ${mask}.`],
     ["Softmax", "take exponentials and divide by their sum: weights above 0 that sum to 1."],

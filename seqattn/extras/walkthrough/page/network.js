@@ -81,7 +81,8 @@ function decoderPicture(run, state, change) {
 function caption(run, state) {
   const { slot } = state.look;
   const step = run.steps[state.step];
-  const words = [`Step ${state.step + 1} of ${run.steps.length} writes `, h("b", {}, shown(step.name)), ` (${percent(step.probabilities[step.id])}). `];
+  const from = shown(inputsOf(run)[state.step].name);
+  const words = [`Step ${state.step + 1} of ${run.steps.length} stands on ${from} and writes `, h("b", {}, shown(step.name)), ` (${percent(step.probabilities[step.id])}). `];
   const shownSlot = slot === "decoder" ? "decoder" : "cross";
   const attention = run.attentions[shownSlot][state.layer[shownSlot]];
   const head = state.heads[shownSlot][attention.layer];

@@ -15,6 +15,8 @@ let run;
 let timer;
 
 const cleaned = (text) => text.trim().replace(/\s+/g, " ");
+const isWhole = (text) => /^\p{Lu}.*[.!?]$/u.test(text);
+const examplesWhole = model.spec.examples.every(isWhole);
 const isChanged = () => state.silenced.size || state.temperature || state.forced.size;
 
 function change(changes) {
@@ -70,12 +72,13 @@ function render() {
   at("reset").disabled = !isChanged();
   if (focus) document.querySelector(`[data-focus="${focus}"]`)?.focus({ preventScroll: true });
   document.getElementById("walk").dataset.shown = cleaned(state.text);
+  document.getElementById("walk").classList.toggle("walk-empty", !cleaned(state.text));
 }
 
 function changesShown() {
   if (!isChanged()) return [];
   const before = model.translate(cleaned(state.text)).output;
-  return [before === run.output ? "unchanged by what you changed" : h("span", {}, "before your changes: ", h("i", {}, before))];
+  return [before === run.output ? "the same as before your changes" : h("span", {}, "before your changes: ", h("i", {}, before))];
 }
 
 function wordsShown() {
@@ -84,8 +87,9 @@ function wordsShown() {
   const tokens = `${run.source.length - 1} tokens. `;
   const count = `It knows ${words.length - strange.length} of ${words.length} words, ${tokens}`;
   if (!words.length) return ["Type a sentence."];
-  if (!strange.length) return [count];
-  return [count, "Never seen in training: ", h("b", {}, strange.join(", ")), ". It can only guess at these."];
+  const shape = examplesWhole && !isWhole(cleaned(state.text)) ? "Sentences that it learned begin with a capital and end with a mark. " : "";
+  if (!strange.length) return [count, shape];
+  return [count, shape, "Never seen in training: ", h("b", {}, strange.join(", ")), ". It can only guess at these."];
 }
 
 function stepButtons() {
