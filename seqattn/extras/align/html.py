@@ -65,7 +65,7 @@ class Node:
 
     @property
     def raw(self) -> str:
-        """How it is written."""
+        """The spelling."""
         inner = (child if isinstance(child, str) else child.raw for child in self.children)
         return "".join([self.start, *inner, self.end])
 

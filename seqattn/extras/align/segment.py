@@ -135,7 +135,7 @@ class Segment:
 
     @property
     def text(self) -> str:
-        """What the model reads."""
+        """The text that the model reads."""
         return " ".join(word.text for word in self._cut[0])
 
     @property

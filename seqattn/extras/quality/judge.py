@@ -19,7 +19,7 @@ Marked = tuple[str, bool]
 
 
 class Judgement(NamedTuple):
-    """How far to trust an output.
+    """Judgement of an output.
 
     `expected` is None if it was not judged: the text is blank, longer than the model allows, or
     read in several windows. For a blank output of a text it is 0, without signals.

@@ -166,7 +166,7 @@ class Maps(BaseModel):
 
 
 class Quality(BaseModel):
-    """How far to trust an output, if its text was read in one window; marked words by place."""
+    """Judgement of an output, if its text was read in one window; marked words by place."""
 
     expected: float = Field(description="expected score, 0 to 100, as calibrated")
     label: str = Field(description="usable, review or unusable")

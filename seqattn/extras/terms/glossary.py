@@ -25,7 +25,7 @@ LONGEST = 40
 
 
 class Term(NamedTuple):
-    """What a source term requires and forbids, each with its place in the glossary."""
+    """Required and forbidden targets of a source term, each with its place in the glossary."""
 
     required: dict[str, str]
     forbidden: dict[str, str]

@@ -68,7 +68,7 @@ class Forbidden(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far an output has come.
+    """Progress of an output through its terms.
 
     Args:
         bank: tokens of the required terms that it has, and of those that it has begun.
