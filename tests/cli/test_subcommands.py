@@ -592,12 +592,8 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, subcommand):
     if subcommand == "train":
         assert "\nname: ${task.name}  # runs go to runs/NAME/TIME\n" in out
         for group, choices in groups().items():
-            if group not in (
-                "engine",
-                "importer",
-                "markup",
-                "quality",
-            ):  # of generation and folders
+            others = ("engine", "importer", "markup", "quality", "terms")
+            if group not in others:  # of generation and folders
                 assert f"\n{group}=" in out
                 assert all(choice in out for choice in choices)
 
@@ -630,7 +626,7 @@ def test_the_command_says_its_version(capfd):
 
 
 def test_help_without_a_subcommand_lists_the_subcommands(capfd):
-    assert len(subcommands()) == 21
+    assert len(subcommands()) == 22
     assert max(map(len, subcommands().values())) < 90
     for arguments in ([], ["--help"], ["-h"]):
         assert main(arguments) == 0

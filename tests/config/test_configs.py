@@ -39,12 +39,14 @@ NEEDED = {
 }
 """Values that a choice cannot do without."""
 LISTS = ("logger", "processor")
+ELSEWHERE = (
+    "attention", "engine", "experiment", "importer", "markup", "quality", "recipe", "suite", "terms",
+)  # fmt: skip
 CHOICES = [
     (group, choice)
     for group, choices in groups().items()
     for choice in choices
-    if group
-    not in ("attention", "engine", "experiment", "importer", "markup", "quality", "recipe", "suite")
+    if group not in ELSEWHERE
 ]
 SLOTS = ("encoder", "decoder", "cross")
 
