@@ -39,9 +39,17 @@ NEEDED = {
 }
 """Values that a choice cannot do without."""
 LISTS = ("logger", "processor")
-ELSEWHERE = (
-    "attention", "engine", "experiment", "importer", "markup", "quality", "recipe", "suite", "terms",
-)  # fmt: skip
+ELSEWHERE = [
+    "attention",
+    "engine",
+    "experiment",
+    "importer",
+    "markup",
+    "quality",
+    "recipe",
+    "suite",
+    "terms",
+]
 CHOICES = [
     (group, choice)
     for group, choices in groups().items()
