@@ -130,6 +130,23 @@ def test_words_that_training_lacks_are_named_at_once(opened):
     assert shown(opened, "known") == "Too long: it reads at most 58 tokens."
 
 
+def test_a_sentence_that_begins_or_ends_unlike_the_examples_is_noticed(opened):
+    whole = shown(opened, "known")
+    assert "begin with a capital" not in whole
+    for other in ("the man sleeps.", "The man sleeps"):
+        type_in(opened, other)
+        assert "begin with a capital and end with a mark" in shown(opened, "known")
+    type_in(opened, "The man sleeps.")
+    assert "begin with a capital" not in shown(opened, "known")
+
+
+def test_without_a_sentence_the_parts_fade(opened):
+    opacity = "return getComputedStyle(document.querySelector('#walk section')).opacity"
+    assert opened.run(opacity) == "1"
+    type_in(opened, " ")
+    assert float(opened.run(opacity)) < 0.5
+
+
 def test_a_silenced_head_is_silenced_as_by_intervene(opened, home):
     bundle = seqattn.load(home / "bundle")
     outputs = {bundle.generate(TEXT, "greedy")}
