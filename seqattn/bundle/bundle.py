@@ -290,7 +290,7 @@ class Bundle:
 
     @cached_property
     def reading(self) -> AlignmentReading:
-        """How to read word alignments; the subcommand `align` chooses and stores it."""
+        """Reading of word alignments; the subcommand `align` chooses and stores it."""
         path = f"{AlignmentReading.__module__}.{AlignmentReading.__qualname__}"
         node = {TARGET: path, **self.config.get("alignment", {})}
         reading: AlignmentReading = build(node, "alignment")

@@ -154,7 +154,7 @@ class CopyDocument(TypedDict):
 
 
 class QualityDocument(TypedDict):
-    """How far to trust an output, by the extra quality."""
+    """Judgement of an output by the extra quality."""
 
     score: str
     """Name of the expected score."""
