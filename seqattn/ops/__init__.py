@@ -11,6 +11,8 @@ attention   cpu/short_attention       dropout, any number of keys        1.03 to
                                       31 keys; 256 in bf16 and on L      1.03 to 1.05  1.2 to 1.6 o
             cpu/flash_attention       L: 65 keys or more, as float32     off           1.2 to 1.84 o
             a group's heads as rows   8 queries or fewer, no gradients   1.1 to 1.5 o
+                                      such queries with a mask in half   not measured
+                                      precision on a GPU
             written out               such queries in float32 on a GPU   1.7 to 3.6 o on an H200
             gpu.rowwise_attention     512 padded keys or more in half    1.0 to 1.5 on an H200
                                       precision on a GPU
@@ -118,10 +120,10 @@ def attention(
             single = (q.float(), keys.float(), values.float(), bias)
             return attention(*single, is_causal, dropout, scale).to(q.dtype)
     if is_step and not (is_causal or dropout):
-        if on_cpu and groups != q.shape[1]:
-            return _by_groups(q, keys, values, bias, scale, F.scaled_dot_product_attention)
         if not on_cpu and q.dtype == torch.float32:
             return _by_groups(q, keys, values, bias, scale, _written_out)
+        if groups != q.shape[1] and (on_cpu or not groups_are_fused(q, bias)):
+            return _by_groups(q, keys, values, bias, scale, F.scaled_dot_product_attention)
     if on_cpu and groups == 1:  # PyTorch's grouped backward pass is slower
         keys, values = (part.expand(-1, q.shape[1], -1, -1) for part in (keys, values))
     elif groups != q.shape[1] and not groups_are_fused(q, bias):

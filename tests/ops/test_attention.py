@@ -14,7 +14,9 @@ from tests.tolerance import close
 @pytest.mark.parametrize("groups", [1, 2, 6])
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize(
-    "mask", [None, (2, 1, 1, 7), (2, 1, 3, 7), (2, 6, 3, 7), (1, 6, 1, 7), (3, 7)], ids=str
+    "mask",
+    [None, (2, 1, 1, 7), (2, 1, 3, 7), (1, 1, 3, 7), (2, 6, 3, 7), (1, 6, 1, 7), (3, 7)],
+    ids=str,
 )
 @pytest.mark.parametrize("kind", ["visible", "added"])
 def test_few_queries_that_share_key_heads_are_pytorchs(groups, rows, mask, kind):

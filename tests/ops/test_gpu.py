@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqattn import ops
 from seqattn.generation.base import inference
@@ -30,6 +31,33 @@ def test_heads_that_share_keys_get_their_own_where_fused_kernels_know_no_groups(
     bias = torch.empty(2, 1, 1, 7, dtype=torch.bool, device="meta") if masked else None
     ops.attention(q, keys, values, bias, False, 0.0, 1.0)
     assert calls == [(heads or groups, heads or groups, heads is None)]
+
+
+class Sizes(TorchDispatchMode):
+    """Records the number of elements of each tensor that an operation returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        self.sizes.append(made.numel())
+        return made
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("mask", [(3, 1, 1, 40), (1, 1, 2, 40), (3, 6, 2, 40)], ids=str)
+def test_a_masked_step_in_half_precision_reads_shared_keys_in_place(groups, rows, mask):
+    q = torch.empty(3, 6, rows, 16, dtype=HALF, device="meta")
+    keys = values = torch.empty(3, groups, 40, 16, dtype=HALF, device="meta")
+    bias = torch.empty(*mask, dtype=torch.bool, device="meta")[..., :rows, :]
+    with Sizes() as made:
+        context = ops.attention(q, keys, values, bias, False, 0.0, 0.3)
+    assert context.shape == q.shape
+    assert max(made.sizes) <= keys.numel()
 
 
 @pytest.mark.parametrize("groups", [1, 2, 6])
