@@ -9,10 +9,10 @@ from tests.builders import DIM, HEAD_DIM, HEADS, heads, make_attention
 B, K, G = 2, 3, 4
 
 
-def tokens(rows, steps, value=None):
+def tokens(rows, steps, value=None, device="cpu"):
     if value is not None:
         return KeysValues(*(torch.full((rows, G, steps, HEAD_DIM), value) for _ in range(2)))
-    return KeysValues(*(torch.randn(rows, G, steps, HEAD_DIM) for _ in range(2)))
+    return KeysValues(*(torch.randn(rows, G, steps, HEAD_DIM, device=device) for _ in range(2)))
 
 
 def seen(past, sentence, beam):
@@ -103,6 +103,16 @@ def test_the_buffer_moves_seldom_and_has_little_spare_room(beams):
         assert used <= sizes[-1] <= used + max(used // 8, 4 * beams)
     assert len(set(sizes[:100])) <= 17
     assert len(set(sizes)) <= 29
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_it_moves_more_seldom_on_a_gpu(beams):
+    cache, sizes = GrowingCache(beams), set()
+    for _ in range(100):
+        cache.append(tokens(B * beams, 1, device="meta"))
+        sizes.add(cache._keys.shape[2])
+    assert len(sizes) <= 7
+    assert max(sizes) <= 2 * 100 * beams
 
 
 def test_what_was_written_stays_as_it_was():
