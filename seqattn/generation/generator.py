@@ -23,7 +23,7 @@ from seqattn.generation.base import (
 from seqattn.generation.constraints import Constraints
 from seqattn.generation.workers import Workers, usual_workers
 from seqattn.ops.layers import packed
-from seqattn.ops.memory import ran_out
+from seqattn.ops.memory import ran_out, to_device
 from seqattn.tokens import PAD
 
 _SHARED = 128
@@ -163,7 +163,8 @@ class Generator:
 
             def search(batch: Batch) -> Hypotheses:
                 rows = [torch.tensor(source, dtype=torch.long) for source in batch.sources]
-                ids = pad_sequence(rows, batch_first=True, padding_value=PAD).to(device)
+                padded = pad_sequence(rows, batch_first=True, padding_value=PAD)
+                ids = to_device(padded, device)
                 each, own = batch.constraints, self.search
                 own = own if each is None else own.under(each)
                 try:

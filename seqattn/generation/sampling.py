@@ -13,6 +13,7 @@ from seqattn.generation.base import Hypothesis, Search, SearchModel
 from seqattn.generation.stepper import Stepper
 from seqattn.models.base import Memory
 from seqattn.ops.gpu import running_sums
+from seqattn.ops.memory import to_device
 from seqattn.ops.topk import largest
 from seqattn.roles import Role
 from seqattn.tokens import BOS, EOS
@@ -75,7 +76,7 @@ class Sampling(Search):
     ) -> list[list[Hypothesis]]:
         """Draw `count` samples of each sentence, possibly with duplicates. Args: as in `search`."""
         most = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
-        uniform = self._uniform(numbers, int(most.max()), count).to(most.device)  # (B, K, longest)
+        uniform = self._uniform(numbers, int(most.max()), count, most.device)  # (B, K, longest)
 
         def choose(scores: Tensor, held: Tensor, step: int) -> tuple[Tensor, Tensor]:
             drawn = self._draw(scores.flatten(0, 1), uniform[held, :, step].flatten())
@@ -84,13 +85,15 @@ class Sampling(Search):
         stepper = Stepper(self, model, memory, count)
         return extend(stepper, most, count, choose)
 
-    def _uniform(self, numbers: Sequence[int], steps: int, count: int) -> Tensor:
+    def _uniform(
+        self, numbers: Sequence[int], steps: int, count: int, device: torch.device
+    ) -> Tensor:
         """Return uniform numbers (B, K, steps) in [0, 1); prefixes do not depend on `steps`."""
         drawn = []
         for number in numbers:
             source = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
             drawn.append(torch.rand(steps, count, generator=source).T)
-        return torch.stack(drawn)
+        return to_device(torch.stack(drawn), device)
 
     def _draw(self, scores: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Draw one token per row (R,) by inversion; return log-probabilities and tokens."""

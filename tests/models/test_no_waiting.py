@@ -15,8 +15,9 @@ from seqattn.attention.kernels.fixed import FixedKernel
 from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.attention.masks import padded_right
 from seqattn.data.batch import collate
-from seqattn.generation import GreedySearch, LengthLimit
+from seqattn.generation import Generator, GreedySearch, LengthLimit, Sampling
 from seqattn.generation.beam import candidates
+from seqattn.generation.generator import Batch
 from seqattn.generation.processors import NoRepeatNgram
 from seqattn.generation.stepper import Stepper
 from seqattn.ops.cross_entropy import LossTerms
@@ -134,3 +135,18 @@ def test_nor_does_a_step_that_reads_the_columns_of_a_pattern_alone(meta, kernel)
         for _ in range(40):
             model.log_probabilities(ids, state)
     assert names["index_select"]  # by which the columns are taken
+
+
+class Encoded(GreedySearch):
+    """Search that ends as soon as the sources are encoded."""
+
+    def search(self, model, memory, numbers):
+        return [[] for _ in numbers]
+
+
+def test_nor_do_sources_and_random_numbers_wait_on_their_way_to_the_device(meta, monkeypatch):
+    monkeypatch.setattr(torch, "inference_mode", torch.no_grad)  # so that copies are counted
+    generator = Generator(make_transformer().to(meta), Encoded())
+    with operations(), generator.ready() as search:
+        assert search(Batch(SOURCES, [0, 1, 2])) == [[], [], []]
+        assert Sampling()._uniform([0, 1, 2], 5, 2, meta).shape == (3, 2, 5)
