@@ -89,9 +89,9 @@ class Sampling(Search):
         self, numbers: Sequence[int], steps: int, count: int, device: torch.device
     ) -> Tensor:
         """Return uniform numbers (B, K, steps) in [0, 1); prefixes do not depend on `steps`."""
-        drawn = []
+        drawn, source = [], torch.Generator()
         for number in numbers:
-            source = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+            source.manual_seed(self.seed * 1_000_003 + number)
             drawn.append(torch.rand(steps, count, generator=source).T)
         return to_device(torch.stack(drawn), device)
 
