@@ -8,6 +8,7 @@ import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
+from seqattn import ops
 from seqattn.checking import CountOrNone, Positive, Seed
 from seqattn.generation.base import Hypothesis, Search, SearchModel
 from seqattn.generation.stepper import Stepper
@@ -102,9 +103,11 @@ class Sampling(Search):
         if self.top_k:
             logits, order = logits.topk(min(self.top_k, scores.shape[-1]), dim=-1)
         probabilities = logits.softmax(dim=-1)
-        if self.top_p < 1:
+        if self.top_p < 1 and (ops.at_hand(scores) or probabilities.shape[-1] <= _FEW):
             probabilities, places = _nucleus(probabilities, self.top_p)
             order = places if order is None else order.gather(1, places)
+        elif self.top_p < 1:
+            probabilities = _nucleus_unsorted(probabilities, self.top_p)
         reached = running_sums(probabilities)
         most = reached[:, -1:]
         below = torch.nextafter(most, torch.zeros_like(most))  # rounding could reach `most`
@@ -117,20 +120,36 @@ class Sampling(Search):
 def _nucleus(probabilities: Tensor, share: float) -> tuple[Tensor, Tensor]:
     """Return the most probable tokens of each row (R, V) that reach a share; 0 for the others.
 
-    Rows whose first few tokens reach it are not sorted.
+    Rows whose first few tokens reach it are not sorted. On a GPU, V is at most `_FEW`.
 
     Returns:
         Probabilities (R, N), the largest first, and their tokens.
     """
     ordered, order = probabilities.topk(min(_FEW, probabilities.shape[-1]), dim=-1)
-    wide = (ordered.sum(dim=-1) < share).nonzero()[:, 0]
-    if len(wide):
+    on_cpu = ops.at_hand(probabilities)  # elsewhere the first few are all
+    if on_cpu and len(wide := (ordered.sum(dim=-1) < share).nonzero()[:, 0]):
         few, first = ordered, order
         ordered, order = torch.zeros_like(probabilities), torch.zeros_like(probabilities).long()
         ordered[:, : few.shape[1]], order[:, : few.shape[1]] = few, first
         ordered[wide], order[wide] = probabilities[wide].sort(dim=-1, descending=True, stable=True)
     before = running_sums(ordered) - ordered
     return ordered.masked_fill((before >= share) & (before > 0), 0), order
+
+
+def _nucleus_unsorted(probabilities: Tensor, share: float) -> Tensor:
+    """Return probabilities (R, V) with 0 for tokens outside `_nucleus`, without waiting for a GPU.
+
+    Keeps the tokens of at least t, the largest number such that they reach the share. Unlike
+    `_nucleus` it keeps all tokens tied at t. The bits of t are found one by one, from the highest:
+    float32 numbers from 0 to 1 are ordered as their bits are as integers, which are below 2^30.
+    """
+    bits = torch.zeros(len(probabilities), 1, dtype=torch.int32, device=probabilities.device)
+    for place in reversed(range(30)):
+        larger = bits + (1 << place)
+        kept = probabilities * (probabilities >= larger.view(torch.float32))
+        bits = torch.where(kept.sum(dim=-1, keepdim=True) >= share, larger, bits)
+    most = probabilities.amax(dim=-1, keepdim=True)  # less than t if the share rounds to 0
+    return probabilities * (probabilities >= bits.view(torch.float32).minimum(most))
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

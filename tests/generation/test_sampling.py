@@ -6,17 +6,26 @@ from dataclasses import replace
 import pytest
 import torch
 
-from seqattn.generation import Generator, LengthLimit, Sampling
-from seqattn.generation.sampling import _nucleus
+from seqattn import ops
+from seqattn.generation import Generator, LengthLimit, Sampling, sampling
+from seqattn.generation.sampling import _nucleus, _nucleus_unsorted
 from seqattn.generation.windows import generate_from_windows
 from seqattn.ops.gpu import running_sums
 from seqattn.tokens import EOS, PAD
 from tests.builders import POSITIONS, make_transformer
 from tests.generation.table_model import TableModel
+from tests.operations import operations
 
 LOGITS = [8.0, 0.1, -0.7, 0.4, 1.5, 0.9, -1.2]  # padding's would be the largest
 DRAWS = 4000
 ONE = LengthLimit(ratio=0.0, extra=1)
+
+
+@pytest.fixture(params=["on a CPU", "as on a GPU"])
+def device(request, monkeypatch):
+    if request.param == "as on a GPU":
+        monkeypatch.setattr(ops, "at_hand", lambda x: False)
+        monkeypatch.setattr(sampling, "_FEW", 3)
 
 
 def drawn(**options):
@@ -57,6 +66,7 @@ def test_top_k_draws_from_the_k_likeliest_in_their_proportions(top_k, allowed):
     assert chi_square(counts, distribution(allowed=allowed)) < 25.7
 
 
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("top_p", [0.05, 0.4, 0.5, 0.7, 0.85, 0.99, 1.0])
 def test_top_p_draws_from_the_fewest_likeliest_that_reach_it(top_p):
     ranked = sorted(enumerate(distribution()), key=lambda pair: -pair[1])
@@ -70,6 +80,7 @@ def test_top_p_draws_from_the_fewest_likeliest_that_reach_it(top_p):
     assert chi_square(counts, distribution(allowed=allowed)) < 25.7
 
 
+@pytest.mark.usefixtures("device")
 def test_top_p_is_of_what_top_k_leaves_and_of_the_tempered_distribution():
     share = distribution(0.5, {4, 5, 3})
     assert share[4] < 0.75 < share[4] + share[5] < 0.95
@@ -122,6 +133,7 @@ def test_next_to_no_temperature_takes_the_likeliest(temperature):
     assert drawn(temperature=temperature) == {4: DRAWS}
 
 
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("top_p", [1e-40, 1e-300])
 def test_the_least_nucleus_is_the_likeliest(top_p):
     assert drawn(top_p=top_p) == {4: DRAWS}
@@ -157,6 +169,27 @@ def test_a_nucleus_is_that_of_the_whole_vocabulary_sorted(spreads, share):
         of = found[row] > 0
         assert tokens[row][of].tolist() == order[row][kept[row]].tolist()
         assert found[row][of].tolist() == ordered[row][kept[row]].tolist()
+
+
+@pytest.mark.parametrize("decimals", [None, 1])  # 1: many ties
+@pytest.mark.parametrize("spread", [0.2, 3.0, 9.0])
+@pytest.mark.parametrize("share", [1e-30, 0.3, 0.9, 0.999])
+def test_a_nucleus_found_without_sorting_has_the_same_tokens_and_all_ties(decimals, spread, share):
+    rows = spread * torch.randn(6, 1000, generator=torch.Generator().manual_seed(7))
+    rows = rows if decimals is None else rows.round(decimals=decimals)
+    probabilities = rows.softmax(dim=-1).double()  # sums whose order does not tell
+    sorted_form, _ = _nucleus(probabilities, share)
+    least = sorted_form.where(sorted_form > 0, 1.0).amin(dim=-1, keepdim=True)
+    found = _nucleus_unsorted(probabilities, share)
+    assert torch.equal(found, probabilities.masked_fill(probabilities < least, 0.0))
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 20}, {"top_k": 200}], ids=str)
+def test_no_nucleus_waits_for_a_gpu(options):
+    scores, uniform = torch.empty(5, 300, device="meta"), torch.empty(5, device="meta")
+    with operations():
+        _, tokens = Sampling(top_p=0.9, **options)._draw(scores, uniform)
+    assert tokens.shape == (5,)
 
 
 class OnGPU(torch.Tensor):
