@@ -21,6 +21,10 @@ class KeysValues(NamedTuple):
         """Select the keys and values of some sentences. Args: sentences: (B',) batch rows."""
         return KeysValues(*(part.index_select(0, sentences) for part in self))
 
+    def tensors(self) -> list[Tensor]:
+        """Return all of its tensors."""
+        return [*self]
+
 
 class Past(NamedTuple):
     """The keys and values (B, G, N, Dh) so far.

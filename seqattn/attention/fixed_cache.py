@@ -1,60 +1,115 @@
-"""Cache of keys and values in tensors that never move."""
+"""Caches in tensors that never move, for decoding steps that are captured as CUDA graphs."""
 
+from abc import abstractmethod
+
+import torch
 from torch import Tensor
 
-from seqattn.attention.cache import KeysValues, Past, RowCache, bytes_of
+from seqattn.attention.beam_table import BeamSlots
+from seqattn.attention.cache import KeysValues, Past, RowCache
 
 
-class FixedCache(RowCache):
-    """Keys and values in tensors of fixed shape and address, as a captured step needs.
+class FixedTable:
+    """Slots that each beam of a sentence descends from, for `FixedCache`s with one slot per token.
 
-    Attention reads all slots, and the mask hides those that are not filled yet. Each beam of a
-    sentence has a row of its own.
+    Token l of beam k has slot l*K + k, so that reordering beams moves no keys.
 
     Args:
+        sentences: B.
         beams: K, hypotheses per sentence.
-        size: number of slots, one per token.
-        place: (1,) the slot of the next token.
+        room: maximum tokens of a hypothesis.
+        device: device of the tensors.
     """
 
-    def __init__(self, beams: int, size: int, place: Tensor) -> None:
-        super().__init__(beams)
-        self.size, self.place = size, place
+    def __init__(self, sentences: int, beams: int, room: int, device: torch.device) -> None:
+        self.room = room
+        self.place = torch.full((1,), -1, device=device)
+        """(1,) index of the last token; -1 at first."""
+        # (B, K, N) bool, see `BeamSlots`
+        self.ancestry = torch.zeros(sentences, beams, room * beams, device=device).bool()
+        self.tokens = torch.arange(room, device=device).repeat_interleave(beams)
+        self.slots = BeamSlots(self.ancestry, self.tokens)
+        self.new = self.place
+        """(K,) slots of the newest token of each beam."""
+
+    def advance(self) -> None:
+        """Add the next token of each beam."""
+        self.place += 1
+        sentences, beams, _ = self.ancestry.shape
+        if beams == 1:
+            self.slots = BeamSlots((self.tokens <= self.place)[None, None], self.tokens)
+            return
+        self.new = self.place * beams + torch.arange(beams, device=self.place.device)
+        own = torch.eye(beams, dtype=torch.bool, device=self.place.device)
+        self.ancestry.index_copy_(2, self.new, own.expand(sentences, -1, -1))
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self.place.fill_(-1)
+        self.ancestry.zero_()
+
+    def reorder(self, index: Tensor) -> None:
+        """Continue beam k of sentence b from beam index[b, k]. Args: index: (B, K)."""
+        if index.shape[1] > 1:
+            self.ancestry.copy_(self.ancestry.take_along_dim(index[..., None], dim=1))
+
+
+class FixableCache(RowCache):
+    """Base of caches of bounded size whose tensors can stay where they are."""
+
+    place: Tensor | None = None
+    """(1,) index of the next token if the tensors must not move, see `FixedTable`; else None."""
+
+    @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """Return its tensors, each with a first axis of rows; none before the first token."""
+
+    def reset(self) -> None:
+        """Forget all tokens, without moving the tensors."""
+        for x in self.tensors():
+            x.zero_()  # not only hidden: 0 times infinity would be NaN
+
+    def reorder(self, index: Tensor) -> None:
+        if self.place is None or self.beams == 1:
+            super().reorder(index)
+            return
+        first = torch.arange(len(index), device=index.device)[:, None] * self.beams
+        for x in self.tensors():
+            x.copy_(x.index_select(0, (first + index).flatten()))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(x.numel() * x.element_size() for x in self.tensors())
+
+
+class FixedCache(FixableCache):
+    """Keys and values (B, G, N, Dh) of all tokens so far. Args: table: their slots."""
+
+    def __init__(self, table: FixedTable) -> None:
+        super().__init__(beams=1)  # reordered by the table
+        self.table = table
         self._buffers: KeysValues | None = None
 
     def append(self, new: KeysValues) -> Past:
         """Store the keys and values (B*K, G, 1, Dh) of a token, and return all slots."""
+        sentences, beams, slots = self.table.ancestry.shape
         if self._buffers is None:
-            self._buffers = KeysValues(*(_widened(x[:, :, :0], self.size) for x in new))
+            shapes = ((sentences, x.shape[1], slots, x.shape[3]) for x in new)
+            self._buffers = KeysValues(*map(new.keys.new_zeros, shapes))
         for buffer, x in zip(self._buffers, new, strict=True):
-            buffer.index_copy_(2, self.place, x)
-        return Past(*self._buffers, None)
-
-    def grow(self, size: int) -> None:
-        """Move to tensors with this many slots."""
-        self.size = size
-        if self._buffers is not None:
-            self._buffers = KeysValues(*(_widened(x, size) for x in self._buffers))
+            x = x[:, :, 0].unflatten(0, (-1, beams)).transpose(1, 2)  # (B, G, K, Dh)
+            buffer.index_copy_(2, self.table.new, x)
+        return Past(*self._buffers, self.table.slots)
 
     def select(self, rows: Tensor) -> None:
-        if self._buffers is not None:
-            self._buffers = self._buffers.keep(rows)
+        raise NotImplementedError
 
-    def reorder(self, index: Tensor) -> None:
-        before = self._buffers
-        super().reorder(index)
-        if before is not None and self._buffers is not None:
-            for old, new in zip(before, self._buffers, strict=True):
-                old.copy_(new)
-            self._buffers = before
-
-    @property
-    def nbytes(self) -> int:
-        return bytes_of(*(self._buffers or ()), used=self.size)
+    def tensors(self) -> list[Tensor]:
+        return [*(self._buffers or ())]
 
 
-def _widened(x: Tensor, size: int) -> Tensor:
-    """Return x (B, G, N, Dh) followed by zeros up to `size` slots."""
-    buffer = x.new_zeros(*x.shape[:2], size, x.shape[3])
-    buffer[:, :, : x.shape[2]] = x
-    return buffer
+def fill(own: Tensor, other: Tensor, rows: Tensor | None = None) -> None:
+    """Copy a tensor (N, ...) or some of its rows into one that is at least as large, 0 beyond."""
+    other = other if rows is None else other.index_select(0, rows)
+    own.zero_()
+    own[tuple(map(slice, other.shape))] = other

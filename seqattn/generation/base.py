@@ -1,10 +1,10 @@
 """Base of searches: the model interface they need, length limits, and hypotheses."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from annotated_types import Ge, Le
@@ -24,6 +24,7 @@ Processors = Sequence[Processor] | Mapping[str, Processor]
 """Processors, applied in order; for a mapping, its values."""
 Tokens = Annotated[int, Ge(0), Le(10_000)]
 WorkersOrNone = Annotated[int, Ge(1), Le(1_000)] | None
+Graph = bool | Literal["compiled"]
 Progress = Callable[..., object]
 """Callback `(done, total, tokens)` after each batch: sources so far, of all, and new tokens of the
 best hypotheses; searches without tokens leave these out."""
@@ -135,7 +136,8 @@ class Search(AnySearch, ABC):
         workers: single-threaded processes that share the batches on a CPU, at most one per batch;
             None for torch's number of threads. Batches, and so results, are the same as with one
             process. With a single batch none is started.
-        graph: on a GPU, replay decoding steps as CUDA graphs where the model supports it.
+        graph: on a GPU, replay decoding steps as CUDA graphs where the model supports it;
+            `compiled` to compile their layers, too, which delays the start.
     """
 
     limit: LengthLimit = field(default_factory=LengthLimit)
@@ -143,7 +145,7 @@ class Search(AnySearch, ABC):
     batch_size: Annotated[CountOrNone, Role.NOTE] = field(default=128, kw_only=True)
     batch_tokens: Annotated[CountOrNone, Role.NOTE] = field(default=16_384, kw_only=True)
     workers: Annotated[WorkersOrNone, Role.NOTE] = field(default=None, kw_only=True)
-    graph: Annotated[bool, Role.NOTE] = field(default=True, kw_only=True)
+    graph: Annotated[Graph, Role.NOTE] = field(default=True, kw_only=True)
 
     output: ClassVar[str] = "text"
 
@@ -151,6 +153,14 @@ class Search(AnySearch, ABC):
     def beams(self) -> int:
         """Number of hypotheses per source that are extended in parallel."""
         return 1
+
+    @property
+    def captured_as(self) -> Hashable | None:
+        """The settings that a whole step depends on, but for the minimum length and processors.
+
+        None if a step reads numbers back, so that only the model's part of it can be captured.
+        """
+        return None
 
     def __post_init__(self) -> None:
         named = self.processors  # a bundle names each of them

@@ -1,80 +1,277 @@
-"""Decoding steps as CUDA graphs."""
+"""Decoding steps as CUDA graphs, captured once for each size and kept with their model."""
 
-from typing import Any
+import threading
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import copy
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from seqattn.attention.base import Attention
 from seqattn.attention.observation import Observable
-from seqattn.generation.base import SearchModel
+from seqattn.errors import UserError
+from seqattn.generation.running import Running
+from seqattn.models.base import Memory, Prediction
+from seqattn.models.stack import compiling_steps
+from seqattn.ops.gpu.graphs import Recorder, may_replay
+from seqattn.ops.layers import NarrowWeights
+from seqattn.ops.memory import ran_out
+from seqattn.screen import say
+from seqattn.tokens import BOS, PAD
 
-_TOKENS = 32
-"""Room of the first graph; each later one has twice the room of the one before."""
+ROWS, SOURCE, ROOM = (32, 128, 256), (32, 64, 128), (64, 256)
+"""Sizes of tensors; beyond the last, its multiples."""
+_SHARE = 0.2
+"""Maximum share of a device's memory for a model's captured steps; beyond, all are dropped."""
 
 
-def replays(model: SearchModel, device: torch.device) -> bool:
-    """Return True if a model's steps can be captured: on a CUDA device, with unobserved weights."""
-    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        return False
-    assert isinstance(model, nn.Module)
-    parts = model.modules()
-    return not any(isinstance(part, Observable) and part.is_observed for part in parts)
+class Size(NamedTuple):
+    """Sizes of the tensors of captured steps."""
+
+    rows: int  # sentences
+    source: int  # tokens of a source
+    room: int  # tokens of a hypothesis in the caches, all of which each step reads
+    steps: int  # tokens of a hypothesis at the end
+
+
+def at_least(number: int, sizes: Sequence[int]) -> int:
+    """Return the smallest of some sizes, or multiple of the last, of at least `number`."""
+    fits = (size for size in sizes if size >= number)
+    return next(fits, -(-number // sizes[-1]) * sizes[-1])
 
 
 class CapturedSteps:
-    """Steps of a model, captured once and replayed: one launch instead of about 200.
+    """Fixed tensors of a state, and of hypotheses if a whole step is captured; and its graph.
 
-    The first step is not captured, as it makes PyTorch prepare its kernels.
+    If the model's step alone is captured, it stands for the model and its state in a `Stepper`.
 
     Args:
-        model: in eval mode.
-        state: fixed, of the batch to decode.
+        stepper: before its first step.
+        running: hypotheses of the search; None to capture the model's step alone.
+        size: sizes of the tensors.
+        recorder: captures the graph.
     """
 
-    def __init__(self, model: SearchModel, state: Any) -> None:
-        self._model, self._state = model, state
-        self._room, self._steps = _TOKENS, 0
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._ids = self._output = torch.empty(0)
+    key: Hashable = None
+    """What they are captured for, see `Captures.take`."""
+
+    def __init__(
+        self, stepper: Any, running: Running | None, size: Size, recorder: Recorder
+    ) -> None:
+        inside, model, memory = copy(stepper), stepper.model, stepper.memory
+        ids = memory.ids.new_zeros(size.rows, size.source)
+        outputs = memory.outputs.new_zeros(*ids.shape, memory.outputs.shape[2])
+        blank = Memory(outputs, ids != PAD, ids)
+        self.size = size
+        self.state = inside.state = model.start(blank, beams=stepper.beams)
+        self.state.fix(size.room)
+        self.running = None if running is None else running.blank(size.rows, size.steps)
+        self._ids = ids.new_full((size.rows * stepper.beams, 1), BOS)
+        self._scores = torch.empty(0)
+
+        def call() -> None:
+            if self.running is None:
+                self._scores = model.log_probabilities(self._ids, self.state).log_probabilities
+            else:
+                self.running.advance(inside)
+
+        compiles = stepper.search.graph == "compiled"
+        if compiles:
+            call()  # gives the caches their tensors
+        with compiling_steps(model) if compiles else nullcontext():
+            self.replay = recorder.capture(call)
+
+    def log_probabilities(self, ids: Tensor, *_: Any) -> Prediction:
+        """Predict the token after ids (N, 1), valid until the next call, as a model does."""
+        self._ids[: len(ids)] = ids
+        self.replay()
+        return Prediction(self._scores[: len(ids)], None)
+
+    def reorder(self, index: Tensor) -> None:
+        """Continue beam k of sentence b from its beam index[b, k]. Args: index: (B', K)."""
+        every = torch.arange(index.shape[1], device=index.device).repeat(self.size.rows, 1)
+        every[: len(index)] = index
+        self.state.reorder(every)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Do nothing: `Replayed` has loaded these sentences already."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the state's tensors."""
+        return sum(x.numel() * x.element_size() for x in self.state.tensors())
+
+
+class Captures:
+    """The captured steps of a model, of several sizes and searches, for any thread to take.
+
+    Args:
+        model: the model.
+        device: its CUDA device.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self._places, self._works = _places(model), True
+        self._recorder = Recorder(device)
+        self._idle: list[CapturedSteps] = []
+        self._narrow: dict[torch.dtype | None, NarrowWeights] = {}
 
     @classmethod
-    def of(cls, model: SearchModel, state: Any) -> "CapturedSteps | None":
-        """Fix a state and return its captured steps, or None if the state cannot be fixed."""
-        fix = getattr(state, "fix", None)  # which an ensemble lacks
-        return cls(model, state) if fix is not None and fix(_TOKENS) else None
+    def of(cls, stepper: Any) -> "Captures | None":
+        """Return those of a stepper's model, or new ones if its weights have moved.
 
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Return log-probabilities (B*K, 1, V) after ids (B*K, 1), valid until the next call."""
-        if self._steps == self._room:
-            self.discard()
-            self._room *= 2
-            self._state.fix(self._room)
-        self._steps += 1
-        if self._steps == 1:
-            return self._step(ids)
-        if self._graph is None:
-            self._graph = self._capture(ids)
-        self._ids.copy_(ids)
-        self._graph.replay()
-        return self._output
+        None if the search, the model or the device does not support them, or has failed to, or if
+        weights are observed or sharded.
+        """
+        model, device = stepper.model, stepper.memory.ids.device
+        if not stepper.search.graph or not getattr(stepper.state, "can_fix", False):
+            return None
+        parts = model.modules()
+        observed = any(isinstance(part, Observable) and part.is_observed for part in parts)
+        is_sharded = hasattr(model, "unshard")  # an FSDPModule, which waits for other streams
+        if observed or is_sharded or stepper.looked is not None or not may_replay(device):
+            return None
+        with _lock:
+            known = _captures.get(model)
+            if known is None or known._places != _places(model):
+                known = _captures[model] = cls(model, device)
+        for narrow in [*known._narrow.values()]:
+            narrow.update()
+        return known if known._works else None
 
-    def discard(self) -> None:
-        """Discard the graph, as the state's tensors have moved."""
-        self._graph = None
+    def take(self, stepper: Any, running: Running | None, size: Size) -> CapturedSteps | None:
+        """Take captured steps that are not in use, or capture them; None if that fails.
 
-    def _step(self, ids: Tensor) -> Tensor:
-        scores: Tensor = self._model.log_probabilities(ids, self._state).log_probabilities
-        return scores
+        Args: as in `CapturedSteps`.
+        """
+        search, device = stepper.search, stepper.memory.ids.device.type
+        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        whole = None if running is None else (search.captured_as, search.limit.minimum)
+        machine = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+        key = (size, stepper.beams, whole, search.graph, kind, machine)
+        with _lock:
+            for idle in self._idle:
+                if idle.key == key:
+                    self._idle.remove(idle)
+                    return idle
+        if kind not in self._narrow:
+            self._narrow[kind] = NarrowWeights(stepper.model, kind)
+        # conversions that autocast remembers would be freed with its block
+        typed = torch.autocast(device, kind, kind is not None, cache_enabled=False)
+        try:
+            with typed, self._narrow[kind].used():
+                made = CapturedSteps(stepper, running, size, self._recorder)
+        except RuntimeError as error:
+            if ran_out(error):
+                forget(stepper.model)
+            else:
+                self._works, line = False, " ".join(str(error).split())[:200]
+                say(f"steps cannot be captured as CUDA graphs, and so take more time: {line}")
+            return None
+        made.key = key
+        return made
 
-    def _capture(self, ids: Tensor) -> torch.cuda.CUDAGraph:
-        graph, self._ids = torch.cuda.CUDAGraph(), ids.clone()
-        own, current = torch.cuda.Stream(), torch.cuda.current_stream()
-        own.wait_stream(current)
-        with torch.cuda.stream(own):
-            graph.capture_begin(capture_error_mode="thread_local")  # other threads may go on
-            try:
-                self._output = self._step(self._ids)
-            finally:
-                graph.capture_end()
-        current.wait_stream(own)
-        return graph
+    def give_back(self, model: nn.Module, some: Sequence[CapturedSteps]) -> None:
+        """Keep captured steps for later batches, unless all take too much memory."""
+        for one in some:
+            if one.running is not None:
+                one.running.results = {}
+        with _lock:
+            self._idle += some
+            total = sum(one.nbytes for one in self._idle)
+        if total > _SHARE * self._recorder.memory:
+            forget(model)
+
+
+class Replayed:
+    """The steps of a stepper as CUDA graphs, in tensors of fixed sizes.
+
+    Args:
+        stepper: before its first step.
+        captures: the captured steps of its model.
+    """
+
+    def __init__(self, stepper: Any, captures: Captures) -> None:
+        self._stepper, self._first, self._captures = stepper, copy(stepper), captures
+        self._whole = stepper.search.captured_as is not None and not stepper.processors
+        self.taken: list[CapturedSteps] = []
+        """Captured steps, the present ones last."""
+
+    def next(self, running: Running) -> Running:
+        """Advance hypotheses by a step, and return them: in larger tensors if these were full."""
+        size = self.taken[-1].size
+        if self._stepper.steps == size.room:
+            running = self.move(running, size._replace(room=at_least(2 * size.room, ROOM)))
+        if self._whole:
+            self._stepper.begin()
+            self.taken[-1].replay()
+        else:
+            running.advance(self._stepper)
+        return running
+
+    def shrink(self, running: Running, live: int) -> Running:
+        """Return the hypotheses of `live` sentences, if these fit in fewer rows."""
+        size, rows = self.taken[-1].size, at_least(live, ROWS)
+        if rows == size.rows:
+            return running
+        return self.move(running, size._replace(rows=rows), running.rows(live))
+
+    def move(self, running: Running, size: Size, rows: Tensor | None = None) -> Running:
+        """Go on with tensors of a size, and with hypotheses (of some rows), which are returned."""
+        new = self._captures.take(self._first, running if self._whole else None, size)
+        if new is None:
+            if self.taken:  # whose tensors are full
+                raise UserError("longer outputs cannot be captured; set generation.graph=false")
+            return running
+        new.state.load((self.taken or [self._first])[-1].state, rows)
+        self.taken.append(new)
+        if new.running is not None:
+            new.running.load(running, rows)
+            return new.running
+        self._stepper.model = self._stepper.state = new
+        if rows is not None:
+            self._stepper.keep(rows)
+            running.keep(rows)
+        return running
+
+
+@contextmanager
+def replayed(stepper: Any, running: Running, longest: int) -> Iterator[tuple[Any, Running]]:
+    """Yield what runs a stepper's steps, itself if they cannot be captured, and on what.
+
+    Args:
+        stepper: before its first step.
+        running: all hypotheses.
+        longest: maximum number of steps.
+    """
+    captures = Captures.of(stepper)
+    if captures is None:
+        yield stepper, running
+        return
+    steps, (rows, source) = Replayed(stepper, captures), stepper.memory.ids.shape
+    size = Size(at_least(rows, ROWS), at_least(source, SOURCE), ROOM[0], at_least(longest, ROOM))
+    try:
+        running = steps.move(running, size)
+        yield steps if steps.taken else stepper, running
+    finally:
+        captures.give_back(steps._first.model, steps.taken)
+
+
+_captures: WeakKeyDictionary[nn.Module, Captures] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _places(model: nn.Module) -> list[int]:
+    """Return where the tensors of a model are that captured steps read."""
+    gates = [part.gates for part in model.modules() if isinstance(part, Attention)]
+    tensors = (*model.parameters(), *model.buffers(), *gates)
+    return [0 if x is None else x.data_ptr() for x in tensors]
+
+
+def forget(model: nn.Module) -> None:
+    """Drop a model's captured steps, once no thread uses them."""
+    with _lock:
+        _captures.pop(model, None)

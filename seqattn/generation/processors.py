@@ -42,17 +42,6 @@ class Processor(ABC):
 
 
 @dataclass(frozen=True)
-class MinimumLength(Processor):
-    """Constraint that forbids the end token before a minimum number of tokens."""
-
-    minimum: CountOrNone
-
-    def __call__(self, scores: Tensor, said: Tensor) -> None:
-        if said.shape[1] < self.minimum:
-            scores[:, EOS] = -torch.inf
-
-
-@dataclass(frozen=True)
 class NoRepeatNgram(Processor):
     """Constraint against repeated n-grams (Paulus et al. 2018, arXiv 1705.04304, section 2.5).
 

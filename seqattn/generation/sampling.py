@@ -1,8 +1,8 @@
 """Greedy search and sampling, which extend each hypothesis independently."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -11,17 +11,17 @@ from torch import Tensor
 from seqattn import ops
 from seqattn.checking import CountOrNone, Positive, Seed
 from seqattn.generation.base import Hypothesis, Search, SearchModel
+from seqattn.generation.running import Running
 from seqattn.generation.stepper import Stepper
 from seqattn.models.base import Memory
 from seqattn.ops.gpu import running_sums
 from seqattn.ops.memory import to_device
 from seqattn.ops.topk import largest
 from seqattn.roles import Role
-from seqattn.tokens import BOS, EOS
+from seqattn.tokens import EOS
 
 _COLDEST = 1e-30  # minimum temperature: below it all logits may overflow
 _FEW = 128  # number of tokens that most nuclei fit in
-Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,16 @@ class GreedySearch(Search):
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        def likeliest(scores: Tensor, held: Tensor, step: int) -> tuple[Tensor, Tensor]:
-            return largest(scores, scores.new_zeros(len(scores), 1), 1)
-
         most = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
-        return extend(Stepper(self, model, memory, 1), most, 1, likeliest)
+        return extend(Stepper(self, model, memory, 1), most)
+
+    def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities and tokens (B, 1) of the largest scores (B, 1, V)."""
+        return largest(scores, scores.new_zeros(len(scores), 1), 1)
+
+    @property
+    def captured_as(self) -> Hashable:
+        return "greedy"
 
 
 @dataclass(frozen=True)
@@ -78,13 +83,18 @@ class Sampling(Search):
         """Draw `count` samples of each sentence, possibly with duplicates. Args: as in `search`."""
         most = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
         uniform = self._uniform(numbers, int(most.max()), count, most.device)  # (B, K, longest)
+        return extend(Stepper(self, model, memory, count), most, uniform)
 
-        def choose(scores: Tensor, held: Tensor, step: int) -> tuple[Tensor, Tensor]:
-            drawn = self._draw(scores.flatten(0, 1), uniform[held, :, step].flatten())
-            return drawn[0].view(scores.shape[:2]), drawn[1].view(scores.shape[:2])
+    def choose(self, scores: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw from scores (B, K, V) by numbers (B, K); return log-probabilities and tokens."""
+        scored, drawn = self._draw(scores.flatten(0, 1), uniform.flatten())
+        return scored.view(uniform.shape), drawn.view(uniform.shape)
 
-        stepper = Stepper(self, model, memory, count)
-        return extend(stepper, most, count, choose)
+    @property
+    def captured_as(self) -> Hashable | None:
+        if torch.are_deterministic_algorithms_enabled():
+            return None  # sums are on the CPU then
+        return "sampling", self.temperature, self.top_k, self.top_p
 
     def _uniform(
         self, numbers: Sequence[int], steps: int, count: int, device: torch.device
@@ -157,40 +167,56 @@ def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     return sorted(best.values(), key=lambda hypothesis: -hypothesis.score)
 
 
-def extend(stepper: Stepper, most: Tensor, beams: int, choose: Choose) -> list[list[Hypothesis]]:
+class Extended(Running):
+    """Hypotheses that are extended independently of each other.
+
+    Args:
+        search: a search whose `choose` chooses the next tokens.
+        most, beams: as in `Running`.
+        uniform: (B, K, steps) numbers in [0, 1) for it; None for none.
+    """
+
+    names = (*Running.names, "tokens", "totals")
+    by_step = ("tokens", "uniform")
+    outcome = ("tokens", "totals")
+
+    def __init__(self, search: Any, most: Tensor, beams: int, uniform: Tensor | None) -> None:
+        super().__init__(most, beams)
+        self.search, self.uniform = search, uniform
+        if uniform is not None:
+            self.names = (*self.names, "uniform")
+        self.going = torch.ones_like(self.ids, dtype=torch.bool)
+        self.tokens = self.ids.new_full((*self.ids.shape, int(most.max())), EOS)
+        """(B', K, steps)."""
+        self.totals = torch.zeros(self.ids.shape, device=most.device)
+        """(B', K) log-probabilities."""
+
+    def advance(self, stepper: Any) -> None:
+        scores, place = stepper.step(self.ids), stepper.place
+        numbers = () if self.uniform is None else (self.uniform.index_select(2, place)[..., 0],)
+        log_probability, ids = self.search.choose(scores, *numbers)
+        self.ids.copy_(ids.where(self.going, EOS))
+        self.totals += log_probability.where(self.going, 0.0)
+        self.tokens.index_copy_(2, place, self.ids[..., None])
+        self.going &= (self.ids != EOS) & (place + 1 < self.most[:, None])
+        self.count()
+
+
+def extend(stepper: Stepper, most: Tensor, uniform: Tensor | None = None) -> list[list[Hypothesis]]:
     """Extend each hypothesis independently by chosen tokens until its end or its limit.
 
     Args:
         stepper: before its first step.
-        most: (B,) the maximum tokens of each sentence.
-        beams: K.
-        choose: function of scores (B', K, V), their sentences (B',) and the number of the step,
-            that returns log-probabilities and tokens, each (B', K).
+        most, uniform: as in `Extended`.
 
     Returns:
         K hypotheses for each sentence, scored by their mean log-probability.
     """
-    count, longest, device = len(most), int(most.max()), most.device
-    tokens = torch.full((count, beams, longest), EOS, device=device)
-    totals = torch.zeros(count, beams, device=device)
-    held = torch.arange(count, device=device)  # the sentence of each remaining row
-    done = torch.zeros(count, beams, dtype=torch.bool, device=device)
-    ids = torch.full((count, beams), BOS, device=device)
-    for step in range(longest):
-        log_probability, ids = choose(stepper.step(ids), held, step)
-        ids = ids.masked_fill(done, EOS)
-        totals[held] += log_probability.masked_fill(done, 0.0)
-        tokens[held, :, step] = ids
-        done = done | (ids == EOS) | (step + 1 >= most[held, None])
-        going = (~done).any(dim=1).nonzero()[:, 0]
-        if len(going) == 0:
-            break
-        if stepper.is_worth_shrinking(len(going)):
-            stepper.keep(going)
-            held, ids, done = held[going], ids[going], done[going]
+    results = stepper.run(Extended(stepper.search, most, stepper.beams, uniform))
+    totals, tokens = results["totals"].tolist(), results["tokens"].tolist()
     return [
         [_finished(row[:length], total) for row, total in zip(rows, sums, strict=True)]
-        for rows, length, sums in zip(tokens.tolist(), most.tolist(), totals.tolist(), strict=True)
+        for rows, length, sums in zip(tokens, most.tolist(), totals, strict=True)
     ]
 
 

@@ -1,15 +1,18 @@
-"""Decoding steps of a batch of hypotheses."""
+"""Decoding steps of a batch of hypotheses, and the loop of them."""
 
 import sys
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from seqattn.errors import UserError
 from seqattn.generation.base import Search, SearchModel, listed
-from seqattn.generation.captured_steps import CapturedSteps, replays
-from seqattn.generation.processors import MinimumLength, process
+from seqattn.generation.captured_steps import replayed
+from seqattn.generation.processors import process
+from seqattn.generation.running import Running
 from seqattn.models.base import Memory
+from seqattn.ops.gpu.graphs import LateReader
 from seqattn.tokens import EOS, PAD
 
 _TELL = 1_000
@@ -38,15 +41,10 @@ class Stepper:
         beams: int,
         need_weights: bool = False,
     ) -> None:
-        self.processors, minimum = listed(search.processors), search.limit.minimum
-        if minimum:
-            self.processors.insert(0, MinimumLength(minimum))
-        self.model, self.steps = model, 0
-        self.state = model.start(memory, beams=beams)
-        self.captured: CapturedSteps | None = None
-        """Steps replayed as CUDA graphs, if the search, the model and its device support it."""
-        if search.graph and not need_weights and replays(model, memory.ids.device):
-            self.captured = CapturedSteps.of(model, self.state)
+        self.processors = listed(search.processors)
+        self.search, self.model, self.memory, self.beams = search, model, memory, beams
+        self.state: Any = model.start(memory, beams=beams)
+        self.steps = 0
         self.source, self.real = memory.ids, memory.real
         rows, length = memory.ids.shape
         self.numbers = [*range(rows)]
@@ -72,6 +70,30 @@ class Stepper:
         Args:
             ids: (B, K), begin in the first step.
         """
+        self.begin()
+        tokens = ids.flatten()[:, None]
+        scores = self._following(tokens, ids.shape)[:, -1].float()
+        scores[:, PAD] = -torch.inf
+        minimum = self.search.limit.minimum
+        if minimum or self.processors:
+            end = scores[:, EOS].clone()
+            scores[:, EOS].masked_fill_(self.place < minimum, -torch.inf)
+            if self.processors:
+                self._process(scores, ids)
+            silent = scores.amax(dim=1) == -torch.inf  # those without any allowed token may end
+            scores[:, EOS] = torch.where(silent, end, scores[:, EOS])
+        return scores.unflatten(0, ids.shape)
+
+    @property
+    def place(self) -> Tensor:
+        """(1,) index of the last step, from 0."""
+        table: Any = getattr(self.state, "table", None)
+        if table is not None:  # only the device knows it in a captured step
+            return table.place
+        return torch.full((1,), self.steps - 1, device=self.real.device)
+
+    def begin(self) -> None:
+        """Count a step."""
         self.steps += 1
         if self.steps % _TELL == 0:
             line = (
@@ -79,17 +101,9 @@ class Stepper:
                 "generation.limit sets their maximum length"
             )
             print(line, file=sys.stderr, flush=True)
-        tokens = ids.flatten()[:, None]
-        scores = self._following(tokens, ids.shape)[:, -1].float()
-        scores[:, PAD] = -torch.inf
-        if self.processors:
-            self._process(scores, ids)
-        return scores.unflatten(0, ids.shape)
 
     def _following(self, tokens: Tensor, beams: torch.Size) -> Tensor:
         """Return the model's log-probabilities (B*K, 1, V) after tokens (B*K, 1)."""
-        if self.captured is not None:
-            return self.captured(tokens)
         following = self.model.log_probabilities(tokens, self.state, self.looked is not None)
         if self.looked is not None:
             assert following.weights is not None
@@ -97,16 +111,13 @@ class Stepper:
         return following.log_probabilities
 
     def _process(self, scores: Tensor, ids: Tensor) -> None:
-        """Apply the processors; a hypothesis without any allowed token may end."""
+        """Apply the processors."""
         if self.said is None:  # first step: `ids` are begin
             self.said = ids.new_empty(*ids.shape, 0)
         else:
             self.said = torch.cat((self.said, ids[..., None]), dim=2)
-        end = scores[:, EOS].clone()
         source = self.source.repeat_interleave(ids.shape[1], dim=0)
         process(self.processors, scores, self.said.flatten(0, 1), source, self.numbers)
-        silent = scores.amax(dim=1) == -torch.inf
-        scores[:, EOS] = torch.where(silent, end, scores[:, EOS])
 
     def coverage(self) -> Tensor | None:
         """Return the source coverage of each hypothesis (B, K); None if not requested.
@@ -135,17 +146,44 @@ class Stepper:
         self.state.keep(sentences)
         if any(getattr(one, "reads_numbers", False) for one in self.processors):
             self.numbers = [self.numbers[row] for row in sentences.tolist()]
-        if self.captured is not None:
-            self.captured.discard()
         for name in ("source", "real", "said", "looked"):
             part = getattr(self, name)
             if part is not None:
                 setattr(self, name, part.index_select(0, sentences))
 
-    def is_worth_shrinking(self, live: int) -> bool:
-        """Return True if enough rows are done for dropping them to pay for copying the others.
+    def next(self, running: Running) -> Running:
+        """Advance hypotheses by a step, and return them."""
+        running.advance(self)
+        return running
 
-        At least a tenth is dropped at a time, or half if steps must then be captured again, so that
-        a batch is copied a bounded number of times. Args: live: sentences not done.
+    def shrink(self, running: Running, live: int) -> Running:
+        """Return the hypotheses of `live` sentences, if dropping others pays for copying these.
+
+        At least a tenth is dropped at a time, so that a batch is copied a bounded number of times.
         """
-        return live <= (0.9 if self.captured is None else 0.5) * len(self.real)
+        if live <= 0.9 * len(self.real):
+            rows = running.rows(live)
+            running.keep(rows)
+            self.keep(rows)
+        return running
+
+    def run(self, running: Running) -> dict[str, Tensor]:
+        """Run steps until no hypothesis goes on, and return the outcome of `running`.
+
+        On a GPU they are replayed as CUDA graphs if model and search support it. Unless a step of
+        the search reads numbers itself, the loop waits for none, and so ends a few steps late.
+
+        Args:
+            running: all hypotheses, before their first token.
+        """
+        longest = int(running.most.max())
+        reads = self.search.captured_as is None or len(self.processors) > 0  # each step itself
+        remaining = LateReader(len(running.held), waits=reads)
+        with replayed(self, running, longest) as (steps, running):
+            for _ in range(longest):
+                running = steps.next(running)
+                live = remaining(running.live)
+                if not live:
+                    break
+                running = steps.shrink(running, live)
+            return running.store()

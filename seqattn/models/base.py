@@ -58,14 +58,6 @@ class State(Protocol):
     def crop(self, length: int) -> None:
         """Drop all but the first `length` target tokens of each hypothesis."""
 
-    def fix(self, size: int) -> bool:
-        """Hold the past in tensors that never move, with room for `size` tokens; see `FixedCache`.
-
-        Returns:
-            False, without any change, if the model's parts do not support it.
-        """
-        return False
-
     @property
     def nbytes(self) -> int:
         """Bytes of the growing or rolling part, without the source's keys and values."""

@@ -1,7 +1,7 @@
 """Layer stacks of a Transformer."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -81,6 +81,7 @@ class LayerStack(nn.Module):
             if isinstance(part, Attention):
                 part.drop_heads = shape.drop_heads
         self.compiled: dict[nn.Module, Callable[..., Any]] = {}  # see `compile_layers`
+        self.compiled_steps: dict[nn.Module, Callable[..., Any]] = {}  # see `compiling_steps`
 
     def positions(self) -> list[Position]:
         """Return each layer's part of the position scheme."""
@@ -95,7 +96,9 @@ class LayerStack(nn.Module):
 
     def run(self, layer: nn.Module, *args: Any, cached: bool = False) -> Any:
         """Call a layer; never recompute a cached call, which would write its cache twice."""
-        if not self.training or not torch.is_grad_enabled() or cached:
+        if cached:
+            return self.compiled_steps.get(layer, layer)(*args)
+        if not self.training or not torch.is_grad_enabled():
             return layer(*args)
         call = self.compiled.get(layer, layer)
         if call is not layer:
@@ -119,6 +122,20 @@ def compile_layers(model: nn.Module, **options: Any) -> None:
         if isinstance(stack, LayerStack):
             parts = [*stack.layers, stack.norm]
             stack.compiled = {part: compiled(part, **options) for part in parts}
+
+
+@contextmanager
+def compiling_steps(model: nn.Module, **options: Any) -> Iterator[None]:
+    """Compile the layers of steps on fixed tensors within the block. Args: as above."""
+    stacks = [stack for stack in model.modules() if isinstance(stack, Decoder)]
+    for stack in stacks:
+        parts = [*stack.layers, stack.norm]
+        stack.compiled_steps = {part: compiled(part, **options) for part in parts}
+    try:
+        yield
+    finally:
+        for stack in stacks:
+            stack.compiled_steps = {}
 
 
 def _vary(inputs: Sequence[Any]) -> None:

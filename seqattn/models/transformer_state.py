@@ -1,13 +1,13 @@
 """State of a Transformer decoder between calls."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from seqattn.attention.cache import Cache, GrowingCache, KeysValues, share_tables
-from seqattn.attention.fixed_cache import FixedCache
+from seqattn.attention.fixed_cache import FixableCache, FixedCache, FixedTable, fill
 from seqattn.attention.masks import Mask, split_group, tokens_begin
 from seqattn.models.base import State
 from seqattn.models.head import SourceTokens
@@ -30,13 +30,15 @@ class TransformerState(State):
     can_crop: bool = False
     positions: Sequence[Position] | None = None
     """The layers' prepared position schemes; None for a single call."""
-    place: Tensor | None = None
-    """(1,) the last token's slot in each `FixedCache`; None if the caches grow."""
+    table: FixedTable | None = None
+    """Slots of the tokens if all tensors are fixed, see `fix`; None if the caches grow."""
 
     def __post_init__(self) -> None:
         share_tables(self.caches or ())
 
     def reorder(self, index: Tensor) -> None:
+        if self.table is not None:
+            self.table.reorder(index)
         for cache in self.caches or ():
             cache.reorder(index)
 
@@ -60,18 +62,59 @@ class TransformerState(State):
         self.length = length
         self.real = None if self.real is None else self.real[:, :length]
 
-    def fix(self, size: int) -> bool:
-        caches = self.caches or []
-        if self.place is None:
-            growing = [cache for cache in caches if type(cache) is GrowingCache and cache.forgets]
-            if not caches or len(growing) < len(caches) or self.length:
-                return False  # other kernels need their tokens in order, or fewer of them
-            self.place = torch.full((1,), -1, device=self.source_mask.query_positions.device)
-            self.caches = [FixedCache(self.beams, size, self.place) for _ in caches]
-        for cache in self.caches or ():
-            assert isinstance(cache, FixedCache)
-            cache.grow(size)
-        return True
+    @property
+    def can_fix(self) -> bool:
+        """True if `fix` is supported."""
+        return bool(self.caches) and all(
+            # other kernels need their tokens in order, or choose some of them
+            isinstance(cache, FixableCache) or (type(cache) is GrowingCache and cache.forgets)
+            for cache in self.caches or ()
+        )
+
+    def fix(self, room: int) -> None:
+        """Hold all in tensors that never move, with `room` tokens, before the first of them.
+
+        Afterwards tokens are decoded one at a time, and `load` takes the place of `keep`.
+        """
+        real = self.source_mask.real
+        assert real is not None
+        assert self.caches is not None
+        self.table = FixedTable(len(real), self.beams, room, real.device)
+        for number, cache in enumerate(self.caches):
+            if isinstance(cache, FixableCache):
+                cache.place = self.table.place
+            else:
+                self.caches[number] = FixedCache(self.table)
+        self.positions = None  # what they prepare would be of the weights at the capture
+        self.source_mask = replace(self.source_mask, bounds=None, filled=True)
+        real[:, 0] = True  # so that each row has a key
+
+    def load(self, other: "TransformerState", rows: Tensor | None = None) -> None:
+        """Copy another state, before its first token or fixed, into this fixed and no smaller one.
+
+        Sentences beyond get a source of one token. Args: rows: (B',) of the other; None for all.
+        """
+        assert self.table is not None
+        for cache in (self.table, *(self.caches or ())):
+            cache.reset()
+        for own, its in zip(self.tensors(), other.tensors()):
+            fill(own, its, rows)
+        if other.table is not None:
+            self.table.place.copy_(other.table.place)
+        assert self.source_mask.real is not None
+        self.source_mask.real[:, 0] = True
+
+    def tensors(self) -> list[Tensor]:
+        """Return its tensors, each (B, ...), the source's first."""
+        assert self.source_mask.real is not None
+        found = [x for pair in self.source for x in pair.tensors()]
+        found += [self.source_mask.real, *(self.source_tokens or ())]
+        if self.table is not None:
+            found.append(self.table.ancestry)
+            for cache in self.caches or ():
+                found += cache.tensors()  # type: ignore[attr-defined]
+        rows = len(self.source_mask.real)
+        return [x.unflatten(0, (rows, -1)) for x in found]
 
     @property
     def nbytes(self) -> int:
@@ -81,8 +124,8 @@ class TransformerState(State):
         """Add ids (B*K, T) to the past, and return their self-attention mask."""
         assert self.caches is not None or not self.length, "cached=False supports only one decode"
         assert split_group() is None, "a decoder needs unsplit sequences"
-        if self.place is not None:
-            return self._next_slot(self.place)
+        if self.table is not None:
+            return self._next_slot(self.table)
         steps = ids.shape[1]
         real = asking = None if steps == 1 and self.length else ids != PAD
         end = self.length + steps
@@ -100,15 +143,13 @@ class TransformerState(State):
         self.length = end
         return Mask(queries, keys, self.real, causal=True, real_queries=asking)
 
-    def _next_slot(self, place: Tensor) -> Mask:
-        """Advance by one token, and return the mask of the slots of fixed caches."""
-        assert self.caches is not None
-        cache = self.caches[0]
-        assert isinstance(cache, FixedCache)
-        place += 1
-        slots = torch.arange(cache.size, device=place.device)
+    def _next_slot(self, table: FixedTable) -> Mask:
+        """Advance by one token, and return the mask of its slots."""
+        table.advance()
+        vars(self.source_mask).pop("cached_visible", None)  # of the sources at the capture
+        slots = torch.arange(table.room, device=table.place.device)
         # a new tensor for each step, as positions keep their tables by tensor
-        return Mask(place.clone(), slots, (slots <= place)[None], causal=True)
+        return Mask(table.place.clone(), slots, causal=True, filled=True)
 
     def _padded(self, new: Tensor) -> Tensor:
         """Add `new` to `real`, and return positions (B*K, L) that count only real tokens."""

@@ -20,8 +20,12 @@ class Linear(nn.Linear):
 
     packed: Tensor | None = None
     """The weight packed for oneDNN, within a block of `packed`."""
+    narrow: tuple[Tensor, Tensor | None] | None = None
+    """Weight and bias in the type of autocast, within a block of `NarrowWeights`."""
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.narrow is not None and torch.is_autocast_enabled(x.device.type):
+            return F.linear(x, *self.narrow)
         return ops.linear(x, self.weight, self.bias, self.packed)
 
 
@@ -68,6 +72,40 @@ def _worth_packing(layer: Linear) -> bool:
     weight, least = layer.weight, _LARGE if onednn.is_quicker() else _LARGE_FOR_MKL
     fits = weight.device.type == "cpu" and weight.dtype == torch.float32
     return fits and weight.numel() >= least and onednn.can_pack()
+
+
+class NarrowWeights:
+    """Weights of a model's linear layers in another type, as autocast would convert at each call.
+
+    Args:
+        model: the model.
+        kind: the type; None for no other.
+    """
+
+    def __init__(self, model: nn.Module, kind: torch.dtype | None) -> None:
+        layers = [layer for layer in model.modules() if type(layer) is Linear and kind is not None]
+        self._narrow = {
+            layer: (layer.weight.to(kind), None if layer.bias is None else layer.bias.to(kind))
+            for layer in layers
+        }
+
+    def update(self) -> None:
+        """Convert the weights again, as they may have changed."""
+        for layer, (weight, bias) in self._narrow.items():
+            weight.copy_(layer.weight)
+            if bias is not None:
+                bias.copy_(layer.bias)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Let the layers use them under autocast within the block."""
+        for layer, narrow in self._narrow.items():
+            layer.narrow = narrow
+        try:
+            yield
+        finally:
+            for layer in self._narrow:
+                layer.narrow = None
 
 
 class Dropout(nn.Module):

@@ -1,127 +1,253 @@
 """Captured decoding steps give the outputs of plain ones."""
 
+import gc
+import threading
+import weakref
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from seqattn.analysis import capture
-from seqattn.generation import GreedySearch, LengthLimit, Sampling, captured_steps, stepper
+from seqattn.generation import GreedySearch, LengthLimit, Sampling, captured_steps
 from seqattn.generation.beam import BeamSearch
-from seqattn.generation.captured_steps import CapturedSteps
+from seqattn.generation.captured_steps import at_least
+from seqattn.generation.constraints import Constraints
+from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.generator import Generator
-from seqattn.generation.processors import NoRepeatNgram
-from seqattn.models.recurrent_state import RecurrentState
+from seqattn.generation.processors import NoRepeatNgram, Processor
+from seqattn.models import stack
+from seqattn.ops.gpu import graphs as gpu_graphs
+from seqattn.ops.layers import Linear
+from seqattn.training.optim import adamw
+from seqattn.training.schedules import constant
+from seqattn.training.tasks.seq2seq import Seq2SeqTask
+from seqattn.training.tasks.settings import Optimization
 from tests.builders import fitting, load_choice, load_variant, make_transformer, position_choices
+from tests.graphs import captured, same_outputs
 from tests.models.recurrents import make_recurrent
 
 SOURCES = [[4, 5, 3], [5, 3], [4, 9, 10, 5, 5, 3], [7, 8, 4, 3], [9, 9, 8, 3]]
 LIMIT = LengthLimit(1.5, 6, minimum=2)
+BEAM = partial(BeamSearch, LIMIT, beam_size=3, n_best=2)
 SEARCHES = {
-    "greedy": partial(GreedySearch, LIMIT, processors=[NoRepeatNgram(2)]),
-    "beam": partial(BeamSearch, LIMIT, beam_size=3, n_best=2),
+    "greedy": partial(GreedySearch, LIMIT),
+    "greedy with a processor": partial(GreedySearch, LIMIT, processors=[NoRepeatNgram(2)]),
+    "beam": BEAM,
+    "beam until the best is certain": partial(BEAM, early_stopping=False),
+    "beam with a processor": partial(BEAM, processors=[NoRepeatNgram(2)]),
     "sampling": partial(Sampling, LIMIT, n_best=2),
+    "sampling from few": partial(Sampling, LIMIT, top_k=4, top_p=0.9, temperature=1.5),
 }
 OPTIONS = {
     **{name: lambda n=name: {"attention": load_variant(n)} for name in fitting("decoder")},
     **{n: lambda n=n: {"position": load_choice("position", n)} for n in position_choices()},
     "copies": lambda: {"copy": True},
 }
+IN_ORDER = {"fixed", "fixed, small", "strided", "strided, small"}
+"""Attentions that read tokens at places which depend on their number, and so are not captured."""
 
 
-class Replay:
-    """A graph on the CPU: the same step on the same tensors."""
-
-    def __init__(self, steps):
-        self.steps, self.rows = steps, len(steps._ids)
-        self.addresses = self.tensors()
-
-    def tensors(self):
-        caches = self.steps._state.caches
-        return [x.data_ptr() for cache in caches for x in cache._buffers]
-
-    def replay(self):
-        assert self.tensors() == self.addresses
-        self.steps._output = self.steps._step(self.steps._ids)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_beams_are_those_of_plain_steps(name):
+    """With rows that end at different steps, so that both sizes of tensors change."""
+    graphs = same_outputs(make_transformer(**OPTIONS[name]()).eval(), BEAM, SOURCES)
+    assert bool(graphs) == (name not in IN_ORDER)
+    assert name in IN_ORDER or sum(graph.replayed > 0 for graph in graphs) >= 3
 
 
-@pytest.fixture
-def graphs(monkeypatch):
-    """Make every search capture its steps, with room for few tokens; lists what is captured."""
-    made = []
-
-    def captured(steps, ids):
-        steps._ids = ids.clone()
-        made.append(Replay(steps))
-        return made[-1]
-
-    monkeypatch.setattr(stepper, "replays", lambda model, device: True)
-    monkeypatch.setattr(captured_steps, "_TOKENS", 4)
-    monkeypatch.setattr(CapturedSteps, "_capture", captured)
-    return made
+@pytest.mark.parametrize("late", [0, 4])
+@pytest.mark.parametrize("name", SEARCHES)
+def test_so_are_the_outputs_of_each_search(name, late):
+    """Also if a search reads only later that all sentences have ended."""
+    assert same_outputs(make_transformer().eval(), SEARCHES[name], SOURCES, late=late)
 
 
-@pytest.mark.parametrize(
-    ("options", "search"),
-    [*((name, "beam") for name in OPTIONS), *(("mha", name) for name in ("greedy", "sampling"))],
-)
-def test_outputs_are_those_of_plain_steps(graphs, options, search):
-    model = make_transformer(**OPTIONS[options]()).eval()
-    search = SEARCHES[search]
-    plain = Generator(model, search(graph=False)).generate(SOURCES)
-    assert not graphs
-    found = Generator(model, search()).generate(SOURCES)
-    assert [[one.ids for one in some] for some in found] == [
-        [one.ids for one in some] for some in plain
-    ]
-    pairs = [pair for rows in zip(found, plain) for pair in zip(*rows)]
-    assert all(abs(x.log_probability - y.log_probability) < 1e-4 for x, y in pairs)
+@pytest.mark.parametrize("attention", ["linear", "sliding_window, small", "streaming, small"])
+@pytest.mark.parametrize("name", ["greedy", "sampling"])
+def test_so_are_those_of_caches_of_bounded_size_without_beams(attention, name):
+    model = make_transformer(attention=load_variant(attention)).eval()
+    assert same_outputs(model, SEARCHES[name], SOURCES)
 
 
-@pytest.mark.parametrize(
-    ("name", "fixed"),
-    [("mha", True), ("gqa", True), ("entmax", True), ("sliding_window", False), ("linear", False)],
-)
-def test_caches_that_only_grow_are_fixed(graphs, name, fixed):
-    model = make_transformer(attention=load_choice("attention", name)).eval()
-    Generator(model, SEARCHES["beam"]()).generate(SOURCES)
-    assert bool(graphs) == fixed
+def test_a_processor_is_not_called_after_the_end():
+    """As a server sends what it is called with."""
+    said = []
+
+    class Watch(Processor):
+        def __call__(self, scores, ids):
+            said.append(ids.clone())
+
+    model, sources = make_transformer().eval(), [SOURCES[0]]
+    with captured(late=4) as graphs:
+        [[best]] = Generator(model, GreedySearch(LIMIT, processors=[Watch()])).generate(sources)
+    assert graphs
+    assert len(said) <= len(best.ids) + 1
 
 
-def test_a_graph_is_captured_again_when_its_tensors_move(graphs):
+def test_so_are_those_of_sentences_with_constraints():
+    each = [Constraints(ids=ids) for ids in ((4, 5), (), (6,), (7, 7, 7), ())]
+    assert same_outputs(make_transformer().eval(), BEAM, SOURCES, constraints=each)
+
+
+def test_so_are_those_of_more_sentences_and_tokens_than_the_largest_sizes():
+    sizes = {"rows": (2,), "source": (4,), "room": (4,)}
+    assert same_outputs(make_transformer().eval(), SEARCHES["greedy"], SOURCES, **sizes)
+
+
+def test_sizes_beyond_the_largest_are_its_multiples():
+    assert [at_least(n, (32, 128)) for n in (1, 32, 33, 128, 129, 300)] == [
+        32, 32, 128, 128, 256, 384,
+    ]  # fmt: skip
+
+
+def test_so_are_those_of_two_threads_at_once():
+    model, found = make_transformer().eval(), {}
+    sources = {name: SOURCES[number:] for number, name in enumerate(SEARCHES)}
+    plain = {
+        name: _outputs(model, one(graph=False), sources[name]) for name, one in SEARCHES.items()
+    }
+
+    def work(names):
+        for name in names:
+            found[name] = _outputs(model, SEARCHES[name](), sources[name])
+
+    with captured() as graphs:
+        threads = [threading.Thread(target=work, args=[list(SEARCHES)[n::2]]) for n in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert graphs
+    assert found == plain
+
+
+def _outputs(model, search, sources=SOURCES):
+    found = Generator(model, search).generate(sources)
+    return [[one.ids for one in some] for some in found]
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "deberta"])
+def test_graphs_read_changed_weights_and_are_captured_again_for_moved_ones(position):
+    search = GreedySearch(LengthLimit(0.0, 7, minimum=7))
+    model = make_transformer(position=load_choice("position", position)).eval()
+    with captured() as graphs:
+        _outputs(model, search)
+        count = len(graphs)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(torch.rand_like(parameter))  # as an optimizer does
+        changed, plain = _outputs(model, search), replace(search, graph=False)
+        assert changed == _outputs(model, plain)
+        assert len(graphs) == count
+        for parameter in model.parameters():
+            parameter.data = parameter.data * -1
+        moved = _outputs(model, search)
+        assert moved == _outputs(model, plain) != changed
+        assert len(graphs) > count
+
+
+def test_graphs_do_not_keep_their_model():
+    with captured():
+        model = make_transformer().eval()
+        _outputs(model, GreedySearch(LIMIT))
+        gone = weakref.ref(model)
+        del model
+        gc.collect()
+        assert gone() is None
+
+
+def test_graphs_of_much_memory_are_dropped_as_are_all_after_validation(monkeypatch):
     model = make_transformer().eval()
-    limit = LengthLimit(0.0, 20, minimum=20)
-    Generator(model, GreedySearch(limit)).generate(SOURCES)
-    assert [graph.rows for graph in graphs] == [5, 5, 5, 5]  # rooms of 4, 8, 16 and 32
-    graphs.clear()
-    lengths = LengthLimit(2.0, 0)  # of 4 to 12 tokens
-    Generator(model, GreedySearch(lengths, processors=[_never_ends])).generate(SOURCES)
-    assert [graph.rows for graph in graphs] == [5, 5, 1]
+    task = Seq2SeqTask(model, Optimization(adamw, constant(0)))
+    monkeypatch.setattr(task, "log_dict", lambda *scores, **options: None)
+    cases = (1e9, bool, 1), (1e4, bool, 2), (1e9, task.on_validation_epoch_end, 2)
+    for memory, between, times in cases:
+        captured_steps.forget(model)
+        with captured(memory=memory) as graphs:
+            _outputs(model, GreedySearch(LIMIT))
+            count = len(graphs)
+            between()
+            _outputs(model, GreedySearch(LIMIT))
+            assert len(graphs) == times * count
 
 
-def _never_ends(scores, said):
-    scores[:, 3] = -torch.inf
+def test_what_cannot_be_captured_is_searched_with_plain_steps(capsys):
+    model, wrong = make_transformer().eval(), "operation not permitted when stream is capturing"
+    plain = _outputs(model, GreedySearch(LIMIT, graph=False))
+    memory = torch.OutOfMemoryError("out of memory")
+    for error, tried in ((RuntimeError(wrong), 1), (memory, 2)):
+        with captured(error=error) as tries:
+            assert _outputs(model, GreedySearch(LIMIT)) == plain
+            assert _outputs(model, GreedySearch(LIMIT)) == plain
+        assert len(tries) == tried
+        captured_steps.forget(model)
+    printed = capsys.readouterr().err
+    assert printed.count("cannot be captured") == printed.count(wrong) == 1
 
 
-def test_recurrent_and_observed_models_take_plain_steps(graphs, monkeypatch):
-    assert not RecurrentState.fix(None, 4)
-    Generator(make_recurrent("bahdanau").eval(), GreedySearch(LIMIT)).generate(SOURCES)
-    Generator(make_transformer().eval(), BeamSearch(LIMIT, coverage_penalty=0.1)).generate(SOURCES)
+def test_other_models_take_plain_steps():
+    model, recurrent = make_transformer().eval(), make_recurrent("bahdanau").eval()
+    with captured() as graphs:
+        _outputs(recurrent, GreedySearch(LIMIT))
+        _outputs(Ensemble([model, model]), GreedySearch(LIMIT))
+        _outputs(model, BeamSearch(LIMIT, coverage_penalty=0.1))
+        with capture(model):
+            _outputs(model, GreedySearch(LIMIT))
     assert not graphs
-    monkeypatch.undo()
+    assert not gpu_graphs.may_replay(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_weights_are_converted_to_half_precision_once(monkeypatch, once):
     model = make_transformer().eval()
-    cuda = torch.device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    assert captured_steps.replays(model, cuda)
-    assert not captured_steps.replays(model, torch.device("cpu"))
-    with capture(model):
-        assert not captured_steps.replays(model, cuda)
+    if not once:  # so that the count can fail
+        monkeypatch.setattr(captured_steps.NarrowWeights, "used", lambda self: nullcontext())
+    with captured() as graphs, torch.autocast("cpu", torch.bfloat16):
+        assert _outputs(model, GreedySearch(LIMIT)) == _outputs(
+            model, GreedySearch(LIMIT, graph=False)
+        )
+        weights = {layer.weight.data_ptr() for layer in model.modules() if type(layer) is Linear}
+        read = {
+            x.data_ptr()
+            for function, args, kwargs, _ in graphs[0].done
+            for x in tree_leaves((args, kwargs))
+            if isinstance(x, torch.Tensor) and "embedding" not in function.name()
+        }
+        assert bool(weights & read) != once
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(torch.rand_like(parameter))
+        assert _outputs(model, GreedySearch(LIMIT)) == _outputs(
+            model, GreedySearch(LIMIT, graph=False)
+        )
+
+
+@pytest.mark.parametrize("name", ["mha", "gqa", "linear", "sliding_window, small"])
+def test_layers_of_captured_steps_compile_as_one_graph_for_all_sizes(monkeypatch, name):
+    torch.compiler.reset()
+    graphs = []
+
+    def counting(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiling = partial(stack.compiling_steps, backend=counting)
+    monkeypatch.setattr(captured_steps, "compiling_steps", compiling)
+    model = make_transformer(attention=load_variant(name)).eval()
+    made = same_outputs(model, partial(BEAM, graph="compiled"), SOURCES)
+    assert len(made) >= 3
+    assert not torch._dynamo.utils.counters["graph_break"]
+    assert 2 <= len(graphs) <= 4  # a layer and the norm, each for one size and for any
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("search", ["greedy", "beam"])
+@pytest.mark.parametrize("search", SEARCHES)
 def test_a_gpus_graphs_give_the_outputs_of_plain_steps(search):
     model = make_transformer().eval().cuda()
-    search = SEARCHES[search]
-    plain, found = (Generator(model, search(graph=on)).generate(SOURCES) for on in (False, True))
-    assert [some[0].ids for some in found] == [some[0].ids for some in plain]
+    plain, *found = (_outputs(model, SEARCHES[search](graph=on)) for on in (False, True, True))
+    assert found == [plain, plain]
+    assert captured_steps._captures[model]._idle

@@ -15,7 +15,7 @@ import torch
 
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling, workers
-from seqattn.generation.processors import MinimumLength, NoRepeatNgram
+from seqattn.generation.processors import NoRepeatNgram
 from seqattn.generation.windows import generate_from_windows
 from tests.builders import POSITIONS, make_transformer
 from tests.models.recurrents import make_recurrent
@@ -24,7 +24,7 @@ SOURCES = [[4 + n % 7, *[5 + n % 3] * (n % 5), 3] for n in range(9)] + [[]]
 LIMIT = LengthLimit(ratio=1.0, extra=5)
 SEARCHES = {
     "greedy": GreedySearch(LIMIT, processors=[NoRepeatNgram(2)]),
-    "beam": BeamSearch(LIMIT, 3, 2, processors={"minimum": MinimumLength(3)}),
+    "beam": BeamSearch(LIMIT, 3, 2, processors={"trigrams": NoRepeatNgram(3)}),
     "sampling": Sampling(LIMIT, n_best=2, seed=3),
 }
 searches = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)

@@ -144,7 +144,8 @@ class WeightedKernel(Kernel):
         beams = q.shape[0] // keys.shape[0]
         if beams > 1:
             q = fold_beams(q, beams)
-            mask = mask if slots is None else fold_mask(mask, beams, slots)
+        if slots is not None:
+            mask = fold_mask(mask, beams, slots)
         mask, used = self._narrowed(mask), None
         need_weights = need_weights and self.abilities.copies
         if self.is_observed or need_weights:

@@ -128,7 +128,8 @@ class LocalKernel(BlockwiseKernel):
             beyond = (at - at.clamp(max=self.first + self.before))[..., :1]
             at, around = at - beyond, torch.where(around < self.first, around, around - beyond)
             keys = position.rotate(keys, around)
-        met = Met(position.rotate(q, at), keys, values, Mask(at, around, extra=allowed))
+        mask = Mask(at, around, extra=allowed, filled=real is None)
+        met = Met(position.rotate(q, at), keys, values, mask)
         return met, columns
 
     def _first_ones_first(self, held: CachedTokens) -> CachedTokens:

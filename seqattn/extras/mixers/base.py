@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.attention.base import Abilities, Mixer
-from seqattn.attention.cache import Cache, RowCache
+from seqattn.attention.cache import Cache
+from seqattn.attention.fixed_cache import FixableCache
 from seqattn.attention.masks import Mask, real_first
 from seqattn.positions.base import Position
 
@@ -14,19 +15,27 @@ States = dict[str, Tensor]
 """States after the tokens so far, each (B*K, ...), by name; empty before the first token."""
 
 
-class StateCache(RowCache):
+class StateCache(FixableCache):
     """The states of a mixer; their size does not depend on the number of tokens."""
 
     def __init__(self, beams: int = 1) -> None:
         super().__init__(beams)
         self.states: States = {}
 
+    def advance(self, states: States) -> None:
+        """Replace the states by those after more tokens."""
+        if self.place is None:
+            self.states = states
+            return
+        for name, state in self.states.items():
+            state.copy_(states[name])
+        self.states = self.states or {name: state.clone() for name, state in states.items()}
+
     def select(self, rows: Tensor) -> None:
         self.states = {name: state.index_select(0, rows) for name, state in self.states.items()}
 
-    @property
-    def nbytes(self) -> int:
-        return sum(state.numel() * state.element_size() for state in self.states.values())
+    def tensors(self) -> list[Tensor]:
+        return [*self.states.values()]
 
 
 class RecurrentMixer(Mixer):
@@ -60,17 +69,18 @@ class RecurrentMixer(Mixer):
     def mix(self, x: Tensor, mask: Mask, position: Position, cache: Cache | None = None) -> Tensor:
         assert cache is None or isinstance(cache, StateCache)
         assert mask.extra is None, "custom masks are not supported"
-        states = {} if cache is None else cache.states
-        if mask.real is None:
-            return self.read(x, None, not mask.causal, states)
-        real = mask.real[:, -x.shape[1] :]
-        real = real.repeat_interleave(len(x) // len(real), dim=0)  # (B, T) -> (B*K, T)
-        order = real_first(real)
-        if order is None:
-            return self.read(x, real, not mask.causal, states)
-        x, real = rows_of(x, order), real.gather(1, order)
+        states = {} if cache is None else dict(cache.states)
+        real, order = mask.real, None
+        if real is not None:
+            real = real[:, -x.shape[1] :]
+            real = real.repeat_interleave(len(x) // len(real), dim=0)  # (B, T) -> (B*K, T)
+            order = real_first(real)
+            if order is not None:
+                x, real = rows_of(x, order), real.gather(1, order)
         out = self.read(x, real, not mask.causal, states)
-        return rows_of(out, order.argsort(dim=1))
+        if cache is not None:
+            cache.advance(states)
+        return out if order is None else rows_of(out, order.argsort(dim=1))
 
     def make_cache(self, beams: int) -> Cache:
         return StateCache(beams)

@@ -160,8 +160,10 @@ class RWKV7(RecurrentMixer):
         """Return the token before each of x (B, T, D), or after it in half of the channels."""
         past = states.get("input", x.new_zeros(len(x), 1, x.shape[2]))
         inputs = torch.cat((past, half_reversed(x) if both_ways else x), dim=1)
-        last = torch.full((len(x), 1), x.shape[1]) if real is None else real.sum(1, keepdim=True)
-        states["input"] = rows_of(inputs, last.to(x.device))
+        if real is None:
+            states["input"] = inputs[:, -1:]
+        else:
+            states["input"] = rows_of(inputs, real.sum(1, keepdim=True))
         return half_reversed(inputs[:, :-1]) if both_ways else inputs[:, :-1]
 
 

@@ -50,19 +50,19 @@ class TermBeamSearch(BeamSearch):
         usual = super().propose(stepper, following, batch, length)
         if not self.each:
             return usual
-        lasts, done = (length >= batch.most).tolist(), batch.done.tolist()
+        lasts, going = (length >= batch.most).tolist(), batch.going.tolist()
         each = [self.each[number] for number in stepper.numbers]
         rows = [
             row
             for row, terms in enumerate(each)
-            if isinstance(terms, LineTerms) and (terms.required or lasts[row]) and not done[row]
+            if isinstance(terms, LineTerms) and (terms.required or lasts[row]) and going[row]
         ]
         if not rows:
             return usual
         assert stepper.said is not None
         scores, likely = batch.scores.tolist(), following.argmax(dim=2).tolist()
         pairs = torch.stack((usual.parents, usual.tokens), dim=2)[rows].tolist()
-        said, first = stepper.said[rows].tolist(), (batch.count[rows] == 0).tolist()
+        said, first = stepper.said[rows].tolist(), (batch.ended[rows] == 0).tolist()
         chosen: list[list[tuple[float, int, int]]] = []
         for place, row in enumerate(rows):
             own = _Sentence(each[row], said[place], scores[row], following[row])

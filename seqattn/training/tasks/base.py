@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.attention.masks import padded_right
+from seqattn.generation.captured_steps import forget
 from seqattn.ops.gpu import multiply_all
 from seqattn.training.agreement import Agreement
 from seqattn.training.optim import apply_settings, settings_of
@@ -128,6 +129,7 @@ class SummedTask(HalvingTask):
         for metric in (self.loss_metric, *([self.output_metric] * self.generates_now)):
             scores |= {f"val/{name}": x.to(self.device) for name, x in metric.compute().items()}
             metric.reset()
+        forget(self.model)  # training needs the memory
         # already equal on every rank, since metrics sum over ranks; Lightning requires sync_dist
         self.log_dict(scores, sync_dist=True)
 

@@ -1,6 +1,7 @@
 """Whole models of mixers: what models of every attention must do, and what mixers add."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from seqattn.tokens import EOS
 from tests.absent import of_extra
 from tests.builders import make_transformer, random_ids
 from tests.extras.mixers.choices import NAMES, factory
+from tests.graphs import same_outputs
 from tests.models.test_cache_equivalence import (  # noqa: F401
     test_beams_that_are_reordered_and_sentences_that_leave_equal_full_passes,
     test_ragged_prefixes_padded_on_either_side_go_on_as_each_would_alone,
@@ -56,6 +58,13 @@ def test_beam_and_greedy_search_give_the_same_alone_and_in_a_batch(name):
         assert [[h.ids for h in found] for found in together] == [
             [h.ids for h in found] for found in alone
         ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_captured_steps_give_the_same(name):
+    model = make_transformer(factory(name), SinusoidalPosition).eval()
+    search = partial(BeamSearch, LengthLimit(1.0, 5), 3)
+    assert same_outputs(model, search, [[4, 5, EOS], [6, 7, 8, 9, EOS], [EOS], [9, 5, 5, EOS]])
 
 
 @pytest.mark.parametrize("name", by_heart(NAMES, {"ssru"}))

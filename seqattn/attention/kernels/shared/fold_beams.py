@@ -49,7 +49,8 @@ def _folded(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
     real = None if mask.real is None else _held(mask.real, tokens)
     keys = _held(keys, tokens)
     queries = queries.expand(*keys.shape[:-1], -1)
-    return Mask(queries, keys, real, extra=seen.flatten(1, 2)[:, None])
+    extra = seen.flatten(1, 2)[:, None]
+    return Mask(queries, keys, real, extra=extra, filled=mask.filled)
 
 
 def _held(x: Tensor, tokens: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.attention.cache import KeysValues, RowCache, bytes_of
+from seqattn.attention.cache import KeysValues, bytes_of
+from seqattn.attention.fixed_cache import FixableCache
 
 
 class CachedTokens(NamedTuple):
@@ -16,7 +17,7 @@ class CachedTokens(NamedTuple):
     places: Tensor  # (C,) or (B*K, C), position of each token in its row; -1 for none
 
 
-class RollingCache(RowCache):
+class RollingCache(FixableCache):
     """The first and the last tokens of each row; a new token replaces the oldest.
 
     Padding is never stored, so rows may have seen different numbers of tokens. Each beam has its
@@ -42,6 +43,8 @@ class RollingCache(RowCache):
 
     def places(self, steps: int, device: torch.device) -> Tensor:
         """Return the positions of the next tokens: (T,), or (B*K, T) if rows differ."""
+        if self.place is not None:
+            return self.place[None]
         return torch.arange(steps, device=device) + self._seen
 
     def append(self, new: KeysValues, real: Tensor | None) -> CachedTokens:
@@ -51,6 +54,8 @@ class RollingCache(RowCache):
             new: keys and values (B*K, G, T, Dh), in each row tokens first, padding last.
             real: (B*K, T) bool, True on tokens; None if all are.
         """
+        if self.place is not None:
+            return self._append_fixed(new, self.place)
         steps = new.keys.shape[2]
         at = self.places(steps, new.keys.device)
         if steps == 1 and real is None:  # replaces the token that leaves the window
@@ -68,19 +73,35 @@ class RollingCache(RowCache):
         self._write(new, at, real)
         return visible
 
+    def _append_fixed(self, new: KeysValues, place: Tensor) -> CachedTokens:
+        """Append one token at a position that only the device knows, and return all slots."""
+        size, slot = self.first + self.last, self._slots_of(place)
+        if self._keys is None or self._values is None:
+            self._keys, self._values = (x.new_zeros(*x.shape[:2], size, x.shape[3]) for x in new)
+        self._keys.index_copy_(2, slot, new.keys)
+        self._values.index_copy_(2, slot, new.values)
+        slots = torch.arange(size, device=slot.device)
+        return CachedTokens(self._keys, self._values, self._places_in(slots, place)[None])
+
     def _held(self) -> CachedTokens:
         assert self._keys is not None
         assert self._values is not None
         slots = torch.arange(self._used, device=self._keys.device)
-        newest = self._seen - 1
-        # a ring slot holds the newest of the positions that are congruent to it
-        places = newest - (newest - slots) % self.last
-        places = torch.where(slots < self.first, slots, places)
-        if isinstance(newest, Tensor):
-            places = places.masked_fill(slots > newest, -1)
+        places = self._places_in(slots, self._seen - 1)
         return CachedTokens(
             self._keys[:, :, : self._used], self._values[:, :, : self._used], places
         )
+
+    def _places_in(self, slots: Tensor, newest: int | Tensor) -> Tensor:
+        """Return the position of the token in each slot (C,): (C,), or (B*K, C) if rows differ."""
+        # a ring slot holds the newest of the positions that are congruent to it
+        places = newest - (newest - slots) % self.last
+        places = torch.where(slots < self.first, slots, places)
+        return places.masked_fill(slots > newest, -1) if isinstance(newest, Tensor) else places
+
+    def _slots_of(self, at: Tensor) -> Tensor:
+        """Return the slots of tokens at positions `at`."""
+        return torch.where(at < self.first, at, self.first + (at - self.first) % self.last)
 
     def _write(self, new: KeysValues, at: Tensor, real: Tensor | None) -> None:
         """Store new tokens at positions `at`; other arguments as for `append`."""
@@ -96,7 +117,7 @@ class RollingCache(RowCache):
                 new.values[:, :, 0],
             )
             return
-        slots = torch.where(at < self.first, at, self.first + (at - self.first) % self.last)
+        slots = self._slots_of(at)
         stays = (at < self.first) | (at >= self._seen - self.last)
         stays = stays if real is None else stays & real
         slots = slots.where(stays, self._keys.shape[2] - 1)
@@ -121,6 +142,9 @@ class RollingCache(RowCache):
         self._values = self._values[:, :, : self._used + 1].index_select(0, rows)
         if isinstance(self._seen, Tensor):
             self._seen = self._seen.index_select(0, rows)
+
+    def tensors(self) -> list[Tensor]:
+        return [x for x in (self._keys, self._values) if x is not None]
 
     @property
     def nbytes(self) -> int:

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn import ops
-from seqattn.attention.cache import KeysValues, RowCache
+from seqattn.attention.cache import KeysValues
+from seqattn.attention.fixed_cache import FixableCache
 from seqattn.attention.kernels.shared.groups import per_group
 
 LOWEST = -1e30  # log scale where there is no key; finite, so the difference of two is 0, not NaN
@@ -56,6 +57,9 @@ class SummedKeysValues(KeysValues):
 
     def keep(self, sentences: Tensor) -> "SummedKeysValues":
         return self.of(super().keep(sentences), self.sums.index_select(0, sentences))
+
+    def tensors(self) -> list[Tensor]:
+        return [*self, self.sums]
 
 
 def summed(keys: Keys) -> Sums:
@@ -200,7 +204,7 @@ def _before_each(own: Sums, before: Sums | None) -> tuple[Sums, Sums]:
     return past, Sums(running[:, :, -1], None if top is None else top[:, :, -1])
 
 
-class RecurrentCache(RowCache):
+class RecurrentCache(FixableCache):
     """Sums over the past tokens of each row; their size is constant."""
 
     def __init__(self, beams: int = 1) -> None:
@@ -227,6 +231,10 @@ class RecurrentCache(RowCache):
 
     def advance(self, sums: Sums, steps: int) -> None:
         """Advance by T = `steps` tokens, to `sums` over all tokens so far."""
+        if self.place is not None and self.sums is not None:
+            for own, new in zip(self.tensors(), _tensors(sums)):
+                own.copy_(new)
+            return
         self.sums = sums
         self.length += steps
         if self._seen is not None and self._seen.keys.shape[2] != self.length:
@@ -240,6 +248,14 @@ class RecurrentCache(RowCache):
             keys, values, scale = self._seen
             self._seen = Keys(keys[rows], values[rows], None if scale is None else scale[rows])
 
-    @property
-    def nbytes(self) -> int:
-        return sum(x.numel() * x.element_size() for x in self.sums or () if x is not None)
+    def tensors(self) -> list[Tensor]:
+        return _tensors(self.sums)
+
+    def reset(self) -> None:
+        super().reset()
+        for maximum in self.tensors()[1:]:
+            maximum.fill_(LOWEST)
+
+
+def _tensors(sums: Sums | None) -> list[Tensor]:
+    return [x for x in sums or () if x is not None]
