@@ -1,6 +1,6 @@
 """Check training and decoding on one GPU, in a few minutes.
 
-    python -m benchmarks.gpu [--cpu] [--only parity,decode,waits,resume,compile,shapes,train,search]
+    python -m benchmarks.gpu [--cpu] [--only parity,decode,graphs,waits,...]
 
 Results are compared with the CPU's, synchronizations with the GPU are counted, a training run is
 stopped and resumed, and speeds are printed. `--cpu` tests the program itself with tiny sizes. Exits
@@ -30,7 +30,7 @@ from benchmarks.gpu_models import (
     loss_of,
     transformer,
 )
-from benchmarks.gpu_speed import compiled, decoding_speed, new_shapes, training_speed, waits
+from benchmarks.gpu_speed import compiled, decoding_speed, graphs, new_shapes, training_speed, waits
 from benchmarks.gpu_training import resumed
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.base import Search
@@ -121,6 +121,7 @@ def check_resuming(machine: Machine) -> None:
 CHECKS: dict[str, Callable[[Machine], Any]] = {
     "parity": check_parity,
     "decode": check_decoding,
+    "graphs": graphs,
     "waits": waits,
     "resume": check_resuming,
     "compile": compiled,

@@ -1,6 +1,7 @@
 """Synchronizations, compilation and speed in the GPU check."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,14 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.gpu_machine import Machine
-from benchmarks.gpu_models import batch, heads, loss_of, transformer
+from benchmarks.gpu_models import DECODERS, batch, heads, loss_of, transformer
 from benchmarks.gpu_training import fitted
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.data.batch import Batch
-from seqattn.generation import GreedySearch, LengthLimit
+from seqattn.generation import GreedySearch, LengthLimit, Sampling
 from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.generator import Generator
+from seqattn.generation.processors import NoRepeatNgram
 from seqattn.models.stack import compile_layers
 from seqattn.positions import RotaryPosition
 
@@ -168,30 +170,69 @@ def training_speed(machine: Machine) -> None:
 
 
 def decoding_speed(machine: Machine) -> None:
-    """Time greedy search and a beam of five, for a base model."""
+    """Time greedy search and a beam of five, for a base model, on equal and on real lengths."""
     layers, dim, size = (2, 64, 64) if machine.tiny else (6, 512, 32_000)
     count, length = (8, 6) if machine.tiny else (512, 30)
-    sources = batch(count, length, size, seed=1, even=True).source.tolist()
     model = transformer(size, dim, layers).eval().to(machine.device)
-    limit = LengthLimit(1.0, 0, minimum=length)
     searches: list[Search] = [
-        GreedySearch(limit, batch_size=256, workers=1),
-        BeamSearch(limit, beam_size=5, batch_size=128, workers=1),
+        GreedySearch(batch_size=256, workers=1),
+        BeamSearch(beam_size=5, batch_size=128, workers=1),
     ]
 
-    def one(search: Search, kind: torch.dtype | None, graph: bool) -> None:
+    def one(search: Search, even: bool, kind: torch.dtype | None, graph: Any) -> None:
+        sources = batch(count, length, size, seed=1, even=even).source.tolist()
+        sources = [[token for token in row if token] for row in sources]
+        limit = LengthLimit(1.0, 0, minimum=length if even else 0)
         autocast = torch.autocast(
             machine.device.type, dtype=torch.bfloat16, enabled=kind is not None
         )
         with autocast:
-            generator = Generator(model, replace(search, graph=graph))
+            generator = Generator(model, replace(search, limit=limit, graph=graph))
             seconds = machine.seconds(lambda: generator.generate(sources), 1, 1)
-        step = 1e3 * seconds / length / -(-count // search.batch_size)
+        step = 1e3 * seconds / length / -(-count // (search.batch_size or count))
         text = f"{count / seconds:,.0f} sentences/s, {step:.2f} ms/step of {search.batch_size}"
-        name = f"search {type(search).__name__} {kind or 'float32'}{', graph' * graph}"
-        machine.say(True, name, text)
+        name = f"{type(search).__name__} {kind or 'float32'}, {'even' if even else 'real'} lengths"
+        machine.say(True, f"search {name}, graph={graph}", text)
 
     for kind in (None, torch.bfloat16):
         for search in searches:
-            for graph in (False, True):
-                machine.guarded("search", partial(one, search, kind, graph))
+            for even, graph in ((True, False), (True, True), (True, "compiled"), (False, True)):
+                machine.guarded("search", partial(one, search, even, kind, graph))
+
+
+def graphs(machine: Machine) -> None:
+    """Check that replayed steps give the outputs of plain ones, also to two threads at once."""
+    ids = batch(*(8, 8) if machine.tiny else (40, 24), seed=3).source.tolist()
+    sources = [[token for token in row if token] for row in ids]
+    limit = LengthLimit(3.0, 4)  # beyond the first caches
+
+    def outputs(model: Any, search: Search, kind: torch.dtype | None, graph: Any) -> list[Any]:
+        autocast = torch.autocast(
+            machine.device.type, dtype=torch.bfloat16, enabled=kind is not None
+        )
+        with autocast:
+            found = Generator(model, replace(search, graph=graph)).generate(sources)
+        return [one[0].ids for one in found]
+
+    def one(name: str, kind: torch.dtype | None, graph: Any) -> None:
+        model = transformer(decoder=DECODERS[name], position=RotaryPosition).eval()
+        model, good, text = model.to(machine.device), True, []
+        searches = [
+            GreedySearch(limit, workers=1), Sampling(limit, workers=1),
+            GreedySearch(limit, workers=1, processors=[NoRepeatNgram(2)]),
+            BeamSearch(limit, beam_size=3, workers=1),
+        ]  # fmt: skip
+        for search in searches:
+            plain = outputs(model, search, kind, False)
+            with ThreadPoolExecutor(2) as pool:
+                calls = [pool.submit(outputs, model, search, kind, graph) for _ in range(3)]
+            for call in calls:
+                same = sum(x == y for x, y in zip(plain, call.result(), strict=True))
+                good &= same >= (0.9 if kind is None else 0.5) * len(plain)
+                text.append(str(same))
+        machine.say(good, f"graphs {name} {kind or 'float32'}, graph={graph}", ", ".join(text))
+
+    for name in ("mha", "linear") if machine.tiny else DECODERS:
+        machine.guarded(f"graphs {name}", partial(one, name, None, True))
+    for graph in (True, "compiled"):
+        machine.guarded("graphs", partial(one, "mha", torch.bfloat16, graph))

@@ -18,7 +18,7 @@ def run(*words):
 
 @pytest.mark.slow
 def test_it_passes_on_a_cpu_in_a_tiny_form():
-    done = run("--cpu", "--only", "waits,resume,compile,shapes,train,search")
+    done = run("--cpu", "--only", "graphs,waits,resume,compile,shapes,train,search")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "all passed"
     assert "resume, deterministic equal: rerun True, resumed True" in done.stdout
@@ -30,7 +30,7 @@ def test_every_mechanism_passes_on_a_cpu():
 
 
 def test_what_it_does_not_know_or_cannot_do_is_said_in_one_line():
-    assert "--only must be from parity,decode," in run("--cpu", "--only", "speed").stderr
+    assert "--only must be from parity,decode,graphs," in run("--cpu", "--only", "speed").stderr
     if not torch.cuda.is_available():
         assert "no GPU available; use --cpu to test the program" in run().stderr
 
