@@ -133,7 +133,7 @@ class GrowingCache:
     def _room(self, buffer: Tensor, new: Tensor) -> Tensor:
         start, end = self._used, self._used + new.shape[2]
         if end > buffer.shape[2]:
-            spare = end // 8 if buffer.device.type == "cpu" else end
+            spare = end // 8 if ops.at_hand(buffer) else end
             size = end + max(spare, 4 * self.beams)
             larger = new.new_empty(*buffer.shape[:2], size, buffer.shape[3])
             larger[:, :, :start] = buffer[:, :, :start]
