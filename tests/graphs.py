@@ -73,11 +73,11 @@ class Replay:
 
 
 @contextmanager
-def captured(rows=(2, 4, 8), source=(4, 8), room=(4, 8), late=0, memory=1e9, error=None):
+def captured(rows=(2, 4, 8), source=(4, 8), capacity=(4, 8), late=0, memory=1e9, error=None):
     """Let searches on the CPU capture their steps; lists the graphs.
 
     Args:
-        rows, source, room: sizes of tensors.
+        rows, source, capacity: sizes of tensors.
         late: age in steps of the numbers that searches read.
         memory: bytes of the device.
         error: raised by a capture.
@@ -108,7 +108,7 @@ def captured(rows=(2, 4, 8), source=(4, 8), room=(4, 8), late=0, memory=1e9, err
         patch.object(captured_steps, "Recorder", Recorder),
         patch.object(captured_steps, "may_replay", lambda device: True),
         patch.object(stepper, "LateReader", Reader),
-        patch.multiple(captured_steps, ROWS=rows, SOURCE=source, ROOM=room),
+        patch.multiple(captured_steps, ROWS=rows, SOURCE=source, CAPACITY=capacity),
     ):
         yield made
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
+from functools import cache as once
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,7 +23,7 @@ from seqattn.ops.memory import ran_out
 from seqattn.screen import say
 from seqattn.tokens import BOS, PAD
 
-ROWS, SOURCE, ROOM = (32, 128, 256), (32, 64, 128), (64, 256)
+ROWS, SOURCE, CAPACITY = (32, 128, 256), (32, 64, 128), (64, 256)
 """Sizes of tensors; beyond the last, its multiples."""
 _SHARE = 0.2
 """Maximum share of a device's memory for a model's captured steps; beyond, all are dropped."""
@@ -33,7 +34,7 @@ class Size(NamedTuple):
 
     rows: int  # sentences
     source: int  # tokens of a source
-    room: int  # tokens of a hypothesis in the caches, all of which each step reads
+    capacity: int  # tokens of a hypothesis in the caches, all of which each step reads
     steps: int  # tokens of a hypothesis at the end
 
 
@@ -67,7 +68,7 @@ class CapturedSteps:
         blank = Memory(outputs, ids != PAD, ids)
         self.size = size
         self.state = inside.state = model.start(blank, beams=stepper.beams)
-        self.state.fix(size.room)
+        self.state.fix(size.capacity)
         self.running = None if running is None else running.blank(size.rows, size.steps)
         self._ids = ids.new_full((size.rows * stepper.beams, 1), BOS)
         self._scores = torch.empty(0)
@@ -163,16 +164,17 @@ class Captures:
         typed = torch.autocast(device, kind, kind is not None, cache_enabled=False)
         try:
             with typed, self._narrow[kind].used():
-                made = CapturedSteps(stepper, running, size, self._recorder)
+                new = CapturedSteps(stepper, running, size, self._recorder)
         except RuntimeError as error:
             if ran_out(error):
                 forget(stepper.model)
+                _say_why_not("out of memory")
             else:
-                self._works, line = False, " ".join(str(error).split())[:200]
-                say(f"steps cannot be captured as CUDA graphs, and so take more time: {line}")
+                self._works = False
+                _say_why_not(" ".join(str(error).split())[:200])
             return None
-        made.key = key
-        return made
+        new.key = key
+        return new
 
     def give_back(self, model: nn.Module, some: Sequence[CapturedSteps]) -> None:
         """Keep captured steps for later batches, unless all take too much memory."""
@@ -195,39 +197,45 @@ class Replayed:
     """
 
     def __init__(self, stepper: Any, captures: Captures) -> None:
-        self._stepper, self._first, self._captures = stepper, copy(stepper), captures
+        self._stepper, self._plain, self._captures = stepper, copy(stepper), captures
         self._whole = stepper.search.captured_as is not None and not stepper.processors
-        self.taken: list[CapturedSteps] = []
-        """Captured steps, the present ones last."""
+        self.used: list[CapturedSteps] = []
+        """Captured steps of this batch, of which the last are in use."""
 
     def next(self, running: Running) -> Running:
         """Advance hypotheses by a step, and return them: in larger tensors if these were full."""
-        size = self.taken[-1].size
-        if self._stepper.steps == size.room:
-            running = self.move(running, size._replace(room=at_least(2 * size.room, ROOM)))
+        size = self.used[-1].size
+        if self._stepper.steps == size.capacity:
+            running = self.move(
+                running, size._replace(capacity=at_least(2 * size.capacity, CAPACITY))
+            )
         if self._whole:
             self._stepper.begin()
-            self.taken[-1].replay()
+            self.used[-1].replay()
         else:
             running.advance(self._stepper)
         return running
 
     def shrink(self, running: Running, live: int) -> Running:
-        """Return the hypotheses of `live` sentences, if these fit in fewer rows."""
-        size, rows = self.taken[-1].size, at_least(live, ROWS)
+        """Return the hypotheses of `live` sentences if these fit in fewer rows, else all."""
+        size, rows = self.used[-1].size, at_least(live, ROWS)
         if rows == size.rows:
             return running
         return self.move(running, size._replace(rows=rows), running.rows(live))
 
     def move(self, running: Running, size: Size, rows: Tensor | None = None) -> Running:
-        """Go on with tensors of a size, and with hypotheses (of some rows), which are returned."""
-        new = self._captures.take(self._first, running if self._whole else None, size)
+        """Continue in tensors of a size, with some rows or all, and return the hypotheses."""
+        new = self._captures.take(self._plain, running if self._whole else None, size)
         if new is None:
-            if self.taken:  # whose tensors are full
-                raise UserError("longer outputs cannot be captured; set generation.graph=false")
+            if self.used:  # whose tensors may be full
+                raise UserError(
+                    "decoding steps could not be captured again for longer outputs or fewer "
+                    "sentences; set generation.graph=false"
+                )
             return running
-        new.state.load((self.taken or [self._first])[-1].state, rows)
-        self.taken.append(new)
+        new.state.load(self._plain.state, rows)
+        self._plain.state = self._stepper.state = new.state  # the batch's own takes memory
+        self.used.append(new)
         if new.running is not None:
             new.running.load(running, rows)
             return new.running
@@ -240,7 +248,9 @@ class Replayed:
 
 @contextmanager
 def replayed(stepper: Any, running: Running, longest: int) -> Iterator[tuple[Any, Running]]:
-    """Yield what runs a stepper's steps, itself if they cannot be captured, and on what.
+    """Yield the runner of a stepper's steps, and the hypotheses that it advances.
+
+    It is the stepper itself if steps cannot be captured.
 
     Args:
         stepper: before its first step.
@@ -249,15 +259,32 @@ def replayed(stepper: Any, running: Running, longest: int) -> Iterator[tuple[Any
     """
     captures = Captures.of(stepper)
     if captures is None:
+        if stepper.search.graph == "compiled":
+            _say_it_is_ignored()
         yield stepper, running
         return
     steps, (rows, source) = Replayed(stepper, captures), stepper.memory.ids.shape
-    size = Size(at_least(rows, ROWS), at_least(source, SOURCE), ROOM[0], at_least(longest, ROOM))
+    size = Size(
+        at_least(rows, ROWS), at_least(source, SOURCE), CAPACITY[0], at_least(longest, CAPACITY)
+    )
     try:
         running = steps.move(running, size)
-        yield steps if steps.taken else stepper, running
+        yield steps if steps.used else stepper, running
     finally:
-        captures.give_back(steps._first.model, steps.taken)
+        captures.give_back(steps._plain.model, steps.used)
+
+
+@once
+def _say_why_not(reason: str) -> None:
+    say(f"decoding steps cannot be captured as CUDA graphs, and so take more time: {reason}")
+
+
+@once
+def _say_it_is_ignored() -> None:
+    say(
+        "generation.graph=compiled has no effect: decoding steps are compiled only on a GPU, with "
+        "attentions and searches whose steps can be captured"
+    )
 
 
 _captures: WeakKeyDictionary[nn.Module, Captures] = WeakKeyDictionary()

@@ -94,7 +94,7 @@ def test_so_are_those_of_sentences_with_constraints():
 
 
 def test_so_are_those_of_more_sentences_and_tokens_than_the_largest_sizes():
-    sizes = {"rows": (2,), "source": (4,), "room": (4,)}
+    sizes = {"rows": (2,), "source": (4,), "capacity": (4,)}
     assert same_outputs(make_transformer().eval(), SEARCHES["greedy"], SOURCES, **sizes)
 
 
@@ -178,6 +178,7 @@ def test_graphs_of_much_memory_are_dropped_as_are_all_after_validation(monkeypat
 def test_what_cannot_be_captured_is_searched_with_plain_steps(capsys):
     model, wrong = make_transformer().eval(), "operation not permitted when stream is capturing"
     plain = _outputs(model, GreedySearch(LIMIT, graph=False))
+    captured_steps._say_why_not.cache_clear()
     memory = torch.OutOfMemoryError("out of memory")
     for error, tried in ((RuntimeError(wrong), 1), (memory, 2)):
         with captured(error=error) as tries:
@@ -185,8 +186,18 @@ def test_what_cannot_be_captured_is_searched_with_plain_steps(capsys):
             assert _outputs(model, GreedySearch(LIMIT)) == plain
         assert len(tries) == tried
         captured_steps.forget(model)
-    printed = capsys.readouterr().err
-    assert printed.count("cannot be captured") == printed.count(wrong) == 1
+    printed = capsys.readouterr().err.splitlines()
+    assert len(printed) == 2
+    assert [line.rpartition(": ")[2] for line in printed] == [wrong, "out of memory"]
+    assert all("cannot be captured" in line for line in printed)
+
+
+def test_compiling_steps_that_are_not_captured_is_said_to_have_no_effect(capsys):
+    captured_steps._say_it_is_ignored.cache_clear()
+    model = make_transformer().eval()
+    for _ in range(2):
+        _outputs(model, GreedySearch(LIMIT, graph="compiled"))
+    assert capsys.readouterr().err.count("generation.graph=compiled has no effect") == 1
 
 
 def test_other_models_take_plain_steps():
