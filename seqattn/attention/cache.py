@@ -30,7 +30,7 @@ class Past(NamedTuple):
     """The keys and values (B, G, N, Dh) so far.
 
     Args:
-        slots: None for a single beam, whose slot l holds token l.
+        slots: contents of the slots; None if slot l holds token l of a single beam.
     """
 
     keys: Tensor

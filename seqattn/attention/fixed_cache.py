@@ -17,17 +17,17 @@ class FixedTable:
     Args:
         sentences: B.
         beams: K, hypotheses per sentence.
-        room: maximum tokens of a hypothesis.
+        capacity: maximum tokens of a hypothesis.
         device: device of the tensors.
     """
 
-    def __init__(self, sentences: int, beams: int, room: int, device: torch.device) -> None:
-        self.room = room
+    def __init__(self, sentences: int, beams: int, capacity: int, device: torch.device) -> None:
+        self.capacity = capacity
         self.place = torch.full((1,), -1, device=device)
         """(1,) index of the last token; -1 at first."""
         # (B, K, N) bool, see `BeamSlots`
-        self.ancestry = torch.zeros(sentences, beams, room * beams, device=device).bool()
-        self.tokens = torch.arange(room, device=device).repeat_interleave(beams)
+        self.ancestry = torch.zeros(sentences, beams, capacity * beams, device=device).bool()
+        self.tokens = torch.arange(capacity, device=device).repeat_interleave(beams)
         self.slots = BeamSlots(self.ancestry, self.tokens)
         self.new = self.place
         """(K,) slots of the newest token of each beam."""

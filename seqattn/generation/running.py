@@ -36,8 +36,8 @@ class Running(ABC):
         """(B', K) last tokens."""
         self.live = torch.full((), len(most), device=most.device)
         """Number of sentences that go on."""
-        self.held = torch.arange(len(most), device=most.device)
-        """(B') the remaining sentences."""
+        self.sentences = torch.arange(len(most), device=most.device)
+        """(B\',) indices of the remaining sentences among all."""
         self.results: dict[str, Tensor] = {}
         """Outcome of all B sentences, for those that do not remain."""
 
@@ -57,27 +57,27 @@ class Running(ABC):
         return self._goes_on().byte().argsort(descending=True, stable=True)[:live]
 
     def blank(self, rows: int, length: int) -> Self:
-        """Return room for `rows` sentences and `length` steps, for `load`."""
-        made = copy.copy(self)
-        made.live = torch.zeros_like(self.live)
+        """Return empty hypotheses of `rows` sentences and `length` steps, for `load`."""
+        blank = copy.copy(self)
+        blank.live = torch.zeros_like(self.live)
         for name in self.names:
             shape = [rows, *getattr(self, name).shape[1:]]
             if name in self.by_step:
                 shape[2] = length
-            setattr(made, name, getattr(self, name).new_zeros(shape))
-        return made
+            setattr(blank, name, getattr(self, name).new_zeros(shape))
+        return blank
 
     def load(self, other: Self, rows: Tensor | None = None) -> None:
-        """Copy other hypotheses, or those of some sentences, into this room."""
+        """Copy other hypotheses, or those of some sentences, into these, no fewer."""
         self.results = other.store()
         for name in self.names:
             fill(getattr(self, name), getattr(other, name), rows)
-        self.held = other.held if rows is None else other.held[rows]
+        self.sentences = other.sentences if rows is None else other.sentences[rows]
 
     def keep(self, rows: Tensor) -> None:
         """Drop all but these sentences."""
         self.store()
-        self.held = self.held[rows]
+        self.sentences = self.sentences[rows]
         for name in self.names:
             setattr(self, name, getattr(self, name).index_select(0, rows))
 
@@ -87,6 +87,6 @@ class Running(ABC):
             own = getattr(self, name)
             results = self.results.setdefault(name, own)  # at first those of all sentences
             if results is not own:
-                inside = (slice(len(self.held)), *map(slice, results.shape[1:]))
-                results.index_copy_(0, self.held, own[inside])
+                inside = (slice(len(self.sentences)), *map(slice, results.shape[1:]))
+                results.index_copy_(0, self.sentences, own[inside])
         return self.results

@@ -156,8 +156,8 @@ def _nucleus_unsorted(probabilities: Tensor, share: float) -> Tensor:
     bits = torch.zeros(len(probabilities), 1, dtype=torch.int32, device=probabilities.device)
     for place in reversed(range(30)):
         larger = bits + (1 << place)
-        kept = probabilities * (probabilities >= larger.view(torch.float32))
-        bits = torch.where(kept.sum(dim=-1, keepdim=True) >= share, larger, bits)
+        likely = probabilities * (probabilities >= larger.view(torch.float32))
+        bits = torch.where(likely.sum(dim=-1, keepdim=True) >= share, larger, bits)
     most = probabilities.amax(dim=-1, keepdim=True)  # less than t if the share rounds to 0
     return probabilities * (probabilities >= bits.view(torch.float32).minimum(most))
 

@@ -177,8 +177,10 @@ class Stepper:
             running: all hypotheses, before their first token.
         """
         longest = int(running.most.max())
-        reads = self.search.captured_as is None or len(self.processors) > 0  # each step itself
-        remaining = LateReader(len(running.held), waits=reads)
+        waits = (
+            self.search.captured_as is None or len(self.processors) > 0
+        )  # steps read numbers anyway
+        remaining = LateReader(len(running.sentences), waits=waits)
         with replayed(self, running, longest) as (steps, running):
             for _ in range(longest):
                 running = steps.next(running)

@@ -71,15 +71,15 @@ class TransformerState(State):
             for cache in self.caches or ()
         )
 
-    def fix(self, room: int) -> None:
-        """Hold all in tensors that never move, with `room` tokens, before the first of them.
+    def fix(self, capacity: int) -> None:
+        """Hold all in tensors that never move, for `capacity` tokens, before the first of them.
 
         Afterwards tokens are decoded one at a time, and `load` takes the place of `keep`.
         """
         real = self.source_mask.real
         assert real is not None
         assert self.caches is not None
-        self.table = FixedTable(len(real), self.beams, room, real.device)
+        self.table = FixedTable(len(real), self.beams, capacity, real.device)
         for number, cache in enumerate(self.caches):
             if isinstance(cache, FixableCache):
                 cache.place = self.table.place
@@ -92,7 +92,7 @@ class TransformerState(State):
     def load(self, other: "TransformerState", rows: Tensor | None = None) -> None:
         """Copy another state, before its first token or fixed, into this fixed and no smaller one.
 
-        Sentences beyond get a source of one token. Args: rows: (B',) of the other; None for all.
+        Unused rows get a source of one token, so that each has a key. Args: rows: (B',) of the other; None for all.
         """
         assert self.table is not None
         for cache in (self.table, *(self.caches or ())):
@@ -107,14 +107,14 @@ class TransformerState(State):
     def tensors(self) -> list[Tensor]:
         """Return its tensors, each (B, ...), the source's first."""
         assert self.source_mask.real is not None
-        found = [x for pair in self.source for x in pair.tensors()]
-        found += [self.source_mask.real, *(self.source_tokens or ())]
+        parts = [x for pair in self.source for x in pair.tensors()]
+        parts += [self.source_mask.real, *(self.source_tokens or ())]
         if self.table is not None:
-            found.append(self.table.ancestry)
+            parts.append(self.table.ancestry)
             for cache in self.caches or ():
-                found += cache.tensors()  # type: ignore[attr-defined]
+                parts += cache.tensors()  # type: ignore[attr-defined]
         rows = len(self.source_mask.real)
-        return [x.unflatten(0, (rows, -1)) for x in found]
+        return [x.unflatten(0, (rows, -1)) for x in parts]
 
     @property
     def nbytes(self) -> int:
@@ -147,7 +147,7 @@ class TransformerState(State):
         """Advance by one token, and return the mask of its slots."""
         table.advance()
         vars(self.source_mask).pop("cached_visible", None)  # of the sources at the capture
-        slots = torch.arange(table.room, device=table.place.device)
+        slots = torch.arange(table.capacity, device=table.place.device)
         # a new tensor for each step, as positions keep their tables by tensor
         return Mask(table.place.clone(), slots, causal=True, filled=True)
 
