@@ -177,9 +177,8 @@ class Stepper:
             running: all hypotheses, before their first token.
         """
         longest = int(running.most.max())
-        waits = (
-            self.search.captured_as is None or len(self.processors) > 0
-        )  # steps read numbers anyway
+        # steps that read numbers wait anyway
+        waits = self.search.captured_as is None or len(self.processors) > 0
         remaining = LateReader(len(running.sentences), waits=waits)
         with replayed(self, running, longest) as (steps, running):
             for _ in range(longest):

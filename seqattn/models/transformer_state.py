@@ -92,7 +92,11 @@ class TransformerState(State):
     def load(self, other: "TransformerState", rows: Tensor | None = None) -> None:
         """Copy another state, before its first token or fixed, into this fixed and no smaller one.
 
-        Unused rows get a source of one token, so that each has a key. Args: rows: (B',) of the other; None for all.
+        Unused rows get a source of one token, so that each has a key.
+
+        Args:
+            other: the state to copy.
+            rows: (B',) its rows; None for all.
         """
         assert self.table is not None
         for cache in (self.table, *(self.caches or ())):
