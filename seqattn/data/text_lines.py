@@ -12,7 +12,7 @@ from seqattn.data.source_ids import Headed
 
 T = TypeVar("T")
 _BREAK = re.compile(r"(\r\n|\r|\n)")
-_BROKEN = re.compile(r"\s*[\r\n]\s*")
+_BROKEN = re.compile(r"(?<!\s)\s*[\r\n]\s*")  # from a run's start: else quadratic in it
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from seqattn.errors import UserError
 from seqattn.tokens import BOS, EOS, PAD, RESERVED, UNK
 
 LINE_BREAK = "\n"
-_SPACED_BREAK = re.compile(r" *\n *")
+_SPACED_BREAK = re.compile(r"(?:(?<! ) +)?\n *")  # from a run's start: else quadratic in it
+_BROKEN = re.compile(r"(?<!\s)\s*\n\s*")
 _CODE = re.compile(r"(>>[^<>]+<<)(.*)", re.DOTALL)
 _LANGUAGE = re.compile(r"__([a-z]+)__|>>([^<>]+)<<|([a-z]{2,3}_(?:[A-Z]{2}|[A-Z][a-z]{3}))")
 
@@ -217,4 +218,4 @@ def set_apart(text: str) -> str:
 
     The pieces of a word are then the same at the start of a line and within it.
     """
-    return re.sub(r"\s*\n\s*", f"{LINE_BREAK} ", text.strip())
+    return _BROKEN.sub(f"{LINE_BREAK} ", text.strip())
