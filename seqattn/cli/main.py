@@ -37,7 +37,7 @@ from seqattn.processes import (
     write_utf8,
 )
 from seqattn.storage import is_file
-from seqattn.training.ranks import rank, world_size
+from seqattn.training.ranks import check_ranks, rank, world_size
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.run_directory import remove_empty
 
@@ -71,6 +71,10 @@ def run_subcommand(
     if "TORCHELASTIC_RUN_ID" in os.environ:  # else ranks would outlive torchrun
         end_with(os.getppid())
     write_utf8()
+    try:
+        check_ranks()
+    except UserError as error:
+        return report(f"error: {error}", 2)
     logging.raiseExceptions = False  # in case the reader of Hydra's pages closes the pipe
     jobs, code = _Jobs(), 0
     try:

@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -17,7 +18,8 @@ from seqattn.config.compose import resolve_settings, settings_of_training
 from seqattn.config.subcommand_files import bases, own_keys, subcommand_class
 from seqattn.errors import UserError
 from seqattn.places import CONF
-from seqattn.settings.nodes import TARGET, build, build_subcommand
+from seqattn.settings.nodes import TARGET, Node, build, build_subcommand
+from seqattn.storage import user_path
 from seqattn.training.run_directory import remove_empty
 
 Action = Callable[[DictConfig], float | None]
@@ -52,9 +54,43 @@ def extra_of(subcommand: str) -> str | None:
 
 def _run(subcommand: str, config: DictConfig) -> None:
     settings = resolve_settings(subcommand, config)
+    _check_output(settings)
     if settings.get("bundle") and sys.stderr is not None and sys.stderr.isatty():
         print(f"loading {settings['bundle']}", file=sys.stderr)
     build_subcommand(subcommand_class(subcommand), settings).run()  # imports torch
+
+
+def _check_output(settings: Mapping[str, Node]) -> None:
+    """Raise UserError if `output` is a file or directory that another setting names.
+
+    Different spellings and links name the same file.
+    """
+    output = settings.get("output")
+    if not isinstance(output, str):
+        return
+    path = user_path(output)
+    for key, value in _texts(settings):
+        if key != "output" and _is_same(value, path):
+            raise UserError(f"output={output} is also {key}; choose another")
+
+
+def _is_same(text: str, path: Path) -> bool:
+    """Return True if a text names an existing file or directory, however spelled."""
+    with suppress(OSError, ValueError, UserError):  # most texts name none
+        return path.samefile(user_path(text)) and (path.is_file() or path.is_dir())
+    return False
+
+
+def _texts(node: Node, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the texts of settings with their keys."""
+    if isinstance(node, str):
+        yield key, node
+    elif isinstance(node, Mapping):
+        for name, value in node.items():
+            yield from _texts(value, f"{key}.{name}".lstrip("."))
+    elif isinstance(node, Sequence):
+        for value in node:
+            yield from _texts(value, key)
 
 
 def job_dir() -> Path:

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from os.path import realpath
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -34,6 +33,7 @@ from seqattn.subcommands.journal import Journal, open_journal
 from seqattn.subcommands.provenance import Provenance, bundle_contents
 from seqattn.subcommands.reranking import Reranker, Reranking
 from seqattn.training.ranks import rank, world_size
+from seqattn.training.rendezvous import rendezvous
 
 _SHOWN = 3  # unknown pieces
 _PLACES = {"bundle", "ensemble", "input", "output", "device", "trust", "window", "settings"}
@@ -123,13 +123,12 @@ class Generation(BundleRun):
         """
         source = None if self.input is None else user_path(self.input)
         into = user_path(self.output or "")
-        if source is not None and source.is_file() and realpath(source) == realpath(into):
-            raise UserError(f"output={into} is also the input; choose another file")
         # SLURM sets its variables for single commands, too
         ranks = world_size() if "WORLD_SIZE" in os.environ else 1
         place, plain = rank() if ranks > 1 else 0, source is not None and source.is_file()
         if (self.part and not plain) or (ranks > 1 and not (plain and replaced_file(into))):
             raise UserError("shares of the input need files; set input=FILE and output=FILE")
+        rendezvous.agreed(str)  # ranks that cannot meet at the end fail before the search
         if ranks > 1 and self.device == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         bundle: Any = self.load(self.generation)
@@ -153,7 +152,8 @@ class Generation(BundleRun):
                 for number, of in (self._share, (place + 1, ranks)):
                     inputs = inputs[len(inputs) * (number - 1) // of : len(inputs) * number // of]
                 files = {"input": source, **getattr(self.terms, "files", {})}
-                opened = open_journal(self.output, self._made_from, files, place, ranks)
+                form = {"total": len(inputs), "most": self.n_best or 1}
+                opened = open_journal(self.output, self._made_from, files, place, ranks, **form)
             journal, tell = stack.enter_context(opened), None
             if source is not None and place == 0:
                 bar = progress("generating", "texts", journal.done, above=self.output is None)

@@ -3,15 +3,17 @@
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
+from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError
 
 from seqattn.data.lines import output_file, write_lines
 from seqattn.errors import UserError
@@ -19,6 +21,9 @@ from seqattn.inputs import check_there
 from seqattn.storage import file_faults, replaced_file, user_path, write_whole
 from seqattn.subcommands.provenance import Provenance, digests
 from seqattn.training.rendezvous import rendezvous
+
+_ROW = TypeAdapter(tuple[PositiveInt, list[str]], config=ConfigDict(strict=True))
+"""Number of inputs of a window, and its lines."""
 
 
 @dataclass
@@ -31,6 +36,9 @@ class Journal:
             the number of its inputs and its lines. None for standard output, pipes and devices.
         rank: of this process.
         inputs: digests of the files that are read.
+        total: number of inputs of this rank; None if unknown.
+        most: largest number of lines for each input.
+        form: regular expression of a line.
         done: number of inputs in this rank's file.
     """
 
@@ -38,6 +46,9 @@ class Journal:
     files: list[Path] = field(default_factory=list)
     rank: int = 0
     inputs: Mapping[Path, list[str]] = field(default_factory=dict)
+    total: int | None = None
+    most: int = 1
+    form: str = ".*"
     done: int = 0
 
     def write(
@@ -70,7 +81,8 @@ class Journal:
         if len(self.files) > 1:
             rendezvous.agreed(str, most=math.inf)  # all ranks have written theirs
         if self.rank == 0:
-            ready = (line for one in self.files for _, lines, _ in _windows(one) for line in lines)
+            windows = chain.from_iterable(map(self._windows, self.files))
+            ready = chain.from_iterable(lines for _, lines, _ in windows)
             write_lines(each(ready), self.output)
             for one in self.files:
                 one.unlink()
@@ -83,21 +95,45 @@ class Journal:
             try:
                 with file_faults("read", own), own.open("rb") as file:
                     before = Provenance.model_validate_json(file.readline(1 << 20))
+                    more = file.read(1)
             except ValidationError as error:
                 raise UserError(f"{own} is not the progress of a command; move it") from error
-            for count, _, after in _windows(own):
+            if more and (differing := before.differing(record)):
+                raise UserError(
+                    f"{own} holds progress with {', '.join(differing)}; use the same to continue, "
+                    "or remove that file to begin again"
+                )
+            for count, _, after in self._windows(own):
                 self.done, end = self.done + count, after
         if not end:
             write_whole(own, f"{record.model_dump_json()}\n".encode())
             return
-        if differing := before.differing(record):
-            raise UserError(
-                f"{own} holds progress with {', '.join(differing)}; use the same to continue, or "
-                "remove that file to begin again"
-            )
+        if self.total is not None and self.done > self.total:
+            raise _damaged(own)
         with file_faults("write", own):
             os.truncate(own, end)
         print(f"continuing {own}: {self.done:,} done", file=sys.stderr)
+
+    def _windows(self, path: Path) -> Iterator[tuple[int, list[str], int]]:
+        """Yield inputs, lines and end in the file of each complete window.
+
+        Raises:
+            UserError: for a row that this command cannot have written.
+        """
+        with file_faults("read", path), path.open("rb") as file:
+            end = len(file.readline())
+            for row in file:
+                if not row.endswith(b"\n") or b"\0" in row:  # killed, or the power failed
+                    return
+                try:
+                    count, lines = _ROW.validate_json(row)
+                except ValidationError as error:
+                    raise _damaged(path) from error
+                fits = count <= len(lines) <= count * self.most
+                if not fits or not all(re.fullmatch(self.form, line) for line in lines):
+                    raise _damaged(path)
+                end += len(row)
+                yield count, lines, end
 
 
 @contextmanager
@@ -107,6 +143,7 @@ def open_journal(
     inputs: Mapping[str, str | Path | None],
     rank: int = 0,
     ranks: int = 1,
+    **form: Any,
 ) -> Iterator[Journal]:
     """Yield the journal of an output; its first file is OUTPUT.partial.
 
@@ -115,6 +152,7 @@ def open_journal(
         made_from: returns settings and contents that lines depend on, besides the inputs.
         inputs: input files by key.
         rank, ranks: this process among those that share the output.
+        **form: total, most and form of a `Journal`.
 
     Raises:
         UserError: if another process writes the output, or its file is of another command.
@@ -125,7 +163,7 @@ def open_journal(
         return
     files = [path.with_name(f"{path.name}.partial{n or ''}") for n in range(ranks)]
     before: dict[Path, list[str]] = {}
-    record, journal = made_from(), Journal(output, files, rank, before)
+    record, journal = made_from(), Journal(output, files, rank, before, **form)
     record.settings["ranks"] = ranks
     for key, name in inputs.items():
         if name and user_path(name).is_file():  # a pipe can only be read once
@@ -133,6 +171,8 @@ def open_journal(
     lock = files[rank].with_name(f"{files[rank].name}.lock")
     with ExitStack() as stack:
         with file_faults("write", path):
+            if lock.is_file() and lock.stat().st_size:  # ours have no content
+                raise UserError(f"{lock} is not a lock of this command; move it")
             try:
                 stack.enter_context(FileLock(lock).acquire(timeout=0))
             except Timeout as error:
@@ -151,15 +191,5 @@ def open_journal(
             raise
 
 
-def _windows(path: Path) -> Iterator[tuple[int, list[str], int]]:
-    """Yield inputs, lines and end in the file of each complete window."""
-    with file_faults("read", path), path.open("rb") as file:
-        end = len(file.readline())
-        for row in file:
-            try:
-                count, lines = json.loads(row)
-            except ValueError:  # zeros, after the power failed
-                return
-            end += len(row)
-            if row.endswith(b"\n"):
-                yield count, lines, end
+def _damaged(path: Path) -> UserError:
+    return UserError(f"{path} is damaged; remove it to begin again")

@@ -299,13 +299,57 @@ def test_a_sentence_longer_than_the_positions_of_the_model(capfd, corpus, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_read_is_not_overwritten(capfd, trained, tmp_path):
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("input", ("generate",)),
+        ("links", ("align", "source={}/other", "target={}/other")),
+        ("target", ("align", "source={}/other")),
+        ("links", ("term_scores", "split=val")),
+        ("terms.file", ("term_scores", "split=val", "links={}/other", "terms=glossary")),
+    ],
+)
+@pytest.mark.parametrize("spelling", ["texts", "link", "folder/../texts", "./texts"])
+def test_what_is_read_is_not_overwritten(capfd, trained, tmp_path, key, words, spelling):
     texts = tmp_path / "texts"
     texts.write_text("a dog .\n")
+    (tmp_path / "other").write_text("a dog .\n")
     (tmp_path / "link").symlink_to(texts)
-    words = (f"bundle={trained}/model", f"input={texts}", f"output={tmp_path}/link")
-    assert refusal(capfd, "generate", *words).endswith(" is also the input; choose another file")
+    (tmp_path / "folder").mkdir()
+    output = f"{tmp_path}/{spelling}"
+    words = [word.format(tmp_path) for word in words]
+    words += [f"bundle={trained}/model", f"{key}={texts}", f"output={output}"]
+    assert refusal(capfd, *words) == f"output={output} is also {key}; choose another"
     assert texts.read_text() == "a dog .\n"
+
+
+def test_a_bundle_is_not_overwritten_by_scores_of_it(capfd, trained):
+    words = ("evaluate", f"bundle={trained}/model", f"output={trained}/../{trained.name}/model")
+    assert refusal(capfd, *words).endswith(" is also bundle; choose another")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("WORLD_SIZE", value) for value in ("abc", "0", "-3", "1000000000")),
+        *(("RANK", "abc"), ("RANK", "5"), ("MASTER_PORT", "abc"), ("LOCAL_RANK", "x")),
+    ],
+)
+def test_variables_of_a_launcher_that_are_wrong(capfd, trained, tmp_path, monkeypatch, name, value):
+    for key, right in (("RANK", "0"), ("WORLD_SIZE", "2"), (name, value)):
+        monkeypatch.setenv(key, value if key == name else right)
+    words = (f"bundle={trained}/model", f"input={__file__}", f"output={tmp_path}/out")
+    line = refusal(capfd, "generate", *words)
+    assert name in line
+    assert "in the environment" in line
+    assert not [*tmp_path.iterdir()]
+
+
+def test_ranks_that_cannot_meet_end_before_the_search(capfd, trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    words = (f"bundle={trained}/model", f"input={__file__}", f"output={tmp_path}/out")
+    assert "also need MASTER_ADDR and MASTER_PORT" in refusal(capfd, "generate", *words)
+    assert not [*tmp_path.iterdir()]
 
 
 # --- the command itself -------------------------------------------------------------------------

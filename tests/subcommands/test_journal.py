@@ -9,7 +9,7 @@ from seqattn.errors import UserError
 from seqattn.subcommands.journal import open_journal
 from seqattn.subcommands.provenance import Provenance
 
-WINDOWS = [(2, ["a", "\x85b \u2028"]), (1, []), (3, ["ö", "", "d", "e"])]
+WINDOWS = [(2, ["a", "\x85b \u2028"]), (1, ["c"]), (3, ["ö", "", "d", "e"])]
 LINES = [line for _, lines in WINDOWS for line in lines]
 
 
@@ -21,7 +21,8 @@ def place(tmp_path):
 
 def opened(place, beam=4, output="out"):
     record = Provenance(settings={"beam": beam}, contents={"bundle": ["1"]})
-    return open_journal(str(place / output), lambda: record, {"input": place / "in"})
+    inputs = {"input": place / "in"}
+    return open_journal(str(place / output), lambda: record, inputs, total=6, most=2)
 
 
 def written(place):
@@ -59,12 +60,41 @@ def test_what_is_cut_anywhere_continues_to_the_same_lines(place):
 def test_a_damaged_window_and_what_follows_are_made_again(place):
     content = killed(place).read_bytes()
     for wrong, done in (
-        (content.replace(b'"a"', b'"a'), 0),
+        (content.replace(b'"a"', b"\0\0"), 0),
         (content.replace(b'"d"', b"\0\0\0"), 3),
         (content + b"\0\0\n", 6),
     ):
         (place / "out.partial").write_bytes(wrong)
         assert written(place) == ([*LINES, ""], done)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *("5", "null", '"ab"', '{"a": 1, "b": 2}', "[" * 9_999 + "]" * 9_999, "[2"),
+        *('["2", ["a", "b"]]', '[2.0, ["a", "b"]]', '[true, ["a"]]', '[NaN, ["a"]]', "[2, null]"),
+        *('[2, "ab"]', "[2, [1, 2]]", '[2, ["\\ud800", "c"]]', '[2, ["a\\nb", "c"]]'),
+        *('[-2, ["a"]]', "[0, []]", '[2, ["a"]]', '[1, ["a", "b", "c"]]', '[9, ["a"]]'),
+        str([7, ["a"] * 7]).replace("'", '"'),
+    ],
+)
+def test_rows_that_no_command_wrote_are_refused_and_stay(place, row):
+    file = killed(place)
+    head, _, *rest = file.read_bytes().splitlines(keepends=True)
+    content = head + row.encode() + b"\n" + b"".join(rest)
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"out\.partial is damaged; remove it"), opened(place):
+        pass
+    assert file.read_bytes() == content
+
+
+def test_lines_of_another_form_are_refused(place):
+    killed(place)
+    record = Provenance(settings={"beam": 4}, contents={"bundle": ["1"]})
+    inputs, form = {"input": place / "in"}, {"most": 2, "form": "[a-e]?"}
+    journal = open_journal(str(place / "out"), lambda: record, inputs, **form)
+    with pytest.raises(UserError, match="is damaged"), journal:
+        pass
 
 
 def changed_input(place):
@@ -83,6 +113,23 @@ def test_another_command_is_refused_and_changes_nothing(place, change, named):
         pass
     assert file.read_bytes() == before
     assert {one.name for one in place.iterdir()} == {"in", "out.partial"}
+
+
+def test_what_stands_behind_the_record_of_another_command_stays(place):
+    content = '{"settings": {}, "contents": {}}\nmine'
+    (place / "out.partial").write_text(content)
+    with pytest.raises(UserError, match="holds progress with"), opened(place):
+        pass
+    assert (place / "out.partial").read_text() == content
+
+
+def test_a_file_in_place_of_the_lock_stays(place):
+    (place / "out.partial.lock").write_text("mine")
+    with pytest.raises(UserError, match=r"lock is not a lock of this command; move it"):
+        written(place)
+    assert (place / "out.partial.lock").read_text() == "mine"
+    (place / "out.partial.lock").write_text("")  # left by a killed process
+    assert written(place) == ([*LINES, ""], 0)
 
 
 @pytest.mark.parametrize("content", ["mine\n", "", '{"settings": 1}\n'])

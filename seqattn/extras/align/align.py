@@ -30,6 +30,7 @@ from seqattn.training.task_options import task_class
 
 _PART = 1_024
 """Pairs aligned together; an interruption loses at most these."""
+_LINK = "[0-9]{1,9}-[0-9]{1,9}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +82,6 @@ class Aligning(BundleRun):
             raise UserError("set one of source=FILE target=FILE, split=SPLIT and choose=true")
         if self.links is not None and self.choose:
             raise UserError("choose uses the links of the validation split; set data.alignments")
-        inputs = [user_path(name) for name in (self.source, self.target, self.links) if name]
-        if self.output and user_path(self.output) in inputs:
-            raise UserError(f"output={self.output} is also an input; choose another file")
 
     def run(self) -> None:
         """Align and write, or choose and store.
@@ -104,7 +102,8 @@ class Aligning(BundleRun):
         aligned: list[Links] = []
         total, pairs, gold = self._pairs(bundle)
         files = {"source": self.source, "target": self.target, "links": self._gold_file}
-        with open_journal(self.output, self._made_from, files) as journal:
+        form = {"total": total, "form": f"({_LINK}( {_LINK})*)?"}
+        with open_journal(self.output, self._made_from, files, **form) as journal:
             rest = aligner.lines(islice(pairs, journal.done, None), journal.done, total)
             windows = iter(lambda: [*islice(rest, _PART)], [])
             scored = partial(_scored, aligned) if gold else iter
