@@ -50,6 +50,7 @@ _STATUSES: dict[int | str, dict[str, Any]] = {
         413: "the request is too large",
         422: "the request is invalid, with a one-line reason",
         503: "the queue is full; see Retry-After",
+        504: "the request took too long",
     }.items()
 }
 _POLICY = (

@@ -118,6 +118,7 @@ class Limits:
     Args:
         body_bytes: bytes of a request's body.
         inputs: texts or questions per request.
+        characters: characters per request, of all its texts, counted before anything is read.
         tokens: source tokens per request.
         target_tokens: target tokens per request, over all hypotheses.
         shown_tokens: tokens of a text and its output together, if attention is requested or
@@ -127,17 +128,20 @@ class Limits:
         connections: open connections.
         read_seconds: time limit for the head of a request, for its body, and for reading each
             part of a response.
+        timeout: seconds for a request, waiting included; its search ends at the next step.
         batch_wait: maximum milliseconds that an input waits for others, after a batch of several.
     """
 
     body_bytes: Count = 1_000_000
     inputs: Count = 128
+    characters: Count = 200_000
     tokens: Count = 20_000
     target_tokens: Count = 200_000
     shown_tokens: Count = 600
     queue: Count = 512
     connections: Count = 256
     read_seconds: Positive = 20.0
+    timeout: Positive = 300.0
     batch_tokens: Count = 4_096
     batch_wait: NotNegative = 3.0
 
@@ -157,6 +161,11 @@ class Limits:
             raise TooMuch(
                 f"a request may have at most {most:,} {what or name}, got {count:,}; split it"
             )
+
+    def check_texts(self, texts: Sequence[str]) -> None:
+        """Compare the number of texts, and of their characters, with limits. Raises: as `check`."""
+        self.check("inputs", len(texts))
+        self.check("characters", sum(map(len, texts)))
 
     def check_shown(self, source: int, output: int = 0) -> None:
         """Compare the tokens of a text, and of its output, with `shown_tokens`.

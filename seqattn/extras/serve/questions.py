@@ -50,6 +50,7 @@ def pairs_of(request: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
     if len(contexts) != len(questions):
         raise UserError(f"context must be one text, or one for each of {len(questions)} questions")
     limits.check("inputs", len(questions), "questions")
+    limits.check("characters", sum(map(len, [*questions, *contexts])))
     return list(zip(questions, contexts, strict=True))
 
 
@@ -70,8 +71,8 @@ class Spans:
         """
         pairs = pairs_of(request, self.limits)
         search = search_for(self.bundle, request.generation, request.n_best)
-        texts = [" ".join(pair) for pair in pairs]
-        sizes = list(map(len, self.bundle.tokenizer.encode_source(texts)))
+        read = self.bundle.encoder.reader
+        sizes = [len(read.question(one).ids) + len(read.context(two).ids) for one, two in pairs]
         self.limits.check("tokens", sum(sizes))
 
         def response(outcomes: list[Any]) -> AnswerResponse:

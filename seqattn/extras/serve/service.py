@@ -71,7 +71,7 @@ class Service:
             request: the HTTP request, whose client may disconnect.
 
         Raises:
-            HTTPException: if the queue is full.
+            HTTPException: if the queue is full, or the request takes too long.
         """
         if getattr(body, "stream", False):
             return await self._streamed(partial(read, body))
@@ -80,9 +80,12 @@ class Service:
         work: asyncio.Future[Any] = asyncio.gather(*(asyncio.wrap_future(job.done) for job in jobs))
         gone: asyncio.Future[Any] = asyncio.ensure_future(_disconnected(request))
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            seconds, first = self.limits.timeout, asyncio.FIRST_COMPLETED
+            await asyncio.wait({work, gone}, timeout=seconds, return_when=first)
             if not work.done():
-                raise HTTPException(499, "the client disconnected")
+                if gone.done():
+                    raise HTTPException(499, "the client disconnected")
+                raise HTTPException(504, self._late)
             return response(await work)
         finally:
             gone.cancel()
@@ -109,10 +112,13 @@ class Service:
         jobs[0].done.add_done_callback(lambda done: put(None))
 
         async def lines() -> AsyncIterator[str]:
-            while (event := await events.get()) is not None:
-                yield self._event_line(event)
+            ends = loop.time() + self.limits.timeout
             try:
+                while event := await asyncio.wait_for(events.get(), ends - loop.time()):
+                    yield self._event_line(event)
                 result = response([jobs[0].done.result()])
+            except TimeoutError:
+                yield _sent("error", json.dumps({"error": self._late}))
             except Exception as error:
                 line = str(error) if isinstance(error, UserError) else FAILED
                 yield _sent("error", json.dumps({"error": line}))
@@ -122,6 +128,10 @@ class Service:
                 yield _sent("done", _json_line(result))
 
         return EventStream(lines(), jobs[0])
+
+    @property
+    def _late(self) -> str:
+        return f"the request took longer than {self.limits.timeout:g} seconds; shorten or split it"
 
     def _event_line(self, event: Event) -> str:
         """Return the server-sent event of a step of a search."""

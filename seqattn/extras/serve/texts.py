@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Any, cast
 
 from seqattn.bundle.bundle import Bundle, terms_of
+from seqattn.bundle.text_arguments import text_list
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into
@@ -71,6 +72,7 @@ class Texts:
             into = replace(self, bundle=self.bundle.into(request.target_language))
             return into.generate(request.model_copy(update={"target_language": None}), tell)
         if request.format != "text":
+            self.limits.check_texts(text_list(request.inputs))
             return marked(self.generate, request)
         inputs, lines = self.read(request)
         results = Results(self.bundle, request, self.limits, self.metrics)
@@ -89,8 +91,7 @@ class Texts:
         def response(outcomes: list[list[Generated]]) -> GenerateResponse:
             each = joined(lines, [result for several in outcomes for result in several])
             if (terms := _terms(request)) is not None:
-                texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
-                for text, result in zip(texts, each, strict=True):
+                for text, result in zip(text_list(request.inputs), each, strict=True):
                     for output in result.outputs:
                         output.unmet = terms.unmet(text, output.text) or None
             return GenerateResponse(results=each)
@@ -157,8 +158,8 @@ class Texts:
             TooMuch: if there are too many inputs, lines or tokens.
             UserError: if the request is otherwise invalid.
         """
-        texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
-        self.limits.check("inputs", len(texts))
+        texts = text_list(request.inputs)
+        self.limits.check_texts(texts)
         lines = self.bundle.lines(texts)
         self.limits.check("queue", len(lines.lines), "lines")
         _check_lines(request, lines)
@@ -213,6 +214,7 @@ class Texts:
         Raises:
             UserError: if the model reads line by line and there are several.
         """
+        self.limits.check_texts([source])
         line, *others = self.bundle.lines([source]).lines
         if others:
             raise UserError("this model reads one line, but the text has several; send one line")

@@ -12,7 +12,9 @@ from pydantic import ValidationError
 from seqattn.analysis import intervene
 from seqattn.analysis.capture import makers
 from seqattn.analysis.intervene import permuted, uniform
+from seqattn.bundle.bundle import Bundle
 from seqattn.checking import in_words, parameters
+from seqattn.extras.answers.span_text import TextReader
 from seqattn.extras.serve.limits import SEARCH_BOUNDS, SERVER_SETTINGS, Limits
 from seqattn.extras.serve.schemas import (
     AnswerRequest,
@@ -186,3 +188,24 @@ def test_a_form_of_too_many_fields_is_refused(client):
         response = client.post("/translate", **sent)
         assert response.status_code == 400
         assert response.json()["error"] == "cannot parse the request: Max number of fields exceeded"
+
+
+def test_characters_are_counted_before_anything_is_read(bundle, spans, monkeypatch):
+    def read(*_):
+        raise AssertionError("the text was read")
+
+    limits, line = Limits(characters=10), "a request may have at most 10 characters, got 12; split"
+    monkeypatch.setattr(Bundle, "lines", read)
+    monkeypatch.setattr(TextReader, "context", read)
+    with client_of(bundle, limits, languages=["en", "de"]) as client:
+        for form in ("text", "html", "placeholders"):
+            line_of = refusal(client, status=413, inputs=["a b c ", "d e f "], format=form)
+            assert line_of.startswith(line)
+        for path in ("/v1/sentence", "/v1/explain"):
+            keys = {"method": "attention"} if "explain" in path else {}
+            assert refusal(client, path, 413, text="a b c d e f ", **keys).startswith(line)
+        keys = {"q": " " * 12, "source": "en", "target": "de"}
+        assert refusal(client, "/translate", 413, **keys).startswith(line)
+    with client_of(spans, limits) as client:
+        keys = {"question": "a b c ", "context": "d e f "}
+        assert refusal(client, "/v1/answer", 413, **keys).startswith(line)

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import threading
+import time
 from operator import attrgetter
 
 import pytest
@@ -17,7 +18,7 @@ from seqattn.extras.serve.schemas import ExplainRequest, GenerateRequest, Senten
 from seqattn.extras.serve.searches import Gone, passes_watched
 from seqattn.extras.serve.service import Service
 from seqattn.generation.stepper import Stepper
-from tests.extras.serve.conftest import TEXT, ask, refusal
+from tests.extras.serve.conftest import TEXT, ask, client_of, refusal
 
 
 def events(client, path="/v1/generate", **keys):
@@ -147,6 +148,27 @@ def test_a_search_without_a_stream_ends_when_its_client_leaves(bundle, monkeypat
     asyncio.run(go())
     service.thread.close()
     assert len(steps) == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_takes_too_long_ends_and_the_next_is_answered(bundle, monkeypatch, stream):
+    steps, step = [], Stepper.step
+
+    def slow(self, ids):
+        steps.append(1)
+        time.sleep(0.05)
+        return step(self, ids)
+
+    monkeypatch.setattr(Stepper, "step", slow)
+    line = "the request took longer than 0.2 seconds; shorten or split it"
+    with client_of(bundle, Limits(timeout=0.2)) as client:
+        if stream:
+            assert events(client, inputs=TEXT, generation=LONG)[-1] == ("error", {"error": line})
+        else:
+            assert refusal(client, status=504, inputs=TEXT, generation=LONG) == line
+        monkeypatch.setattr(Stepper, "step", step)
+        ask(client, inputs=TEXT, generation="greedy")
+    assert len(steps) < 50
 
 
 def test_a_pass_through_the_model_ends_when_its_client_leaves(bundle):
