@@ -1,5 +1,6 @@
 """Scores of a bundle on a split of its data, or of other data."""
 
+import hashlib
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,11 +17,12 @@ from seqattn.bundle.outputs import Outputs
 from seqattn.checking import Count
 from seqattn.data.lines import write_lines
 from seqattn.errors import UserError
+from seqattn.inputs import read_json
 from seqattn.metrics.lengths import LengthBin, length_bins
 from seqattn.metrics.text import TextScore, doubts
 from seqattn.roles import Role
 from seqattn.screen import print_table, progress
-from seqattn.storage import user_path, write_json, write_whole
+from seqattn.storage import is_file, user_path, write_json, write_whole
 from seqattn.subcommands.bundle_run import ScoredRun, Split
 from seqattn.subcommands.provenance import contents_now
 from seqattn.subcommands.reranking import Reranking
@@ -40,7 +42,8 @@ class Evaluation(ScoredRun):
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
         output: the directory; None for evaluation/SPLIT beside the bundle, with the suffixes
             -ensemble and -reranked for other models, -generation and -scorer for another search
-            or scorer than the bundle's.
+            or scorer than the bundle's. If that has the scores of other models, data or settings,
+            a digest of these follows.
         lengths: upper bounds, in words, of bins of source length to score separately.
         rerank: settings of reranking by another model.
         tune: lists of values to try on the validation split, by keys of the search and
@@ -80,7 +83,29 @@ class Evaluation(ScoredRun):
         name += "-ensemble" * bool(self.ensemble) + "-reranked" * bool(self.rerank.bundle)
         if not self.tune:
             name += "".join(f"-{key}" for key in self._changed())
-        return user_path(self.bundle).parent / "evaluation" / name
+        path = user_path(self.bundle).parent / "evaluation" / name
+        file = path / ("tuning.json" if self.tune else "scores.json")
+        before = read_json(file, "scores of an evaluation") if is_file(file) else None
+        if not isinstance(before, dict):
+            return path
+        made_by, roles = self._made_by, {*Role} - {Role.NOTE}
+        both = ({key: one[key] for key in made_by if key in before} for one in (before, made_by))
+        if not any(differences(*both, roles)):
+            return path
+        digest = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode()).hexdigest()
+        return path.with_name(f"{name}-{digest[:8]}")
+
+    @property
+    def _made_by(self) -> dict[str, Any]:
+        """What tells evaluations of a bundle and a split apart, by its keys in their file."""
+        origin = getattr(self.data, "origin", lambda split: type(self.data).__name__)
+        return {
+            "ensemble": list(self.ensemble),
+            "data": origin(self.split),
+            "generation": self.settings.get("generation"),
+            "scorer": self.settings.get("scorer"),
+            "rerank": self.settings.get("rerank") if self.rerank.bundle else None,
+        }
 
     def _changed(self) -> Iterator[str]:
         """Yield which of search and scorer are not the bundle's, in more than speed."""
@@ -113,22 +138,16 @@ class Evaluation(ScoredRun):
         self.directory.mkdir(parents=True, exist_ok=True)
         outputs.write(self.directory)
         self._write_sentences(outputs)
-        named = type(self.data).__name__
-        origin = getattr(self.data, "origin", lambda _: named)(self.split)
         files: Any = getattr(self.data, "files", lambda _: [])
         results = {
             "bundle": str(user_path(self.bundle).absolute()),  # valid in any folder
-            "ensemble": list(self.ensemble),
             "split": self.split,
-            "data": origin,
             "rows": len(outputs.texts),
             "scores": plain_scores(scores),
             outputs.unit: len(outputs.texts),
             **{f"{name}_per_second": rate for name, rate in outputs.rates.items()},
             **by_length,
-            "generation": self.settings.get("generation"),
-            "scorer": self.settings.get("scorer"),
-            "rerank": self.settings.get("rerank") if self.rerank.bundle else None,
+            **self._made_by,
         }
         if self.quality is not None:
             place = self.split, self.directory
@@ -138,7 +157,7 @@ class Evaluation(ScoredRun):
         results["made_from"] = contents_now(self.bundle, files(self.split))
         write_json(self.directory / "scores.json", results)
         rows["written to"] = str(self.directory)
-        notes = [f"scored {len(outputs.texts):,} rows of {origin}"]
+        notes = [f"scored {len(outputs.texts):,} rows of {results['data']}"]
         notes += getattr(self.data, "report", list)()
         notes += doubts(self.scorer, outputs.rows.references)
         if not silent:

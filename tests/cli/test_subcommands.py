@@ -489,6 +489,30 @@ def test_evaluate_takes_data_overrides_and_writes_beside_the_bundle(
         assert suffix == "" or (beside / "scores.json").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("val-ensemble", "ensemble=[{0}]", "ensemble=[{0},{0}]"),
+        ("val-generation", "generation.beam_size=3", "generation.beam_size=1"),
+        ("val", "scorer.tokenize=13a", "data.val=test"),
+    ],
+)
+def test_an_evaluation_of_others_replaces_none(capfd, trained, tmp_path, name, first, second):
+    bundle = shutil.copytree(trained, tmp_path / "run") / "model"
+    for number, words in enumerate((first, second, second, first), 1):
+        words = ("split=val", words.format(bundle))
+        succeed(capfd, "evaluate", f"bundle={bundle}", *words)
+        there = sorted((tmp_path / "run" / "evaluation").iterdir())
+        if number == 1:
+            before = (there[0] / "scores.json").read_bytes()
+        assert [one.name.rpartition("-")[0] for one in there[1:]] == [name] * (number > 1)
+        again = json.loads((there[0] / "scores.json").read_text())
+        assert there[0].name == name
+        assert again["ensemble"] == json.loads(before)["ensemble"]
+        assert again["generation"] == json.loads(before)["generation"]
+        assert again["data"] == json.loads(before)["data"]
+
+
 def test_a_bundle_carries_no_local_paths_and_its_run_knows_them(
     capfd, corpus, trained, bundle, tmp_path
 ):
