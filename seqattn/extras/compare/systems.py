@@ -39,8 +39,9 @@ class _Trait(NamedTuple):
 def shortened(values: Sequence[Any]) -> list[Any]:
     """Reduce absolute paths in texts to their last parts, as many as distinguish them."""
     paths = {path: Path(path).parts for value in values for path in _PATH.findall(str(value))}
-    ends = range(1, max(map(len, paths.values()), default=1) + 1)
-    last = next(n for n in ends if len({parts[-n:] for parts in paths.values()}) == len(paths))
+    different = {*paths.values()}
+    ends = range(1, max(map(len, different), default=1) + 1)
+    last = next(n for n in ends if len({parts[-n:] for parts in different}) == len(different))
     return [
         _PATH.sub(lambda match: "/".join(paths[match[0]][-last:]), value)
         if isinstance(value, str)
@@ -118,10 +119,10 @@ def check_seeds(runs: Iterable[tuple[Path, Mapping[str, Any]]]) -> None:
 
 
 def _settings(plain: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings by key; null values are omitted."""
+    """Return settings by key, null values omitted, and each path in one spelling."""
     settings = (leaf for name, node in plain.items() for leaf in leaves(node, name))
     return {
-        leaf.key: str(leaf.value)
+        leaf.key: _PATH.sub(lambda match: str(Path(match[0])), str(leaf.value))
         for leaf in settings
         if leaf.value is not None and leaf.key not in _ASIDE and leaf.role not in _SAME
     }

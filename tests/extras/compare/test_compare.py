@@ -203,6 +203,16 @@ def test_systems_are_named_by_all_that_tells_them_apart(tmp_path, capfd):
     assert {f"attention={name} optimizer.lr={rate}" for name, rate in rates} <= rows
 
 
+def test_spellings_of_a_folder_name_no_system(tmp_path, capfd):
+    made = [
+        write_run(tmp_path / str(n), spoilt(n), n, data={"root": f"/x{end}", "train": f"/y{end}"})
+        for n, end in enumerate(("/data", "/data/", "//data", "/data/."))
+    ]
+    assert "4 seeds" in compare(capfd, f"runs=[{','.join(map(str, made))}]").out
+    paths = [write_run(tmp_path / f"o{n}", spoilt(n), 1, data={"root": f"/x/{n}/"}) for n in (0, 1)]
+    assert "data.root=0" in compare(capfd, f"runs=[{','.join(map(str, paths))}]").out
+
+
 def test_what_changes_no_result_names_no_system(tmp_path, capfd):
     made = [
         write_run(
