@@ -40,6 +40,7 @@ _CLOSED_BY = {
 }  # fmt: skip
 """Innermost elements that a start tag ends."""
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z][A-Za-z\d]*);")
+_TOO_LONG = re.compile(r"&#\d{21}")  # Python's parser refuses numbers of thousands of digits
 _DEEPEST, _MOST = 100, 20_000
 """Bounds of nested elements and of tags."""
 
@@ -210,8 +211,10 @@ def tokens_of(text: str) -> list[Token]:
     What follows a tag or comment without an end is text.
 
     Raises:
-        UserError: for too many tags.
+        UserError: for too many tags, or a character reference of many digits.
     """
+    if _TOO_LONG.search(text):
+        raise UserError("a character reference may have at most 20 digits; remove it")
     parser = _Tokens(text)
     with suppress(AssertionError):  # of a malformed declaration
         parser.feed(text)  # never closed: it would read unfinished tags in quadratic time

@@ -63,11 +63,11 @@ class Markup(ABC):
             return
         try:
             parts = re.compile(self.pattern)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise UserError(f"markup.pattern is not a regular expression: {error}") from error
-        if parts.match(""):
-            raise UserError("markup.pattern must not match the empty text")
         object.__setattr__(self, "_parts", parts)
+        for text in ("", "a b."):
+            self.kept(text)
 
     @abstractmethod
     def document(self, text: str) -> Document:
@@ -112,9 +112,15 @@ class Markup(ABC):
         return results
 
     def kept(self, text: str) -> list[Unit]:
-        """Return the units of plain text: protected parts, and single characters."""
+        """Return the units of plain text: protected parts, and single characters.
+
+        Raises:
+            UserError: if `pattern` matches an empty part.
+        """
         units, place = list[Unit](), 0
         for match in self._parts.finditer(text) if self._parts else ():
+            if not match[0]:
+                raise UserError("markup.pattern must not match the empty text")
             units += [Unit(letter, letter) for letter in text[place : match.start()]]
             units.append(Unit(match[0], match[0], (), True))
             place = match.end()

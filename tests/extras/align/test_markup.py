@@ -163,6 +163,7 @@ def test_placeholders_that_a_model_garbles_are_restored_or_named(capsys):
     ("text", "line"),
     [
         ("<b>" * 101 + "x", "tags nest more than 100 deep; simplify the text"),
+        (f"<a b='&#{'9' * 5_000};'>x</a>", "a character reference may have at most 20 digits"),
         ("<b>x</b>" * 7_000, "a text may have at most 20,000 tags, got more; split it"),
         (
             "a" * (LONGEST + 1),
@@ -192,7 +193,13 @@ def test_many_placeholders_take_linear_time(capsys):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "line"), [("(", "not a regular expression"), ("x*", "not match the empty text")]
+    ("pattern", "line"),
+    [
+        ("(", "not a regular expression"),
+        ("x{99999999999}", "not a regular expression: the repetition number is too large"),
+        ("x*", "not match the empty text"),
+        (r"\b", "not match the empty text"),
+    ],
 )
 def test_a_pattern_that_cannot_be_is_refused(pattern, line):
     with pytest.raises(UserError, match=line):
