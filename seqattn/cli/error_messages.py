@@ -4,8 +4,10 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from traceback import walk_tb
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
@@ -62,6 +64,11 @@ def in_words(error: Exception, started: bool) -> str | None:
     if isinstance(error, HydraException | OmegaConfBaseException):
         return next(filter(None, map(_worded, _chain(error))), str(error).partition("\n")[0])
     if isinstance(error, RecursionError) and not started:
+        modules = [frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)]
+        if OverridesParser.__module__ in modules:
+            return (
+                "cannot parse an argument: its brackets nest too deeply; quote a text, or use YAML"
+            )
         return (
             "a choice of --config-dir or hydra.searchpath includes itself in its defaults; give "
             "its file a name that no shipped choice has"

@@ -4,12 +4,13 @@ import os
 import signal
 import sys
 import threading
+from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob
+from hydra.core.override_parser.types import Glob, Override, RangeSweep
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -22,6 +23,7 @@ from seqattn.storage import write_whole
 from seqattn.training.ranks import rank
 
 NAME, SWEEP = "jobs.tsv", "multirun.yaml"
+_MOST, _MANY = 10_000, 20  # jobs that are run at all, and that take seconds to compose
 
 
 class Jobs(Callback):
@@ -45,7 +47,13 @@ class Jobs(Callback):
         self.keys = tuple(f"{word.get_key_element()}=" for word in swept)
         listed = (word.is_discrete_sweep() and not isinstance(word.value(), Glob) for word in swept)
         if all(listed) and "BasicSweeper" in config.hydra.sweeper._target_:
-            self.total = prod(len(list(word.sweep_iterator())) for word in swept)
+            self.total = prod(map(_count, swept))
+            if self.total > _MOST:
+                line = f"error: -m has more than {_MOST:,} jobs; use fewer values, or hydra/sweeper"
+                print(line, file=sys.stderr)
+                raise SystemExit(2)  # Hydra only warns of other exceptions of a callback
+            if self.total > _MANY:
+                print(f"composing the settings of {self.total:,} jobs ...", file=sys.stderr)
         basic = (config.hydra.sweeper._target_, config.hydra.launcher._target_)
         Jobs.elsewhere = not ("BasicSweeper" in basic[0] and "BasicLauncher" in basic[1])
         own = threading.current_thread() is threading.main_thread()
@@ -65,6 +73,13 @@ class Jobs(Callback):
         of = f" ({number + 1} of {self.total})" if self.total else ""
         own = " ".join(word for word in words if word.startswith(self.keys)) if self.keys else ""
         print(f"job {number}{of}: {own}".rstrip(": "), file=sys.stderr, flush=True)
+
+
+def _count(word: Override) -> int:
+    """Return the number of values of a key, counted up to the largest number of jobs."""
+    value = word.value()
+    values = value.range() if isinstance(value, RangeSweep) else word.sweep_iterator()
+    return sum(1 for _ in islice(values, _MOST + 1))
 
 
 def _leave(number: int, frame: object) -> NoReturn:

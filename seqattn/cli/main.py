@@ -159,6 +159,10 @@ def _run(
         with own_first(overrides, own):
             run(_job(action, jobs))()
         jobs.check()
+    except OSError as error:
+        if not error.filename:  # of a file that Hydra writes in the folder of a multirun
+            error.filename = Jobs.path
+        raise
     finally:
         sys.argv = before
         for place in created.values():  # removed if empty

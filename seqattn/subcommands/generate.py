@@ -35,7 +35,7 @@ from seqattn.subcommands.reranking import Reranker, Reranking
 from seqattn.training.ranks import rank, world_size
 from seqattn.training.rendezvous import rendezvous
 
-_SHOWN = 3  # unknown pieces
+_SHOWN, _WIDEST = 3, 40  # unknown pieces, and their characters
 _PLACES = {"bundle", "ensemble", "input", "output", "device", "trust", "window", "settings"}
 """Keys that lines do not depend on, or only by the contents of files."""
 Rows = Sequence[tuple[int, Any]]
@@ -352,7 +352,7 @@ def _different(bundle: Bundle, hypotheses: Sequence[Hypothesis]) -> list[tuple[s
 def _say_unknown(unknown: Counter[str]) -> None:
     """Print to standard error how many pieces the vocabulary lacks."""
     if number := unknown.total():
-        some = ", ".join(piece for piece, _ in unknown.most_common(_SHOWN))
+        some = ", ".join(piece[:_WIDEST] for piece, _ in unknown.most_common(_SHOWN))
         print(
             f"the vocabulary lacks {number:,} piece{'s' * (number > 1)} of the input, such as "
             f"{some}; the model reads each as unknown",

@@ -1,5 +1,6 @@
 """What the user can mend ends in one clear line and exit code 2, and nothing half-written."""
 
+import errno
 import json
 import os
 import platform
@@ -10,6 +11,7 @@ from functools import partial
 import pytest
 from filelock import FileLock
 from lightning import Trainer
+from omegaconf import OmegaConf
 
 from seqattn.training.fit import _is_theirs
 from seqattn.training.run_directory import claimed
@@ -449,6 +451,30 @@ def test_an_output_that_is_a_link_to_itself_is_refused_in_one_line(
     (places.folder / "out").symlink_to("out")
     subcommand, words = places.usual(subcommand)
     assert re.search("link|out: File exists", refusal(capfd, subcommand, *words))
+
+
+@pytest.mark.parametrize(
+    "swept",
+    [
+        ["seed=range(0,100000000)"],
+        ["seed=shuffle(range(0,100000000))"],
+        ["seed=range(0,200)", "optimizer.lr=range(0.01,1,0.01)"],
+    ],
+)
+def test_a_sweep_of_very_many_jobs_is_refused_by_their_number(capfd, corpus, tmp_path, swept):
+    words = train_arguments(corpus, f"run_dir={tmp_path}/sweep")
+    line = "-m has more than 10,000 jobs; use fewer values, or hydra/sweeper"
+    assert refusal(capfd, "train", "-m", *words, *swept) == line
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_full_device_is_named_with_the_folder_of_a_sweep(capfd, corpus, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(OmegaConf, "save", full)
+    words = train_arguments(corpus, f"run_dir={tmp_path}/sweep")
+    assert refusal(capfd, "train", "-m", *words) == f"{tmp_path}/sweep: No space left on device"
 
 
 def test_a_typo_in_one_job_of_a_sweep_is_refused_before_any(capfd, corpus, tmp_path):

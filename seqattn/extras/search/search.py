@@ -10,6 +10,7 @@ from seqattn.extras.search.search_options import SearchOptions
 from seqattn.places import install
 from seqattn.processes import cores
 from seqattn.settings.nodes import build
+from seqattn.storage import file_faults
 from seqattn.subcommands.provenance import data_contents
 from seqattn.training.run_directory import claimed
 
@@ -46,7 +47,8 @@ class ModelSearch(SearchOptions):
         if len(drawn.candidates) < 2 and not self.space.ranges:
             raise UserError(f"the space contains only one valid model; {drawn.lines[-1]}")
         on_cpu = build(self.settings["trainer"], "trainer").on_cpu
-        with claimed(Path(self.run_dir)):
+        run_dir = Path(self.run_dir)
+        with claimed(run_dir), file_faults("write", run_dir):
             jobs = self.jobs or (cores() if on_cpu else 1)
             halving = Halving(self, drawn.candidates, jobs, self._made_from())
             print(*drawn.lines, sep="\n", file=sys.stderr)
