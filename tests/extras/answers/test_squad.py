@@ -1,5 +1,6 @@
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import datasets
@@ -9,10 +10,12 @@ from seqattn.data.base import Texts
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.vocabulary import TokenizerConfig
+from seqattn.errors import UserError
 from seqattn.extras.answers.asked import read_questions
 from seqattn.extras.answers.squad import AnswerPairs, Squad
 from seqattn.extras.answers.squad_format import nearest
 from tests.data.source_helpers import columns, refusal
+from tests.growth import SIGNS, grows
 
 SHARED = Path(os.environ.get("SEQATTN_DATA") or Path(__file__).parents[3] / "shared" / "data")
 CONTEXT = "Zoë has a cat. The cat has a dog."
@@ -371,3 +374,18 @@ def test_every_answer_of_squad_stands_where_it_says():
     for row in dev:
         for text, start in zip(row["answers"], row["starts"], strict=True):
             assert row["context"][start : start + len(text)] == text
+
+
+@pytest.mark.parametrize("key", ["question", "context", "answer"])
+def test_a_text_takes_no_more_time_than_its_length(key, tmp_path):
+    def read(text):
+        asked = {"id": "1", "question": "who"} | ({"question": text} if key == "question" else {})
+        context = "x" if key == "question" else text
+        asked["answers"] = [{"text": "a" if key == "context" else text, "answer_start": 0}]
+        about = [{"context": context, "qas": [asked]}]
+        (tmp_path / "q.json").write_text(json.dumps({"data": [{"paragraphs": about}]}))
+        with suppress(UserError):
+            Squad(files={"train": str(tmp_path / "q.json")}).load("train", tmp_path)
+        nearest(context, text, 0)
+
+    assert [sign for sign in SIGNS if grows(read, sign)] == []

@@ -13,6 +13,7 @@ from seqattn.extras.denoising.noise import MASK, SENTINELS
 from seqattn.extras.denoising.source import Denoising
 from tests.cli.small import refused_before_work
 from tests.data.test_subword_sampling import SYLLABLES, rows_of
+from tests.growth import SIGNS, grows
 
 WORDS = ["".join(parts) for parts in itertools.product(SYLLABLES, SYLLABLES[:4], SYLLABLES[:2])]
 LINES = [" ".join(WORDS[(n * k) % 48] for k in range(1, n % 9 + 5)) for n in range(1, 61)]
@@ -152,3 +153,11 @@ def test_equal_texts_are_held_out_together(tmp_path):
 def test_other_data_are_refused():
     told = refused_before_work("task=denoising", "data=demo_translation")
     assert told == "task=denoising does not support data=demo_translation; choose from denoising"
+
+
+def test_a_text_takes_no_more_time_than_its_length(tmp_path):
+    def read(text):
+        (tmp_path / "text.txt").write_text(text)
+        Denoising({"train": str(tmp_path / "text.txt")}).load("train", tmp_path)
+
+    assert [sign for sign in SIGNS if grows(read, sign)] == []

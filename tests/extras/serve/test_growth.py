@@ -36,10 +36,6 @@ FIELDS = {
     "instead": (WHY, lambda text: {"text": TEXT, "instead": text, "method": "occlusion"}),
     "method": (WHY, lambda text: {"text": TEXT, "method": text}),
     "q": ("/translate", lambda text: {"q": text, "source": "en", "target": "de"}),
-    "q in HTML": (
-        "/translate",
-        lambda text: {"q": text, "source": "en", "target": "de", "format": "html"},
-    ),
 }
 ASKED = {
     "question": lambda text: {"question": text, "context": TEXT},

@@ -1,6 +1,7 @@
 """Words to words: rows of files, scores by hand, positions of features, and a training."""
 
 import math
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -21,6 +22,7 @@ from seqattn.settings.assembly import Architecture, Vocabularies
 from seqattn.training.task_options import mode_of
 from tests.absent import printed_without
 from tests.extras.test_deletion import PROGRAM
+from tests.growth import SIGNS, grows
 
 UNIMORPH = {"target_column": 2, "features_column": 3}
 FORMS = [
@@ -79,6 +81,16 @@ def test_columns_that_are_not_there_are_refused(tmp_path, settings, error):
     path = written(tmp_path / "train", ["a\tb", "c\td"])
     with pytest.raises(UserError, match=error):
         rows(path, split="val" if "hold_out" in settings else "train", **settings)
+
+
+@pytest.mark.parametrize("row", ["{}\tb\tc", "a\t{}\tc", "a\tb\t{}"])
+def test_a_file_takes_no_more_time_than_its_length(row, tmp_path):
+    def read(text):
+        (tmp_path / "words.tsv").write_text(row.format(text))
+        with suppress(UserError):
+            Words({"train": str(tmp_path / "words.tsv")}, features_column=3).load("train")
+
+    assert [sign for sign in (*SIGNS, "a;", "a\tb\tc\n") if grows(read, sign)] == []
 
 
 def test_distances_are_those_of_enumeration():
