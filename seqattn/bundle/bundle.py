@@ -277,11 +277,11 @@ class Bundle:
         count = len(lines.parts)
         if len(lines.lines) > count:
             raise UserError("a text has several lines; remove prefix, or pass each line by itself")
-        each = [prefix] * count if isinstance(prefix, str) else text_list(prefix)
-        if len(each) != count:
+        each, single = text_list(prefix), isinstance(prefix, str)
+        if len(each) != count and not single:
             raise UserError(f"prefix must be one text, or one for each of {count} inputs")
-        rows = zip(each, numbers or range(1, count + 1), strict=True)
-        own = [self._prefixes.read(*row) for row in rows]
+        rows = zip(each, numbers or range(1, count + 1))
+        own = [self._prefixes.read(*row) for row in rows] * (count if single else 1)
         return own if terms is None else list(terms.constraints(self, lines, own))
 
     @cached_property

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from functools import cached_property
+from itertools import accumulate, takewhile
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ class Prefixes:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer, self.pieces = tokenizer, tokenizer.target_vocabulary()
         self.space = "▁" if any(piece[0] == "▁" for piece in self.pieces) else "Ġ"  # byte-level
+        self.longest = max(map(len, self.pieces))
 
     def read(self, prefix: str, number: int) -> Constraints:
         """Return the constraint that outputs begin with a prefix.
@@ -47,8 +49,10 @@ class Prefixes:
             return Constraints(ids, [self.after_words])
         words = [n for n in range(first, len(ids)) if self.pieces[ids[n]][0] == self.space]
         last = [self.pieces[token] for token in ids[max(words, default=first) :]]
-        ends = [self._beginning("".join(last[number:])) for number in range(len(last))]
-        return Constraints(ids[:-1], ends, whole=False)
+        rests = accumulate(last[::-1], lambda rest, piece: piece + rest)
+        # no piece begins with a longer text
+        ends = map(self._beginning, takewhile(lambda rest: len(rest) <= self.longest, rests))
+        return Constraints(ids[:-1], [*ends][::-1], whole=False)
 
     @cached_property
     def after_words(self) -> Any:

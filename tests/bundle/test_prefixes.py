@@ -52,6 +52,13 @@ def test_a_piece_may_reach_beyond_an_unfinished_word_and_not_beyond_a_complete_o
         assert all(not piece[0].isalnum() for piece in pieces(complete.ends[0]))
 
 
+def test_only_ends_that_fit_in_a_piece_are_looked_up(loaded):
+    prefixes = Prefixes(loaded.tokenizer)
+    cut = prefixes.read("see" * 2_000, 1)
+    assert len(cut.ids) > 3_000
+    assert 0 < len(cut.ends) <= max(map(len, prefixes.pieces))
+
+
 def test_log_probabilities_are_those_of_the_whole_output(loaded):
     [(best, *_)] = loaded.hypotheses(TEXTS[:1], "greedy", prefix="the old ")
     pair = loaded.encode(TEXTS[0])[0][0], loaded.ended(best.ids)

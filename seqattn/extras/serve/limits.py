@@ -41,6 +41,7 @@ Filled = Annotated[str, StringConstraints(min_length=1, max_length=CHARACTERS)]
 Name = Annotated[str, StringConstraints(max_length=100)]
 Strings = Annotated[list[str], Field(fail_fast=True)]
 """Unbounded here: the server's limits apply, with a status of their own."""
+TextList = Annotated[list[Text], Field(fail_fast=True)]
 Position = Annotated[int, Field(ge=0, le=1_000_000)]
 Item = TypeVar("Item")
 Named = Annotated[list[Name], Field(max_length=NAMES, fail_fast=True)]

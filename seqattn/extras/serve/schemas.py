@@ -20,6 +20,7 @@ from seqattn.extras.serve.limits import (
     Strings,
     Terms,
     Text,
+    TextList,
     settings_of,
 )
 from seqattn.settings.choices import choices
@@ -80,7 +81,7 @@ class GenerateRequest(Request):
     n_best: Annotated[int, Field(ge=1, le=100)] = Field(
         default=1, description="maximum number of different outputs"
     )
-    prefix: Filled | Strings | None = Field(
+    prefix: Filled | TextList | None = Field(
         default=None,
         description="beginning of every output, or one for each input; a space ends a word",
     )

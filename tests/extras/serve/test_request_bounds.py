@@ -109,6 +109,7 @@ def test_every_setting_of_a_search_has_an_end():
         ({"return": ["tokens"] * 65}, "return should have at most 64 items, not 65"),
         ({"generation": "x" * 101}, "generation should have at most 100 characters"),
         ({"prefix": "x" * 100_001}, "prefix should have at most 100000 characters"),
+        ({"prefix": ["x" * 100_001]}, "prefix.0 should have at most 100000 characters"),
     ],
 )
 def test_lists_and_texts_of_a_request_have_an_end(client, keys, line):
