@@ -1,19 +1,22 @@
 """Glossaries: target terms of source terms, from files and requests."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.data.text_files import read_lines
 from seqattn.data.text_lines import TextLines
+from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.terms.line_terms import Forbidden, LineTerms, Required
 from seqattn.extras.terms.search import TermBeamSearch
-from seqattn.extras.terms.words import Lexicon, occurrences
+from seqattn.extras.terms.words import Index, Lexicon
 from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.constraints import Constraints
@@ -29,6 +32,9 @@ class Term(NamedTuple):
 
     required: dict[str, str]
     forbidden: dict[str, str]
+
+
+Spelled = tuple[list[Required], list[Forbidden]]
 
 
 @dataclass(frozen=True)
@@ -68,12 +74,35 @@ class Glossary:
         always = terms.get("", Term({}, {}))
         for target, where in always.required.items():
             raise UserError(f"{where}: {target!r} is required without a source term; add one")
-        for own in terms.values():
-            for target, where in own.required.items():
-                for other, there in {**always.forbidden, **own.forbidden}.items():
-                    if any(True for _ in occurrences(*map(self._folded, (target, other)))):
-                        raise UserError(f"{where}: {target!r} is required, but {there} forbids it")
+        every = self._index(always.forbidden)
+        for own in (one for one in terms.values() if one.required):
+            for index in (every, self._index(own.forbidden)):
+                for target, where in own.required.items():
+                    for _, other in index.found(self._folded(target)):
+                        there = f"{index.terms[other]} forbids it"
+                        raise UserError(f"{where}: {target!r} is required, but {there}")
         return terms
+
+    @cached_property
+    def _places(self) -> dict[str, str]:
+        """Place of each target term."""
+        return {
+            text: where for own in self.terms.values() for one in own for text, where in one.items()
+        }
+
+    def _index(self, targets: Mapping[str, str]) -> Index:
+        return Index({self._folded(text): where for text, where in targets.items()})
+
+    @cached_property
+    def _sources(self) -> Index:
+        return Index({source: source for source in self.terms if source})
+
+    @cached_property
+    def _targets(self) -> Index:
+        texts = defaultdict[str, list[str]](list)
+        for text in self._places:
+            texts[self._folded(text)].append(text)
+        return Index(texts)
 
     def _rows(self) -> Iterator[tuple[str, str, str]]:
         """Yield source term, target term and place of each entry."""
@@ -126,33 +155,55 @@ class Glossary:
         Raises:
             UserError: the vocabulary lacks some of a target term, or it is too long.
         """
-        self._check(bundle)
+        self._read(bundle)
         begun = each or [Constraints(bundle.tokenizer.target_begin)] * len(lines.lines)
         rows = zip(lines.lines, begun, strict=True)
         return [replace(own, processor=self.line(bundle, line)) for line, own in rows]
 
     def line(self, bundle: Bundle, source: str) -> LineTerms | None:
         """Return the terms of a source, None for none."""
-        fold = not self.case or bundle.tokenizer.truecaser is not None
-        lexicon = Lexicon.of(bundle)
-        pieces = lexicon.folded if fold else lexicon.texts
-        required, forbidden = [], dict[str, Forbidden]()
-        for own in self.matching(source).values():
-            if forms := [_forms(bundle, text, not self.case) for text in own.required]:
-                texts = ["".join(pieces[token] for token in row[0]).strip() for row in forms]
-                required.append(Required(texts, [*dict.fromkeys(chain(*forms))]))
-            for text in own.forbidden:
-                (first, *_) = _forms(bundle, text, False)
-                spelt = "".join(pieces[token] for token in first).strip()
-                forbidden[spelt] = _forbidden(lexicon, spelt, fold)
+        known, required, forbidden = self._read(bundle), list[Required](), list[Forbidden]()
+        for term, own in self.matching(source).items():
+            if term not in known:
+                known[term] = self._spelled(bundle, own)
+            required += known[term][0]
+            forbidden += known[term][1]
         if not required and not forbidden:
             return None
-        return LineTerms(lexicon, required, [*forbidden.values()], fold)
+        return LineTerms(Lexicon.of(bundle), required, forbidden, self._folds(bundle))
+
+    def _spelled(self, bundle: Bundle, own: Term) -> Spelled:
+        """Return the terms of a source term as the tokens of a bundle spell them."""
+        lexicon, fold = Lexicon.of(bundle), self._folds(bundle)
+        each = {text: _forms(bundle, text, not self.case) for part in own for text in part}
+        pieces = lexicon.folded if fold else lexicon.texts
+        texts = {
+            text: "".join(pieces[token] for token in forms[0]).strip()
+            for text, forms in each.items()
+        }
+        required, forbidden = ([texts[text] for text in part] for part in own)
+        forms = dict.fromkeys(chain(*(each[text] for text in own.required)))
+        return (
+            [Required(required, [*forms])] if required else [],
+            [Forbidden(forbidden, lexicon, fold)] if forbidden else [],
+        )
+
+    def _read(self, bundle: Bundle) -> dict[str, Spelled]:
+        """Return the terms of source terms as a bundle spells them, so far, after a check."""
+        if bundle.tokenizer not in self._known:
+            self._check(bundle)
+            self._known[bundle.tokenizer] = {}
+        return self._known[bundle.tokenizer]
+
+    @cached_property
+    def _known(self) -> "WeakKeyDictionary[Tokenizer, dict[str, Spelled]]":
+        return WeakKeyDictionary()
+
+    def _folds(self, bundle: Bundle) -> bool:
+        return not self.case or bundle.tokenizer.truecaser is not None
 
     def _check(self, bundle: Bundle) -> None:
-        each = {
-            text: where for own in self.terms.values() for one in own for text, where in one.items()
-        }
+        each = self._places
         rows = bundle.tokenizer.encode_target([*each])
         for (text, where), ids in zip(each.items(), rows, strict=True):
             if UNK in ids:
@@ -163,13 +214,11 @@ class Glossary:
 
     def matching(self, source: str) -> dict[str, Term]:
         """Return the terms that a source has, by its own, the longer of two that overlap."""
-        text, taken = self._folded(source), set[int]()
+        taken = set[int]()
         found = [
-            (-len(term), place, term)
-            for term in self.terms
-            if term in text
-            for place in (occurrences(text, term) if term else (0,))
+            (-len(term), place, term) for place, term in self._sources.found(self._folded(source))
         ]
+        found += [(0, 0, "")] * ("" in self.terms)
         terms = {}
         for size, place, term in sorted(found):
             places = range(place, place - size)
@@ -191,8 +240,9 @@ class Glossary:
 
     def present(self, own: Term, output: str) -> list[str]:
         """Return the required and the forbidden target terms that an output has."""
-        text, terms = self._folded(output), (*own.required, *own.forbidden)
-        return [one for one in terms if any(True for _ in occurrences(text, self._folded(one)))]
+        index = self._targets
+        found = {text for _, key in index.found(self._folded(output)) for text in index.terms[key]}
+        return [one for one in (*own.required, *own.forbidden) if one in found]
 
 
 def _listed(target: Any) -> list[str]:
@@ -208,8 +258,3 @@ def _forms(bundle: Bundle, text: str, capital: bool) -> list[tuple[int, ...]]:
     begin = len(bundle.tokenizer.target_begin)
     rows = [tuple(row[begin:-1]) for row in bundle.tokenizer.encode_target(texts)]
     return [*dict.fromkeys(row for row in rows if UNK not in row)]
-
-
-@lru_cache(maxsize=1 << 12)
-def _forbidden(lexicon: Lexicon, text: str, fold: bool) -> Forbidden:
-    return Forbidden.of(text, lexicon.folded if fold else lexicon.texts)

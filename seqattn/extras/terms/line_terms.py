@@ -1,13 +1,13 @@
 """Terms of one source: what its outputs must have, and what they must not."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from seqattn.extras.terms.words import Lexicon, begins, in_word, occurrences
+from seqattn.extras.terms.words import Lexicon, boundary, in_word, occurrences
 from seqattn.generation.processors import Processor
 from seqattn.tokens import EOS
 
@@ -29,42 +29,50 @@ class Required(NamedTuple):
         return any(True for variant in some for _ in occurrences(text, variant))
 
 
-class Forbidden(NamedTuple):
-    """A term that outputs must not have.
+class Forbidden:
+    """Terms that outputs must not have.
 
     Args:
-        text: the term.
-        within: tokens that may complete an occurrence before their own end.
+        texts: the terms, folded if `fold`.
+        lexicon: texts of the tokens.
+        fold: ignore case.
     """
 
-    text: str
-    within: Sequence[int]
-
-    @classmethod
-    def of(cls, text: str, pieces: Sequence[str]) -> "Forbidden":
-        """Find the tokens that may complete a term. Args: pieces: texts of all tokens."""
-        last, free = text[-1], not in_word(text[-1])
-        within = []
-        for number, piece in enumerate(pieces):
-            following = (piece[n + 1 : n + 2] for n, one in enumerate(piece) if one == last)
-            if any(free or (after and not in_word(after)) for after in following):
-                within.append(number)
-        return cls(text, within)
+    def __init__(self, texts: Collection[str], lexicon: Lexicon, fold: bool) -> None:
+        self.texts, self.lexicon, self.fold = {*texts}, lexicon, fold
+        self.sizes, self.lasts = {*map(len, texts)}, {text[-1] for text in texts}
+        endings = lexicon.endings(fold)
+        self.within = {token for last in self.lasts for token in endings.get(last, ())}
+        """Tokens that may complete a term before their own end."""
 
     def is_pending(self, text: str) -> bool:
-        """Return True if a text ends with the term, unless its last word goes on."""
-        return text.endswith(self.text) and begins(text, self.text, len(text) - len(self.text))
+        """Return True if a text ends with a term, unless its last word goes on."""
+        return self._ends(text, len(text))
 
-    def completed(self, text: str, pieces: Sequence[str]) -> list[int]:
-        """Return the tokens that would complete an occurrence after a text."""
-        tail, free = text[-len(self.text) - 1 :], not in_word(self.text[-1])
-        tokens = []
-        for number in self.within:
-            joined = tail + pieces[number]
-            ends = (place + len(self.text) for place in occurrences(joined, self.text))
-            if any(len(tail) < end < len(joined) + free for end in ends):
-                tokens.append(number)
-        return tokens
+    def completed(self, text: str) -> list[int]:
+        """Return the tokens that would complete a term after a text."""
+        cut = max(0, len(text) - max(self.sizes, default=0) - 1)
+        tail, first = text[cut:], len(text) - cut + 1
+        pieces = self.lexicon.folded if self.fold else self.lexicon.texts
+        found = []
+        for token in self.within:
+            joined = tail + pieces[token]
+            size = len(joined)
+            if any(
+                (end < size or not in_word(joined[-1]))
+                and boundary(joined, end)
+                and self._ends(joined, end)
+                for end in range(first, size + 1)
+            ):
+                found.append(token)
+        return found
+
+    def _ends(self, text: str, end: int) -> bool:
+        """Return True if a term ends at a place of a text, of whose words it begins one."""
+        if text[end - 1 : end] not in self.lasts:
+            return False
+        starts = (end - size for size in self.sizes if size <= end)
+        return any(text[one:end] in self.texts and boundary(text, one) for one in starts)
 
 
 class Progress(NamedTuple):
@@ -104,14 +112,9 @@ class LineTerms(Processor):
     def __str__(self) -> str:
         return "terms"
 
-    @property
-    def pieces(self) -> list[str]:
-        """Texts of the tokens."""
-        return self.lexicon.folded if self.fold else self.lexicon.texts
-
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of an output."""
-        pieces = self.pieces
+        pieces = self.lexicon.folded if self.fold else self.lexicon.texts
         return "".join([pieces[token] for token in ids])
 
     def progress(self, ids: Sequence[int]) -> Progress:
@@ -142,7 +145,7 @@ class LineTerms(Processor):
             for one in self.forbidden:
                 if one.is_pending(text):
                     scores[row, after] = -torch.inf
-                if tokens := one.completed(text, self.pieces):
+                if tokens := one.completed(text):
                     scores[row, tokens] = -torch.inf
 
 

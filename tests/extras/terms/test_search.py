@@ -46,7 +46,7 @@ TERMS = {
 
 def terms(name):
     required, forbidden = TERMS[name]
-    return LineTerms(LEXICON, required, [Forbidden.of(one, PIECES) for one in forbidden], False)
+    return LineTerms(LEXICON, required, [Forbidden(forbidden, LEXICON, False)], False)
 
 
 def satisfies(ids, name):
@@ -142,7 +142,8 @@ def test_a_term_that_other_pieces_spell_counts():
 def test_pieces_across_words_complete_forbidden_terms():
     pieces = [*PIECES[:7], "b a", "a.", ".a b", "犬", "犬.", "x犬"]
     cases = [(" b", "bb", [7]), (" ", "a", [8, 9]), (" b", "a", [9]), ("x", "犬", [10, 11, 12])]
+    lexicon = Lexicon(pieces, LEXICON.after)
     for text, term, tokens in cases:
-        assert Forbidden.of(term, pieces).completed(text, pieces) == tokens
-    assert Forbidden.of("a", pieces).is_pending(" b a")
-    assert not Forbidden.of("a", pieces).is_pending(" ba")
+        assert sorted(Forbidden([term], lexicon, False).completed(text)) == tokens
+    assert Forbidden(["a"], lexicon, False).is_pending(" b a")
+    assert not Forbidden(["a"], lexicon, False).is_pending(" ba")
