@@ -1,7 +1,5 @@
 """Prefixes of outputs as tokens."""
 
-import re
-import unicodedata
 from bisect import bisect_left
 from functools import cached_property
 from itertools import accumulate, takewhile
@@ -12,9 +10,8 @@ import numpy as np
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.constraints import Constraints
+from seqattn.metrics.scripts import in_word
 from seqattn.tokens import EOS, RESERVED, UNK
-
-_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 class Prefixes:
@@ -57,7 +54,7 @@ class Prefixes:
     @cached_property
     def after_words(self) -> Any:
         """The end, and pieces that do not continue a word."""
-        apart = (piece[0] == self.space or not _continues(piece) for piece in self.pieces)
+        apart = (not (text and in_word(text[0])) for text in self.tokenizer.target_texts())
         return np.array([EOS, *(n for n, one in enumerate(apart) if one and n >= RESERVED)])
 
     @cached_property
@@ -68,8 +65,3 @@ class Prefixes:
         """Return the pieces that begin with a text."""
         bounds = (bisect_left(self._sorted, (one,)) for one in (text, text + chr(0x10FFFF)))
         return np.array([number for _, number in self._sorted[slice(*bounds)]], np.int64)
-
-
-def _continues(piece: str) -> bool:
-    mark = unicodedata.category(piece[0])[0] == "M"
-    return mark or piece[0].isalnum() or _BYTE.fullmatch(piece) is not None

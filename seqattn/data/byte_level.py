@@ -15,6 +15,9 @@ from seqattn.inputs import check_json
 from seqattn.places import install
 from seqattn.tokens import EOS, RESERVED, UNK
 
+_PRINTED = {*range(33, 127), *range(161, 173), *range(174, 256)}
+_OTHERS = sorted({*range(256)} - _PRINTED)  # written as the characters from 256
+_BYTES = {chr(one): one for one in _PRINTED} | {chr(n): one for n, one in enumerate(_OTHERS, 256)}
 _UNKNOWN = "âģĩ"  # the bytes of "⁇"
 
 
@@ -113,6 +116,12 @@ class ByteLevelSide:
     def vocabulary(self) -> list[str]:
         """Return the piece of every id, in the notation of byte-level BPE."""
         return list(self._names)
+
+    def texts(self) -> list[str]:
+        """Return the text of every id, as `Side.texts`."""
+        names = ("" if n in self._silent else name for n, name in enumerate(self._names))
+        rows = (bytes(_BYTES.get(one, ord("?")) for one in name) for name in names)
+        return [row.decode("utf-8", "surrogateescape") for row in rows]
 
     def pieces(self, ids: Sequence[int], text: str | None = None) -> list[str]:
         """Return a label for each id, as `Side.pieces`; parts of a character keep their notation.

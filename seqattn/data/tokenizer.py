@@ -45,7 +45,8 @@ class Tokenizer:
         source_size, target_size: number of pieces of each `Side`.
         file_names: names of the stored models, one for both sides or one for each.
         encode_source, encode_target, sample_source, sample_target, source_offsets,
-        source_pieces, target_pieces, source_vocabulary, target_vocabulary, source_line_breaks:
+        source_pieces, target_pieces, source_vocabulary, target_vocabulary, target_texts,
+        source_line_breaks:
             methods of the `Side`s.
 
     Raises:
@@ -80,7 +81,7 @@ class Tokenizer:
         self.source_offsets, self._decode_target = source.offsets, target.decode
         self.source_pieces, self.target_pieces = source.pieces, target.pieces
         self.source_vocabulary, self.target_vocabulary = source.vocabulary, target.vocabulary
-        self.source_line_breaks = source.line_breaks
+        self.target_texts, self.source_line_breaks = target.texts, source.line_breaks
         self._languages = {**source.languages, **target.languages}
         self.source_begin, self.target_begin = tuple(source.begin), tuple(target.begin)
         digests = "".join(hashlib.sha256(model).hexdigest() for model in self._models)

@@ -194,6 +194,17 @@ class Side:
         names: list[str] = self._processor.id_to_piece([*range(self.size)])
         return names
 
+    def texts(self) -> list[str]:
+        """Return the text of every id, "" for marks; a byte of a character is a lone surrogate, as
+        Python's "surrogateescape" has it."""
+        ids, texts = [*range(self.size)], [name.replace("▁", " ") for name in self.vocabulary()]
+        for number, byte in enumerate(self._processor.is_byte(ids)):
+            if byte:  # <0xC3>
+                raw = bytes.fromhex(texts[number][3:-1])
+                texts[number] = raw.decode("utf-8", "surrogateescape")
+        marks = self._processor.is_control(ids)
+        return ["" if mark else text for mark, text in zip(marks, texts)]
+
     def pieces(self, ids: Sequence[int], text: str | None = None) -> list[str]:
         """Return a label for each id, for plots: "▁" begins a word, "↵" is a line break.
 

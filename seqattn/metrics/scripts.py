@@ -26,6 +26,12 @@ def _kind(character: str) -> Literal["latin", "other", "unspaced", "mark", ""]:
     return "latin" if name.startswith(("LATIN ", "DIGIT ")) else "other"
 
 
+def in_word(character: str) -> bool:
+    """Return True for letters, digits, marks and joiners of scripts with spaces between words, and
+    for bytes of a character as lone surrogates."""
+    return _kind(character) not in ("", "unspaced") or "\udc80" <= character <= "\udcff"
+
+
 def other_script(text: str) -> bool:
     """Return True if most letters are not Latin, or if it has words but none with a-z or 0-9."""
     if text.isascii():

@@ -7,6 +7,7 @@ import pytest
 import seqattn
 from seqattn.bundle.prefixes import Prefixes
 from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.forced_decoding import forced_log_probabilities
 from tests.bundle.conftest import TEXT
@@ -77,6 +78,13 @@ def test_words_of_byte_level_vocabularies_begin_with_a_space():
     assert not any(one[0].isalnum() for one in pieces(after.ends[0][1:]))
     assert pieces(cut.ids[:1]) == ["the"]
     assert "▁cat" in pieces(cut.ends[0])
+
+
+def test_letters_of_scripts_without_spaces_continue_no_word_of_others(tmp_path):
+    texts = ["AIは犬 x3", "犬 A"]
+    tokenizer = train_tokenizer(texts, texts, TokenizerConfig(kind="characters"), tmp_path)
+    after = tokenizer.target_pieces(Prefixes(tokenizer).read("AI ", 1).ends[0][1:])
+    assert {*after} == {"は", "犬", "▁"}
 
 
 @pytest.mark.parametrize(

@@ -176,11 +176,7 @@ class Glossary:
         """Return the terms of a source term as the tokens of a bundle spell them."""
         lexicon, fold = Lexicon.of(bundle), self._folds(bundle)
         each = {text: _forms(bundle, text, not self.case) for part in own for text in part}
-        pieces = lexicon.folded if fold else lexicon.texts
-        texts = {
-            text: "".join(pieces[token] for token in forms[0]).strip()
-            for text, forms in each.items()
-        }
+        texts = {text: lexicon.text(forms[0], fold).strip() for text, forms in each.items()}
         required, forbidden = ([texts[text] for text in part] for part in own)
         forms = dict.fromkeys(chain(*(each[text] for text in own.required)))
         return (
@@ -203,10 +199,10 @@ class Glossary:
         return not self.case or bundle.tokenizer.truecaser is not None
 
     def _check(self, bundle: Bundle) -> None:
-        each = self._places
+        each, begin = self._places, len(bundle.tokenizer.target_begin)
         rows = bundle.tokenizer.encode_target([*each])
         for (text, where), ids in zip(each.items(), rows, strict=True):
-            if UNK in ids:
+            if UNK in ids or len(ids) <= begin + 1:
                 raise UserError(f"{where}: the target vocabulary lacks some of {text!r}")
             if len(ids) > LONGEST:
                 tokens = f"{text!r} has {len(ids) - 1} tokens"

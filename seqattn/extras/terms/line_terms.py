@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.extras.terms.words import Lexicon, boundary, in_word, occurrences
+from seqattn.extras.terms.words import Lexicon, boundary, occurrences, spelled, without_bytes
 from seqattn.generation.processors import Processor
+from seqattn.metrics.scripts import in_word
 from seqattn.tokens import EOS
 
 
@@ -47,16 +48,22 @@ class Forbidden:
 
     def is_pending(self, text: str) -> bool:
         """Return True if a text ends with a term, unless its last word goes on."""
-        return self._ends(text, len(text))
+        text = without_bytes(text)
+        return bool(text) and in_word(text[-1]) and self._ends(text, len(text))
 
     def completed(self, text: str) -> list[int]:
         """Return the tokens that would complete a term after a text."""
-        cut = max(0, len(text) - max(self.sizes, default=0) - 1)
-        tail, first = text[cut:], len(text) - cut + 1
-        pieces = self.lexicon.folded if self.fold else self.lexicon.texts
+        begun, tokens = without_bytes(text), self.within
+        pending, unfinished = self.is_pending(text), len(begun) < len(text)
+        if pending or unfinished:  # a byte may end the word, or not
+            tokens = tokens | self.lexicon.bytes
+        if pending and unfinished:
+            tokens = {*range(len(self.lexicon.texts))}
+        cut = max(0, len(begun) - max(self.sizes, default=0) - 1)
+        tail, first = text[cut:], len(begun) - cut + (not pending)
         found = []
-        for token in self.within:
-            joined = tail + pieces[token]
+        for token in tokens:
+            joined = spelled(tail + self.lexicon.texts[token], self.fold)
             size = len(joined)
             if any(
                 (end < size or not in_word(joined[-1]))
@@ -114,8 +121,7 @@ class LineTerms(Processor):
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of an output."""
-        pieces = self.lexicon.folded if self.fold else self.lexicon.texts
-        return "".join([pieces[token] for token in ids])
+        return self.lexicon.text(ids, self.fold)
 
     def progress(self, ids: Sequence[int]) -> Progress:
         """Return how far an output has come."""

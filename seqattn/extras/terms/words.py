@@ -1,9 +1,9 @@
 """Occurrences of terms as whole words, and texts of pieces."""
 
-import unicodedata
+import re
+from codecs import getincrementaldecoder
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, zip_longest
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,15 +13,12 @@ import numpy as np
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.prefixes import Prefixes
 from seqattn.data.tokenizer import Tokenizer
-from seqattn.metrics.scripts import script_words
-from seqattn.tokens import PAD, UNK
+from seqattn.metrics.scripts import in_word
+from seqattn.tokens import UNK
 
-
-@lru_cache(maxsize=1 << 16)
-def in_word(character: str) -> bool:
-    """Return True for letters, digits and marks of scripts with spaces between words."""
-    kind = unicodedata.category(character)[0]
-    return kind == "M" or (kind in "LN" and len(script_words(character * 2)) == 1)
+_BYTES = "".join(map(chr, range(0xDC80, 0xDD00)))
+"""Bytes of a character, as in `Tokenizer.target_texts`."""
+_RUN = re.compile(f"[{_BYTES}]+")
 
 
 def boundary(text: str, place: int) -> bool:
@@ -36,6 +33,23 @@ def occurrences(text: str, term: str) -> Iterator[int]:
         if boundary(text, place) and boundary(text, place + len(term)):
             yield place
         place = text.find(term, place + 1)
+
+
+def without_bytes(text: str) -> str:
+    """Return a text up to the bytes of an unfinished character at its end."""
+    return text.rstrip(_BYTES)
+
+
+def spelled(text: str, fold: bool) -> str:
+    """Return a text whose bytes are characters, unless one is unfinished at its end."""
+    text = _RUN.sub(_characters, text)
+    return text.casefold() if fold else text
+
+
+def _characters(run: re.Match[str]) -> str:
+    decoder, inside = getincrementaldecoder("utf-8")("replace"), run.end() < len(run.string)
+    text = decoder.decode(run[0].encode("utf-8", "surrogateescape"), inside)
+    return text + decoder.getstate()[0].decode("utf-8", "surrogateescape")
 
 
 class Index:
@@ -73,13 +87,14 @@ class Lexicon:
     """Texts of the pieces of a target vocabulary.
 
     Args:
-        texts: text of each piece, as a part of an output.
+        texts: text of each piece, as a part of an output; bytes as in `Tokenizer.target_texts`.
         after: ids of the end, and of all other pieces that continue no word.
     """
 
     def __init__(self, texts: list[str], after: Any) -> None:
         self.texts, self.after = texts, after
         self.folded = [text.casefold() for text in texts]
+        self.bytes = {number for number, text in enumerate(texts) if _RUN.match(text)}
         self._endings: dict[bool, dict[str, set[int]]] = {}
 
     @classmethod
@@ -87,15 +102,15 @@ class Lexicon:
         """Return the lexicon of a bundle, made once."""
         tokenizer = bundle.tokenizer
         if tokenizer not in _LEXICONS:
-            ids = range(len(tokenizer.target_vocabulary()))
-            framed = tokenizer.decode_target([[UNK, UNK], *([UNK, number, UNK] for number in ids)])
-            names = zip(tokenizer.target_pieces(ids), framed[1:], strict=True)
-            texts = ["" if one == framed[0] else name.replace("▁", " ") for name, one in names]
+            texts = tokenizer.target_texts()
             texts[UNK] = "⁇"
-            silent = [number for number in ids if not texts[number]]  # such as marks
-            after = np.setdiff1d([*Prefixes(tokenizer).after_words, *silent, UNK], [PAD])
-            _LEXICONS[tokenizer] = cls(texts, after)
+            _LEXICONS[tokenizer] = cls(texts, np.append(Prefixes(tokenizer).after_words, UNK))
         return _LEXICONS[tokenizer]
+
+    def text(self, ids: Iterable[int], fold: bool = False) -> str:
+        """Return the text of an output, casefolded if `fold`."""
+        pieces = self.folded if fold else self.texts
+        return spelled("".join([pieces[token] for token in ids]), fold)
 
     def endings(self, fold: bool) -> dict[str, set[int]]:
         """Return the pieces in which a word ends after a character, by that character."""
