@@ -249,8 +249,11 @@ def _listed(target: Any) -> list[str]:
 
 
 def _forms(bundle: Bundle, text: str, capital: bool) -> list[tuple[int, ...]]:
-    """Return the tokens of a term after a space, at a start, and with a capital letter."""
-    texts = [f" {text}", text, *[f" {text[:1].upper()}{text[1:]}"] * capital]
-    begin = len(bundle.tokenizer.target_begin)
+    """Return the tokens of a term at a start and after a space, also with a capital letter."""
+    texts = [text, *[f"{text[:1].upper()}{text[1:]}"] * capital]
+    texts += [f" {one}" for one in texts]
+    begin, lexicon = len(bundle.tokenizer.target_begin), Lexicon.of(bundle)
     rows = [tuple(row[begin:-1]) for row in bundle.tokenizer.encode_target(texts)]
-    return [*dict.fromkeys(row for row in rows if UNK not in row)]
+    # many models put a space before a text themselves: then another one would be too many
+    good = (row for row in rows if UNK not in row and not lexicon.text(row).startswith("  "))
+    return [*dict.fromkeys(good)]

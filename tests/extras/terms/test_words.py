@@ -6,7 +6,7 @@ import pytest
 
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
-from seqattn.extras.terms.glossary import Glossary
+from seqattn.extras.terms.glossary import Glossary, _forms
 from seqattn.extras.terms.line_terms import Forbidden
 from seqattn.extras.terms.words import Index, Lexicon, boundary, occurrences, spelled
 
@@ -56,6 +56,16 @@ def test_a_token_ends_a_word_where_the_glossary_sees_its_end(spelling):
         if token > 3 and not "\udc80" <= text[:1] <= "\udcff":
             ended = 0 in occurrences(f"AI{text}", "AI")
             assert (token in lexicon.after) == ended, text
+
+
+def test_terms_have_the_tokens_that_texts_have(spelling):
+    for term in ("Hund", "die Hunde", "Café"):
+        forms = _forms(spelling, term, True)
+        for text in (f"ein {term} x", term, f"{term} x"):
+            row = ids(spelling, text)
+            parts = {tuple(row[a:b]) for a in range(len(row)) for b in range(a, len(row) + 1)}
+            assert parts & {*forms}, (text, forms)
+        assert not any("  " in Lexicon.of(spelling).text(form) for form in forms)
 
 
 def test_bytes_are_read_as_soon_as_they_spell_a_character():
