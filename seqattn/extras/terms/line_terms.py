@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -86,7 +87,9 @@ class Progress(NamedTuple):
     """Progress of an output through its terms.
 
     Args:
-        bank: tokens of the required terms that it has, and of those that it has begun.
+        bank: tokens of the required terms that it has. At its end, where one term may be the
+            beginning of another, tokens of those that it ends with, or of the most advanced of
+            those that it has begun, whichever are more.
         wanted: tokens that bring it further.
         met: True if it has all required terms, and does not end with a forbidden one.
         fresh: True if it ends with a required term, whose last word may go on.
@@ -123,24 +126,39 @@ class LineTerms(Processor):
         """Return the text of an output."""
         return self.lexicon.text(ids, self.fold)
 
+    @cached_property
+    def _firsts(self) -> dict[tuple[int, ...], str]:
+        return {form: self.text(form)[0] for one in self.required for form in one.forms}
+
     def progress(self, ids: Sequence[int]) -> Progress:
         """Return how far an output has come."""
-        text, bank, wanted, met, fresh = self.text(ids), 0, list[int](), True, False
+        text, sure, ended, begun, wanted = self.text(ids), 0, 0, 0, list[int]()
+        met = not any(one.is_pending(text) for one in self.forbidden)
         for one in self.required:
             size = max(map(len, one.forms))
             if one.met(text):
-                bank += size
-                fresh = fresh or text.endswith(tuple(one.texts))
+                if text.endswith(tuple(one.texts)) and not one.met(f"{text}x"):
+                    ended += size  # until its last word goes on
+                else:
+                    sure += size
                 continue
-            met, begun = False, 0
+            met = False
             for form in one.forms:
-                lengths = range(len(form) - 1 if ids and ids[-1] in form else 0, -1, -1)
-                done = next(n for n in lengths if _ends_with(ids, form[:n]))
-                wanted.append(form[done])
-                begun = max(begun, size - len(form) + done if done else 0)
-            bank += begun
-        met = met and not any(one.is_pending(text) for one in self.forbidden)
-        return Progress(bank, wanted, met, fresh)
+                done = self._begun(ids, text, form)
+                if done is not None:
+                    wanted.append(form[done])
+                    begun = max(begun, size - len(form) + done if done else 0)
+        return Progress(sure + max(ended, begun), wanted, met, ended > 0)
+
+    def _begun(self, ids: Sequence[int], text: str, form: tuple[int, ...]) -> int | None:
+        """Return how many tokens of a term an output ends with, None if it cannot begin there."""
+        first = self._firsts[form]
+        for done in range(len(form) - 1 if ids and ids[-1] in form else 0, -1, -1):
+            if _ends_with(ids, form[:done]):
+                before = self.text(ids[: len(ids) - done]) if done else text
+                if boundary(before + first, len(before)):
+                    return done
+        return None
 
     def __call__(self, scores: Tensor, said: Tensor) -> None:
         after = torch.as_tensor(self.lexicon.after, device=scores.device)

@@ -3,6 +3,7 @@
 import pickle
 import re
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -22,10 +23,10 @@ LEXICON = Lexicon(PIECES, np.array([1, 2, 3, 4, 6]))
 
 
 class Model(TableModel):
-    """Seven tokens, without unknown text and marks."""
+    """Tokens without unknown text and marks."""
 
-    def __init__(self, scale=2.0):
-        super().__init__(7, scale=scale)
+    def __init__(self, scale=2.0, size=7):
+        super().__init__(size, scale=scale)
 
     def random_logits(self, source, prefix):
         logits = super().random_logits(source, prefix)
@@ -84,6 +85,36 @@ def test_a_narrow_beam_finds_outputs_with_all_terms(name, beams):
         assert all(satisfies(one.ids, name) for one in few)
 
 
+def test_random_terms_are_in_every_output_with_room_for_them():
+    e = "é".encode().decode("ascii", "surrogateescape")
+    pieces = [*PIECES[:7], "a", " ", "犬", *e]
+    lexicon, random = Lexicon(pieces, np.array([1, 2, 3, 4, 6, 8, 9])), Random(0)
+
+    def form(text):
+        """Return tokens that spell a text, each as long as it can be, or as short."""
+        longest, ids, text = random.random() < 0.7, [], text.replace("é", e)
+        while text:
+            some = [n for n, piece in enumerate(pieces) if n > 3 and text.startswith(piece)]
+            ids.append((max if longest else min)(some, key=lambda n: len(pieces[n])))
+            text = text.removeprefix(pieces[ids[-1]])
+        return tuple(ids)
+
+    def word():
+        return "".join(random.choices("aabbé犬", k=random.randint(1, 3)))
+
+    def required():
+        texts = [word(), f"{word()} {word()}"][random.randint(0, 1) :]
+        return Required(texts, [form(f"{space}{one}") for one in texts for space in (" ", "")])
+
+    for trial in range(60):
+        own = LineTerms(lexicon, [required() for _ in range(1 + trial % 4)], [], False)
+        search = TermBeamSearch(LengthLimit(0.0, 50), 1 + trial % 5)
+        each, source = [Constraints(processor=own)], [4 + trial % 3, 4 + trial % 7, 3]
+        [[best]] = Generator(Model(size=12), search).generate([source], constraints=each)
+        text = own.text(best.ids)
+        assert all(one.met(text) for one in own.required), (own.required, text)
+
+
 def test_no_batch_and_no_process_changes_outputs_with_terms():
     names = [None, *TERMS][:4]
     each = [Constraints(processor=name and terms(name)) for name in names]
@@ -137,6 +168,14 @@ def test_a_term_that_other_pieces_spell_counts():
     other = LineTerms(Lexicon([*PIECES[:7], " b bb"], LEXICON.after), own.required, [], False)
     assert other.progress((7,)).met
     assert pickle.loads(pickle.dumps(own)).progress((6, 6)) == own.progress((6, 6))
+
+
+def test_a_term_begins_where_a_word_does():
+    own = LineTerms(LEXICON, [Required(["bb"], [(5, 5), (6, 5)])], [], False)
+    assert own.progress(()).wanted == [5, 6]
+    assert own.progress((4,)).wanted == [6]
+    assert own.progress((4, 5)).bank == 0
+    assert own.progress((4, 6)).bank == 1
 
 
 def test_pieces_across_words_complete_forbidden_terms():
