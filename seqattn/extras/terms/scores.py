@@ -9,13 +9,14 @@ from typing import Any
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.checking import Count, Seed
+from seqattn.data.lines import output_file
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
 from seqattn.extras.terms.glossary import Glossary
 from seqattn.generation.constraints import Constraints
 from seqattn.generation.windows import generate_from_windows
 from seqattn.screen import print_table, progress
-from seqattn.storage import user_path, write_json
+from seqattn.storage import file_faults, user_path, write_json
 from seqattn.subcommands.bundle_run import ScoredRun, Split
 
 Pairs = Sequence[Glossary | None]
@@ -50,13 +51,26 @@ class TermScores(ScoredRun):
         """Generate, score, write and print; return the content of the file.
 
         Raises:
-            UserError: if the bundle, the data or the links cannot be used, or there are no terms.
+            UserError: if the bundle, the data, the links or the output cannot be used, or there are
+                no terms.
         """
+        path = user_path(self.bundle).parent / "evaluation" / f"terms-{self.split}.json"
+        path = user_path(self.output) if self.output else path
+        with file_faults("write", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        output_file(str(path))
         bundle = self.load(self.generation).texts("term_scores")
         rows = self.read_rows(bundle)
         right, drawn = self._glossaries(rows.sources, [few[0] for few in rows.references])
         if not any(_terms(right, rows.sources)):
             raise UserError(f"{self.split} has no terms; use other links, or another glossary")
+        if not any(drawn):
+            left = "no linked words are left for random terms"
+            raise UserError(f"{left}; use a smaller count, or more links")
+        search, nothing = bundle.search(self.generation), bundle.lines([])
+        for one in filter(None, (*right, *drawn)):  # raise their errors before the first search
+            one.search(search)
+            one.constraints(bundle, nothing, None)
         columns: dict[str, dict[str, float]] = {}
         for name, terms in (("no terms", None), ("right terms", right), ("random terms", drawn)):
             with progress(name, "texts") as tell:
@@ -67,9 +81,6 @@ class TermScores(ScoredRun):
             own["consistency %"] = consistency(right, rows.sources, outputs)
             own |= {one.name: one.value for one in rows.score(self.scorer, outputs)}
             columns[name] = own | {"seconds": seconds}
-        path = user_path(self.bundle).parent / "evaluation" / f"terms-{self.split}.json"
-        path = user_path(self.output) if self.output else path
-        path.parent.mkdir(parents=True, exist_ok=True)
         counts = {"rows": len(rows.sources), "terms": sum(_terms(right, rows.sources))}
         results = {"bundle": str(self.bundle), "split": self.split, **counts, "columns": columns}
         write_json(path, results)

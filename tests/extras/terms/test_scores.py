@@ -5,7 +5,7 @@ import json
 import pytest
 
 from seqattn.extras.terms.glossary import Glossary
-from seqattn.extras.terms.scores import consistency, success
+from seqattn.extras.terms.scores import TermScores, consistency, success
 from tests.cli.small import data_of, refusal, succeed
 
 
@@ -36,3 +36,22 @@ def test_columns_without_terms_with_right_and_with_random_ones(capfd, trained, c
     (tmp_path / "g.tsv").write_text("unheard\tthing\n")
     line = refusal(capfd, "term_scores", *words, "terms=glossary", f"terms.file={tmp_path}/g.tsv")
     assert line == "val has no terms; use other links, or another glossary"
+
+
+def test_what_cannot_be_scored_is_refused_before_the_first_search(
+    monkeypatch, capfd, trained, corpus, tmp_path
+):
+    monkeypatch.setattr(TermScores, "_outputs", None)
+    rows = [line.split() for line in (corpus / "val.en").read_text().splitlines()]
+    (tmp_path / "one").write_text("\n".join("0-0" for _ in rows))
+    (tmp_path / "two").write_text("\n".join("0-0 1-1" for _ in rows))
+    words = (f"bundle={trained}/model", *data_of(corpus), "split=val", f"links={tmp_path}/two")
+    left = "no linked words are left for random terms; use a smaller count, or more links"
+    for changes, line in (
+        ([f"links={tmp_path}/one"], left),
+        (["count=99"], left),
+        ([f"output={tmp_path}"], f"output={tmp_path} is a directory; give a file name"),
+        ([f"output={tmp_path}/one/b/c.json"], f"cannot write {tmp_path}/one/b: Not a directory"),
+        (["generation=greedy"], "required terms need generation=beam, got GreedySearch; "),
+    ):
+        assert refusal(capfd, "term_scores", *words, *changes).startswith(line)
