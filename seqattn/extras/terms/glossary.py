@@ -1,13 +1,11 @@
 """Glossaries: target terms of source terms, from files and requests."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.data.text_files import read_lines
@@ -32,9 +30,6 @@ class Term(NamedTuple):
 
     required: dict[str, str]
     forbidden: dict[str, str]
-
-
-Spelled = tuple[list[Required], list[Forbidden]]
 
 
 @dataclass(frozen=True)
@@ -74,35 +69,27 @@ class Glossary:
         always = terms.get("", Term({}, {}))
         for target, where in always.required.items():
             raise UserError(f"{where}: {target!r} is required without a source term; add one")
-        every = self._index(always.forbidden)
+        every = Index(always.forbidden, self._folded)
         for own in (one for one in terms.values() if one.required):
-            for index in (every, self._index(own.forbidden)):
-                for target, where in own.required.items():
-                    for _, other in index.found(self._folded(target)):
-                        there = f"{index.terms[other]} forbids it"
-                        raise UserError(f"{where}: {target!r} is required, but {there}")
+            index = Index(own.forbidden, self._folded)
+            for target, where in own.required.items():
+                for _, other in chain(every.found(target), index.found(target)):
+                    there = own.forbidden.get(other) or always.forbidden[other]
+                    raise UserError(f"{where}: {target!r} is required, but {there} forbids it")
         return terms
 
     @cached_property
-    def _places(self) -> dict[str, str]:
-        """Place of each target term."""
-        return {
-            text: where for own in self.terms.values() for one in own for text, where in one.items()
-        }
-
-    def _index(self, targets: Mapping[str, str]) -> Index:
-        return Index({self._folded(text): where for text, where in targets.items()})
-
-    @cached_property
     def _sources(self) -> Index:
-        return Index({source: source for source in self.terms if source})
+        return Index(filter(None, self.terms), self._folded)
 
     @cached_property
     def _targets(self) -> Index:
-        texts = defaultdict[str, list[str]](list)
-        for text in self._places:
-            texts[self._folded(text)].append(text)
-        return Index(texts)
+        return Index({text for own in self.terms.values() for text in chain(*own)}, self._folded)
+
+    @cached_property
+    def _known(self) -> dict[Tokenizer, dict[str, LineTerms]]:
+        """Terms of source terms so far, as each tokenizer spells them."""
+        return {}
 
     def _rows(self) -> Iterator[tuple[str, str, str]]:
         """Yield source term, target term and place of each entry."""
@@ -162,47 +149,36 @@ class Glossary:
 
     def line(self, bundle: Bundle, source: str) -> LineTerms | None:
         """Return the terms of a source, None for none."""
-        known, required, forbidden = self._read(bundle), list[Required](), list[Forbidden]()
-        for term, own in self.matching(source).items():
-            if term not in known:
-                known[term] = self._spelled(bundle, own)
-            required += known[term][0]
-            forbidden += known[term][1]
-        if not required and not forbidden:
-            return None
-        return LineTerms(Lexicon.of(bundle), required, forbidden, self._folds(bundle))
+        known, own = self._read(bundle), self.matching(source)
+        known |= {term: self._spelled(bundle, own[term]) for term in own.keys() - known}
+        each = [known[term] for term in own]
+        required = [one for terms in each for one in terms.required]
+        forbidden = [one for terms in each for one in terms.forbidden]
+        return replace(each[0], required=required, forbidden=forbidden) if each else None
 
-    def _spelled(self, bundle: Bundle, own: Term) -> Spelled:
+    def _spelled(self, bundle: Bundle, own: Term) -> LineTerms:
         """Return the terms of a source term as the tokens of a bundle spell them."""
-        lexicon, fold = Lexicon.of(bundle), self._folds(bundle)
-        each = {text: _forms(bundle, text, not self.case) for part in own for text in part}
-        texts = {text: lexicon.text(forms[0], fold).strip() for text, forms in each.items()}
+        lexicon, fold = Lexicon.of(bundle), not self.case or bundle.tokenizer.truecaser is not None
+        forms = {text: _forms(bundle, text, not self.case) for text in chain(*own)}
+        texts = {text: lexicon.text(rows[0], fold).strip() for text, rows in forms.items()}
         required, forbidden = ([texts[text] for text in part] for part in own)
-        forms = dict.fromkeys(chain(*(each[text] for text in own.required)))
-        return (
-            [Required(required, [*forms])] if required else [],
-            [Forbidden(forbidden, lexicon, fold)] if forbidden else [],
-        )
+        rows = dict.fromkeys(row for text in own.required for row in forms[text])
+        some, others = Required(required, [*rows]), Forbidden(forbidden, lexicon, fold)
+        return LineTerms(lexicon, [some] if required else [], [others] if forbidden else [], fold)
 
-    def _read(self, bundle: Bundle) -> dict[str, Spelled]:
-        """Return the terms of source terms as a bundle spells them, so far, after a check."""
+    def _read(self, bundle: Bundle) -> dict[str, LineTerms]:
+        """Return the terms that are spelled for a bundle so far; check its vocabulary first."""
         if bundle.tokenizer not in self._known:
             self._check(bundle)
-            self._known[bundle.tokenizer] = {}
-        return self._known[bundle.tokenizer]
-
-    @cached_property
-    def _known(self) -> "WeakKeyDictionary[Tokenizer, dict[str, Spelled]]":
-        return WeakKeyDictionary()
-
-    def _folds(self, bundle: Bundle) -> bool:
-        return not self.case or bundle.tokenizer.truecaser is not None
+        return self._known.setdefault(bundle.tokenizer, {})
 
     def _check(self, bundle: Bundle) -> None:
-        each, begin = self._places, len(bundle.tokenizer.target_begin)
+        each = {
+            text: where for own in self.terms.values() for one in own for text, where in one.items()
+        }
         rows = bundle.tokenizer.encode_target([*each])
         for (text, where), ids in zip(each.items(), rows, strict=True):
-            if UNK in ids or len(ids) <= begin + 1:
+            if UNK in ids or len(ids) == 1:
                 raise UserError(f"{where}: the target vocabulary lacks some of {text!r}")
             if len(ids) > LONGEST:
                 tokens = f"{text!r} has {len(ids) - 1} tokens"
@@ -211,9 +187,7 @@ class Glossary:
     def matching(self, source: str) -> dict[str, Term]:
         """Return the terms that a source has, by its own, the longer of two that overlap."""
         taken = set[int]()
-        found = [
-            (-len(term), place, term) for place, term in self._sources.found(self._folded(source))
-        ]
+        found = [(-len(term), place, term) for place, term in self._sources.found(source)]
         found += [(0, 0, "")] * ("" in self.terms)
         terms = {}
         for size, place, term in sorted(found):
@@ -236,8 +210,7 @@ class Glossary:
 
     def present(self, own: Term, output: str) -> list[str]:
         """Return the required and the forbidden target terms that an output has."""
-        index = self._targets
-        found = {text for _, key in index.found(self._folded(output)) for text in index.terms[key]}
+        found = {term for _, term in self._targets.found(output)}
         return [one for one in (*own.required, *own.forbidden) if one in found]
 
 
@@ -255,5 +228,5 @@ def _forms(bundle: Bundle, text: str, capital: bool) -> list[tuple[int, ...]]:
     begin, lexicon = len(bundle.tokenizer.target_begin), Lexicon.of(bundle)
     rows = [tuple(row[begin:-1]) for row in bundle.tokenizer.encode_target(texts)]
     # many models put a space before a text themselves: then another one would be too many
-    good = (row for row in rows if UNK not in row and not lexicon.text(row).startswith("  "))
-    return [*dict.fromkeys(good)]
+    spelt = {row: "".join(lexicon.texts[token] for token in row) for row in rows if UNK not in row}
+    return [row for row in spelt if spelt[row][:2] != "  "]

@@ -2,13 +2,12 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from seqattn.extras.terms.words import Lexicon, boundary, occurrences, spelled, without_bytes
+from seqattn.extras.terms.words import BYTES, Lexicon, boundary, occurrences, spelled
 from seqattn.generation.processors import Processor
 from seqattn.metrics.scripts import in_word
 from seqattn.tokens import EOS
@@ -43,25 +42,22 @@ class Forbidden:
     def __init__(self, texts: Collection[str], lexicon: Lexicon, fold: bool) -> None:
         self.texts, self.lexicon, self.fold = {*texts}, lexicon, fold
         self.sizes, self.lasts = {*map(len, texts)}, {text[-1] for text in texts}
-        endings = lexicon.endings(fold)
-        self.within = {token for last in self.lasts for token in endings.get(last, ())}
+        self.within = {token for last in self.lasts for token in lexicon.endings.get(last, ())}
         """Tokens that may complete a term before their own end."""
 
     def is_pending(self, text: str) -> bool:
         """Return True if a text ends with a term, unless its last word goes on."""
-        text = without_bytes(text)
+        text = text.rstrip(BYTES)
         return bool(text) and in_word(text[-1]) and self._ends(text, len(text))
 
     def completed(self, text: str) -> list[int]:
         """Return the tokens that would complete a term after a text."""
-        begun, tokens = without_bytes(text), self.within
-        pending, unfinished = self.is_pending(text), len(begun) < len(text)
-        if pending or unfinished:  # a byte may end the word, or not
+        begun, tokens = text.rstrip(BYTES), self.within
+        if begun != text or self.is_pending(text):  # a byte may end the word, or not
             tokens = tokens | self.lexicon.bytes
-        if pending and unfinished:
-            tokens = {*range(len(self.lexicon.texts))}
         cut = max(0, len(begun) - max(self.sizes, default=0) - 1)
-        tail, first = text[cut:], len(begun) - cut + (not pending)
+        # the last character of a word may get a mark, and end elsewhere
+        tail, first = text[cut:], len(begun) - cut + (not begun or not in_word(begun[-1]))
         found = []
         for token in tokens:
             joined = spelled(tail + self.lexicon.texts[token], self.fold)
@@ -126,10 +122,6 @@ class LineTerms(Processor):
         """Return the text of an output."""
         return self.lexicon.text(ids, self.fold)
 
-    @cached_property
-    def _firsts(self) -> dict[tuple[int, ...], str]:
-        return {form: self.text(form)[0] for one in self.required for form in one.forms}
-
     def progress(self, ids: Sequence[int]) -> Progress:
         """Return how far an output has come."""
         text, sure, ended, begun, wanted = self.text(ids), 0, 0, 0, list[int]()
@@ -152,7 +144,7 @@ class LineTerms(Processor):
 
     def _begun(self, ids: Sequence[int], text: str, form: tuple[int, ...]) -> int | None:
         """Return how many tokens of a term an output ends with, None if it cannot begin there."""
-        first = self._firsts[form]
+        first = self.lexicon.texts[form[0]][:1]
         for done in range(len(form) - 1 if ids and ids[-1] in form else 0, -1, -1):
             if _ends_with(ids, form[:done]):
                 before = self.text(ids[: len(ids) - done]) if done else text

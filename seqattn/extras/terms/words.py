@@ -3,7 +3,8 @@
 import re
 from codecs import getincrementaldecoder
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import groupby, zip_longest
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,9 +17,9 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.metrics.scripts import in_word
 from seqattn.tokens import UNK
 
-_BYTES = "".join(map(chr, range(0xDC80, 0xDD00)))
+BYTES = "".join(map(chr, range(0xDC80, 0xDD00)))
 """Bytes of a character, as in `Tokenizer.target_texts`."""
-_RUN = re.compile(f"[{_BYTES}]+")
+_RUN = re.compile(f"[{BYTES}]+")
 
 
 def boundary(text: str, place: int) -> bool:
@@ -33,11 +34,6 @@ def occurrences(text: str, term: str) -> Iterator[int]:
         if boundary(text, place) and boundary(text, place + len(term)):
             yield place
         place = text.find(term, place + 1)
-
-
-def without_bytes(text: str) -> str:
-    """Return a text up to the bytes of an unfinished character at its end."""
-    return text.rstrip(_BYTES)
 
 
 def spelled(text: str, fold: bool) -> str:
@@ -56,22 +52,25 @@ class Index:
     """Terms by their first word, to find all that a text has.
 
     Args:
-        terms: values by term, none of which is empty.
+        terms: the terms.
+        fold: applied to terms and texts before they are compared; it leaves no term empty.
     """
 
-    def __init__(self, terms: Mapping[str, Any]) -> None:
-        self.terms, self.sizes = terms, defaultdict[str, set[int]](set)
-        for term in self.terms:
-            _, first = next(_words(term))
-            self.sizes[first].add(len(term))
+    def __init__(self, terms: Iterable[str], fold: Callable[[str], str]) -> None:
+        self.fold, self.sizes = fold, defaultdict[str, set[int]](set)
+        self.terms = defaultdict[str, list[str]](list)
+        for term in terms:
+            folded = fold(term)
+            self.terms[folded].append(term)
+            self.sizes[next(_words(folded))[1]].add(len(folded))
 
     def found(self, text: str) -> Iterator[tuple[int, str]]:
         """Yield places of a text where terms stand as whole words, each with its term."""
+        text = self.fold(text)
         for place, word in _words(text):
             for end in (place + size for size in self.sizes.get(word, ())):
-                term = text[place:end]
-                if end <= len(text) and term in self.terms and boundary(text, end):
-                    yield place, term
+                if end <= len(text) and text[place:end] in self.terms and boundary(text, end):
+                    yield from ((place, term) for term in self.terms[text[place:end]])
 
 
 def _words(text: str) -> Iterator[tuple[int, str]]:
@@ -93,9 +92,7 @@ class Lexicon:
 
     def __init__(self, texts: list[str], after: Any) -> None:
         self.texts, self.after = texts, after
-        self.folded = [text.casefold() for text in texts]
         self.bytes = {number for number, text in enumerate(texts) if _RUN.match(text)}
-        self._endings: dict[bool, dict[str, set[int]]] = {}
 
     @classmethod
     def of(cls, bundle: Bundle) -> "Lexicon":
@@ -109,18 +106,18 @@ class Lexicon:
 
     def text(self, ids: Iterable[int], fold: bool = False) -> str:
         """Return the text of an output, casefolded if `fold`."""
-        pieces = self.folded if fold else self.texts
-        return spelled("".join([pieces[token] for token in ids]), fold)
+        return spelled("".join([self.texts[token] for token in ids]), fold)
 
-    def endings(self, fold: bool) -> dict[str, set[int]]:
-        """Return the pieces in which a word ends after a character, by that character."""
-        if fold not in self._endings:
-            found = self._endings[fold] = defaultdict(set)
-            for number, piece in enumerate(self.folded if fold else self.texts):
+    @cached_property
+    def endings(self) -> dict[str, set[int]]:
+        """Pieces within which a word ends after a character, by that character, also casefolded."""
+        found = defaultdict[str, set[int]](set)
+        for number, text in enumerate(self.texts):
+            for piece in {text, text.casefold()}:
                 for one, after in zip_longest(piece, piece[1:]):
                     if not in_word(one) or (after and not in_word(after)):
                         found[one].add(number)
-        return self._endings[fold]
+        return found
 
 
 _LEXICONS: "WeakKeyDictionary[Tokenizer, Lexicon]" = WeakKeyDictionary()

@@ -81,8 +81,8 @@ def test_bytes_complete_forbidden_terms():
     lexicon = Lexicon(["", "⁇", "", "", " x", "x", *dog, *dash], [1, 2, 3, 4])
     cases = [
         ("AI", "AI", [7, 8, 10, 11]),  # bytes that begin no character end the word
-        ("AI", f"AI{dash[:2]}", [1, *range(4, 12)]),  # as dashes, spaces and incomplete ones do
-        ("AI", "AI\udcc3", [1, 4, 5, 6, 9]),  # the other bytes make letters
+        ("AI", f"AI{dash[:2]}", [*range(6, 12)]),  # as dashes, spaces and incomplete ones do
+        ("AI", "AI\udcc3", [6, 9]),  # the other bytes make letters
         ("犬", f"x{dog[:2]}", [8]),
         ("é", f"x{dog[:2]}", []),
     ]
@@ -95,7 +95,7 @@ def test_bytes_complete_forbidden_terms():
 def test_an_index_finds_what_a_search_for_each_term_finds():
     texts = ["New York and york", "x犬犬y 犬-x", "a b a b a", "", "Yorkshire (York)"]
     terms = ["New York", "York", "york and", "犬", "犬犬", "a b a", "b", "(York", "x犬"]
-    index = Index(dict.fromkeys(terms))
+    index = Index(terms, str)
     for text in texts:
         each = [(place, term) for term in terms for place in occurrences(text, term)]
         assert sorted(index.found(text)) == sorted(each)
