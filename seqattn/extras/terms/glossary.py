@@ -1,5 +1,6 @@
 """Glossaries: target terms of source terms, from files and requests."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,13 +15,14 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.terms.line_terms import Forbidden, LineTerms, Required
 from seqattn.extras.terms.search import TermBeamSearch
-from seqattn.extras.terms.words import Index, Lexicon
+from seqattn.extras.terms.words import Index, Lexicon, plain
 from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.constraints import Constraints
 from seqattn.storage import user_path
 from seqattn.tokens import UNK
 
+_QUOTED = re.compile('"((?:[^"]|"")*)"')
 LONGEST = 40
 """Maximum tokens of a target term, and hundreds of characters of a line."""
 
@@ -58,7 +60,7 @@ class Glossary:
 
     @cached_property
     def terms(self) -> dict[str, Term]:
-        """Terms by source term, folded unless `case`."""
+        """Terms by source term, as it is compared."""
         terms: dict[str, Term] = {}
         for source, target, where in self._rows():
             own = terms.setdefault(self._folded(source), Term({}, {}))
@@ -99,15 +101,15 @@ class Glossary:
         else:
             path = user_path(self.file)
             numbered = enumerate(read_lines(Path(path), 100 * LONGEST), 1)
-            lines = [(f"{path} line {n}", line.split("\t")) for n, line in numbered if line.strip()]
+            lines = [(f"{path} line {n}", _cells(line)) for n, line in numbered if line.strip()]
         for where, (source, *targets) in lines:
             source, targets = source.strip(), [target.strip() for target in targets]
-            if not targets or not all(target.strip("!") for target in targets):
+            if not targets or not all(self._folded(target.strip("!")) for target in targets):
                 raise UserError(f"{where} must be a source term, a tab and target terms")
             yield from ((source, target, where) for target in targets)
 
     def _folded(self, text: str) -> str:
-        return text if self.case else text.casefold()
+        return plain(text, not self.case).strip()
 
     @property
     def files(self) -> dict[str, Path]:
@@ -178,7 +180,7 @@ class Glossary:
         }
         rows = bundle.tokenizer.encode_target([*each])
         for (text, where), ids in zip(each.items(), rows, strict=True):
-            if UNK in ids or len(ids) == 1:
+            if (UNK in ids or len(ids) == 1) and not _forms(bundle, text, False):
                 raise UserError(f"{where}: the target vocabulary lacks some of {text!r}")
             if len(ids) > LONGEST:
                 tokens = f"{text!r} has {len(ids) - 1} tokens"
@@ -214,6 +216,13 @@ class Glossary:
         return [one for one in (*own.required, *own.forbidden) if one in found]
 
 
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line, but empty ones at its end, without quotation marks around one."""
+    cells = line.rstrip().split("\t")
+    quoted = [_QUOTED.fullmatch(cell.strip()) for cell in cells]
+    return [one[1].replace('""', '"') if one else cell for one, cell in zip(quoted, cells)]
+
+
 def _listed(target: Any) -> list[str]:
     targets = [target] if isinstance(target, str) else target
     if isinstance(targets, Sequence) and all(isinstance(one, str) for one in targets):
@@ -229,4 +238,5 @@ def _forms(bundle: Bundle, text: str, capital: bool) -> list[tuple[int, ...]]:
     rows = [tuple(row[begin:-1]) for row in bundle.tokenizer.encode_target(texts)]
     # many models put a space before a text themselves: then another one would be too many
     spelt = {row: "".join(lexicon.texts[token] for token in row) for row in rows if UNK not in row}
-    return [row for row in spelt if spelt[row][:2] != "  "]
+    forms, usual = [row for row in spelt if row and spelt[row][:2] != "  "], plain(text, False)
+    return forms if forms or usual == text else _forms(bundle, usual, capital)

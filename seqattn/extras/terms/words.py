@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import groupby, zip_longest
 from typing import Any
+from unicodedata import normalize
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,6 +20,7 @@ from seqattn.tokens import UNK
 
 BYTES = "".join(map(chr, range(0xDC80, 0xDD00)))
 """Bytes of a character, as in `Tokenizer.target_texts`."""
+_ODD = re.compile(r"\s{2,}|[^\S ]|[\u2019\u00ad\u200b\u2060\ufeff]")
 _RUN = re.compile(f"[{BYTES}]+")
 
 
@@ -36,10 +38,16 @@ def occurrences(text: str, term: str) -> Iterator[int]:
         place = text.find(term, place + 1)
 
 
+def plain(text: str, fold: bool) -> str:
+    """Return a text as it is compared: in NFC, with single spaces and straight apostrophes, without
+    invisible characters, and casefolded if `fold`."""
+    text = _ODD.sub(lambda one: " " if one[0].isspace() else "'" * (one[0] == "\u2019"), text)
+    return normalize("NFC", text.casefold() if fold else text)
+
+
 def spelled(text: str, fold: bool) -> str:
-    """Return a text whose bytes are characters, unless one is unfinished at its end."""
-    text = _RUN.sub(_characters, text)
-    return text.casefold() if fold else text
+    """Return a plain text whose bytes are characters, unless one is unfinished at its end."""
+    return plain(_RUN.sub(_characters, text), fold)
 
 
 def _characters(run: re.Match[str]) -> str:
@@ -113,7 +121,7 @@ class Lexicon:
         """Pieces within which a word ends after a character, by that character, also casefolded."""
         found = defaultdict[str, set[int]](set)
         for number, text in enumerate(self.texts):
-            for piece in {text, text.casefold()}:
+            for piece in {plain(text, False), plain(text, True)}:
                 for one, after in zip_longest(piece, piece[1:]):
                     if not in_word(one) or (after and not in_word(after)):
                         found[one].add(number)

@@ -62,6 +62,28 @@ def test_the_longer_of_two_terms_is_taken_and_words_are_whole():
     assert kept.unmet("York", "Y z Zz") == []
 
 
+@pytest.mark.parametrize("space", [" ", "  ", "\u00a0", "\u202f ", "\n", "\u3000"])
+def test_terms_are_compared_with_single_spaces_in_one_normal_form(space):
+    entries = {"file system": "Datei System", "caf\u00e9": "l\u2019e\u0301t\u00e9", "it's": "!a b"}
+    glossary = Glossary(entries=entries, case=True)
+    source = f"the file{space}system of it\u2019s cafe\u0301"
+    assert {*glossary.matching(source)} == {"file system", "caf\u00e9", "it's"}
+    output = f"Datei{space}Sys\u00adtem l'\u00e9te\u0301"
+    assert glossary.unmet(source, output) == []
+    assert glossary.unmet(source, f"{output} a{space}b") == ["!a b"]
+
+
+def test_cells_are_read_as_spreadsheets_write_them(tmp_path):
+    lines = ['"bank"\t"Ufer"\t"!say ""no"""\t', "dog\ttree\t\t", '\t!5" disk']
+    (tmp_path / "g.tsv").write_text("\n".join(lines))
+    terms = Glossary(str(tmp_path / "g.tsv")).terms
+    assert [[*map(list, own)] for own in terms.values()] == [
+        [["Ufer"], ['say "no"']],
+        [["tree"], []],
+        [[], ['5" disk']],
+    ]
+
+
 def test_case_is_kept_where_asked(loaded):
     given = {"dog": "Tree"}
     with pytest.raises(UserError, match="the target vocabulary lacks some of 'Tree'"):
@@ -108,6 +130,8 @@ def test_a_file_and_json_say_the_same_and_outputs_without_their_terms_are_named(
         ("dog", "g.tsv line 1 must be a source term, a tab and target terms"),
         ("dog\ttree\ndog\t", "g.tsv line 2 must be a source term, a tab and target terms"),
         ("dog\t!", "g.tsv line 1 must be a source term, a tab and target terms"),
+        ("dog\t\u00ad", "g.tsv line 1 must be a source term, a tab and target terms"),
+        ("dog\t\ttree", "g.tsv line 1 must be a source term, a tab and target terms"),
         ("\ttree", "g.tsv line 1: 'tree' is required without a source term; add one"),
         ("dog\ttree\ndog\t!Tree", "g.tsv line 1: 'tree' is required, but "),
         ("dog\told tree\n\n\t!tree", "g.tsv line 3 forbids it"),

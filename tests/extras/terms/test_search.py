@@ -170,6 +170,19 @@ def test_a_term_that_other_pieces_spell_counts():
     assert pickle.loads(pickle.dumps(own)).progress((6, 6)) == own.progress((6, 6))
 
 
+def test_spaces_and_marks_of_tokens_are_read_as_terms_are():
+    pieces = [*PIECES[:7], " ", "\u00a0", "e", "\u0301", "\u0301 "]
+    lexicon = Lexicon(pieces, LEXICON.after)
+    own = LineTerms(lexicon, [Required(["b b", "e\u0301"], [(6, 6)])], [], False)
+    assert own.progress((6, 7, 8, 5)).met
+    own = LineTerms(lexicon, [Required(["\u00e9"], [(9, 10)])], [], False)
+    assert own.progress((6, 7, 9, 10)).met
+    forbidden = Forbidden(["b b", "\u00e9"], lexicon, False)
+    assert forbidden.is_pending(own.text((6, 7, 6)))
+    assert not forbidden.is_pending(own.text((9,)))
+    assert forbidden.is_pending(own.text((9, 10)))
+
+
 def test_a_term_begins_where_a_word_does():
     own = LineTerms(LEXICON, [Required(["bb"], [(5, 5), (6, 5)])], [], False)
     assert own.progress(()).wanted == [5, 6]
