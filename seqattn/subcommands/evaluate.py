@@ -88,9 +88,9 @@ class Evaluation(ScoredRun):
         before = read_json(file, "scores of an evaluation") if is_file(file) else None
         if not isinstance(before, dict):
             return path
-        made_by, roles = self._made_by, {*Role} - {Role.NOTE}
-        both = ({key: one[key] for key in made_by if key in before} for one in (before, made_by))
-        if not any(differences(*both, roles)):
+        made_by, keys = self._made_by, before.keys() & self._made_by.keys()
+        then, now = ({key: one[key] for key in sorted(keys)} for one in (before, made_by))
+        if not any(differences(then, now, {*Role} - {Role.NOTE})):
             return path
         digest = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode()).hexdigest()
         return path.with_name(f"{name}-{digest[:8]}")

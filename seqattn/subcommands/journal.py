@@ -81,8 +81,8 @@ class Journal:
         if len(self.files) > 1:
             rendezvous.agreed(str, most=math.inf)  # all ranks have written theirs
         if self.rank == 0:
-            windows = chain.from_iterable(map(self._windows, self.files))
-            ready = chain.from_iterable(lines for _, lines, _ in windows)
+            parts = (lines for one in self.files for _, lines, _ in self._windows(one))
+            ready = chain.from_iterable(parts)
             write_lines(each(ready), self.output)
             for one in self.files:
                 one.unlink()

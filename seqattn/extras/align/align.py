@@ -102,8 +102,8 @@ class Aligning(BundleRun):
         aligned: list[Links] = []
         total, pairs, gold = self._pairs(bundle)
         files = {"source": self.source, "target": self.target, "links": self._gold_file}
-        form = {"total": total, "form": f"({_LINK}( {_LINK})*)?"}
-        with open_journal(self.output, self._made_from, files, **form) as journal:
+        form = f"({_LINK}( {_LINK})*)?"
+        with open_journal(self.output, self._made_from, files, total=total, form=form) as journal:
             rest = aligner.lines(islice(pairs, journal.done, None), journal.done, total)
             windows = iter(lambda: [*islice(rest, _PART)], [])
             scored = partial(_scored, aligned) if gold else iter

@@ -14,7 +14,6 @@ from seqattn.analysis.capture import makers
 from seqattn.analysis.intervene import permuted, uniform
 from seqattn.bundle.bundle import Bundle
 from seqattn.checking import in_words, parameters
-from seqattn.extras.answers.span_text import TextReader
 from seqattn.extras.serve.limits import SEARCH_BOUNDS, SERVER_SETTINGS, Limits
 from seqattn.extras.serve.schemas import (
     AnswerRequest,
@@ -195,9 +194,10 @@ def test_characters_are_counted_before_anything_is_read(bundle, spans, monkeypat
     def read(*_):
         raise AssertionError("the text was read")
 
+    reader = type(spans.encoder.reader)
     limits, line = Limits(characters=10), "a request may have at most 10 characters, got 12; split"
     monkeypatch.setattr(Bundle, "lines", read)
-    monkeypatch.setattr(TextReader, "context", read)
+    monkeypatch.setattr(reader, "context", read)
     with client_of(bundle, limits, languages=["en", "de"]) as client:
         for form in ("text", "html", "placeholders"):
             line_of = refusal(client, status=413, inputs=["a b c ", "d e f "], format=form)
