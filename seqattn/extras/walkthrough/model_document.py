@@ -131,9 +131,9 @@ def _vocabularies(bundle: Bundle) -> list[dict[str, Any]]:
     if tokenizer.file_names[0].endswith(".json"):
         raise UserError("walkthrough does not support byte-level vocabularies")
     vocabularies = []
-    for file in tokenizer.file_names:
+    for file, size in zip(tokenizer.file_names, (tokenizer.source_size, tokenizer.target_size)):
         model = ForeignModel.read(read_bytes(bundle.path / file), bundle.path / file)
-        pieces = model.pieces[: tokenizer.source_size]
+        pieces = model.pieces[:size]
         other = [one.name for one in model.pieces[RESERVED:] if one.kind != NORMAL]
         if other or model.normalizer.rules or model.normalizer.folds:
             raise UserError(

@@ -12,7 +12,7 @@ from seqattn.settings.nodes import build
 from seqattn.tokens import BOS, EOS
 from tests.bundle.conftest import configuration, untrained
 
-SEED = 1
+SEED = 4
 """With it the two likeliest tokens of any step differ by 0.0005 nats or more, beyond rounding."""
 EXAMPLES = ("The cat sees a tree.", "Maria buys two books.")
 SIZES = {"dim": 24, "ffn_dim": 20, "encoder_layers": 2, "decoder_layers": 2}
@@ -20,6 +20,7 @@ KINDS = {
     "bpe": {"position": "rope", "attention": "mha"},
     "unigram": {"position": "sinusoidal", "attention": "gqa"},
 }
+"""The second has a vocabulary for each side, of 401 and 455 pieces."""
 
 
 def demo():
@@ -31,7 +32,8 @@ def write(path, kind):
     config = configuration(**KINDS[kind])
     config["model"] = {**config["model"], **SIZES}
     pairs = [*demo().stream("val")]
-    size = TokenizerConfig(kind=kind, vocab_size=400, joint=kind == "bpe")
+    joint = kind == "bpe"
+    size = TokenizerConfig(kind=kind, vocab_size=400 if joint else None, joint=joint)
     tokenizer = train_tokenizer(*zip(*pairs), size, path.parent / "vocabulary")
     if kind == "unigram":
         config["model"] |= {"share_embeddings": "target", "encoder_dim": 16}

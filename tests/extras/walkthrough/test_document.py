@@ -1,15 +1,21 @@
 """What the page is given, and what it refuses in words."""
 
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 import torch
 
 import seqattn
 from seqattn.errors import UserError
+from seqattn.extras.walkthrough import walkthrough
 from seqattn.extras.walkthrough.model_document import model_document
 from seqattn.extras.walkthrough.walkthrough import data_script, document_of, words_of
 from tests.bundle.conftest import configuration, tokenizer, untrained  # noqa: F401
 from tests.cli.small import succeed
-from tests.extras.walkthrough.conftest import demo
+from tests.extras.walkthrough.conftest import EXAMPLES, demo
 
 REFUSED = {
     "model": ("rnn", "supports only Transformers"),
@@ -53,6 +59,26 @@ def test_the_weights_are_all_there_once(bundle):
     assert table == other == [100, 16]
     numbers = sum(torch.Size(shape).numel() for _, *shape in document["tensors"].values())
     assert numbers == whole
+
+
+def test_each_side_has_all_pieces_of_its_vocabulary(home):
+    bundle = seqattn.load(home / "bundle")
+    own, pages = bundle.tokenizer, model_document(bundle)["vocabularies"]
+    sides = own.source_vocabulary(), own.target_vocabulary()
+    assert [one["pieces"] for one in pages] == [*sides[: len(own.file_names)]]
+    assert [len(one["scores"]) for one in pages] == [len(one["pieces"]) for one in pages]
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+def test_the_page_says_what_generate_says(home):
+    bundle = seqattn.load(home / "bundle")
+    page = Path(walkthrough.__file__).with_name("page")
+    scripts = [(page / name).read_text() for name in ("segment.js", "model.js")]
+    scripts.append(f"const model = new Model({json.dumps(model_document(bundle))});")
+    scripts.append(f"const outputs = {json.dumps(EXAMPLES)}.map((one) => model.translate(one));")
+    scripts.append("console.log(JSON.stringify(outputs.map((one) => one.output)));")
+    done = subprocess.run(["node"], input="\n".join(scripts), capture_output=True, encoding="utf-8")
+    assert json.loads(done.stdout) == [one.strip() for one in bundle.generate(EXAMPLES, "greedy")]
 
 
 def test_words_are_those_of_training_without_their_punctuation(bundle):
