@@ -65,7 +65,7 @@ def model_config(model: Transformer, kind: str, ids: Ids) -> dict[str, Any]:
     own, position = model.config, cast(Any, model.encoder.position)
     share, dim = own.share_embeddings, own.dim
     first = [attentions(stack)[0] for stack in (model.encoder, model.decoder)]
-    row = ids.rows
+    row, source_size = ids.rows, len(ids.select(model.source_embedding.table.weight))
     common = {
         "architectures": [CLASSES[kind] + _HEADS.get(kind, "ForConditionalGeneration")],
         "model_type": kind, "is_encoder_decoder": True, "d_model": dim,
@@ -86,15 +86,13 @@ def model_config(model: Transformer, kind: str, ids: Ids) -> dict[str, Any]:
             "relative_attention_max_distance": position.max_distance,
         }  # fmt: skip
     if kind == "t5gemma":
-        sides = {
-            side: {**common, **_gemma(model, part, count)}
-            for side, part, count in zip(
-                ("encoder", "decoder"), first, (own.encoder_layers, own.decoder_layers)
-            )
-        }
+        encoder, decoder = (
+            {**common, **_gemma(model, part, count)}
+            for part, count in zip(first, (own.encoder_layers, own.decoder_layers))
+        )
+        sides = {"encoder": {**encoder, "vocab_size": source_size}, "decoder": decoder}
         return {**common, **sides, "dropout_rate": own.dropout, "attention_dropout": 0.0}
-    sizes = len(ids.order), model.source_embedding.table.num_embeddings
-    apart = {"vocab_size": sizes[1], "decoder_vocab_size": sizes[0]}
+    apart = {"vocab_size": source_size, "decoder_vocab_size": len(ids.order)}
     joint = share in ("all", "inputs")
     return {
         **common, **({"share_encoder_decoder_embeddings": joint} if kind == "marian" else {}),

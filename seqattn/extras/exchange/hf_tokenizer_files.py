@@ -104,9 +104,12 @@ def _write_slow(
 ) -> tuple[bool, str]:
     """Write sentencepiece models and the ids of their pieces: for Marian, or for M2M-100."""
     pieces = tokenizer.source_vocabulary()
-    rows = {pieces[own]: row for row, own in enumerate(order)}
-    sides = tokenizer.source_begin, tokenizer.target_begin
-    begins = [[pieces[own] for own in side] for side in sides]
+    ids = order if tokenizer.joint else range(len(pieces))
+    rows = {pieces[own]: row for row, own in enumerate(ids)}
+    begins = [
+        tokenizer.source_pieces(tokenizer.source_begin),
+        tokenizer.target_pieces(tokenizer.target_begin),
+    ]
     if len(contents) == 1 and all(len(one) == 1 and _M2M.fullmatch(one[0]) for one in begins):
         write_whole(output / "sentencepiece.bpe.model", contents[0])
         known = {name: row for name, row in rows.items() if not _ADDED.fullmatch(name)}

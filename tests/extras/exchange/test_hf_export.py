@@ -172,6 +172,8 @@ def _tokenizers(path):
         "nmt_nfkc": Tokenizer(model(**options)),
         "symbols": Tokenizer(model(user_defined_symbols=["<2de>", "@@"], **kept)),
         "apart": Tokenizer(model(**kept), model("bpe", **kept)),
+        "fewer sources": Tokenizer(model(**kept), model("bpe", 430, **kept)),
+        "fewer targets": Tokenizer(model("bpe", 430, **kept), model(**kept)),
         "begin": Tokenizer(model(**kept), begin=Begin(("a",), ("b",))),
     }
 
@@ -215,6 +217,15 @@ def test_a_tokenizer_gives_the_same_ids_for_nasty_lines(name, tokenizers, bundle
         known = [number for number, row in enumerate(ids) if UNK not in row]
         decoded = [theirs.decode(ids[number], skip_special_tokens=True) for number in known]
         assert decoded == own.decode_target([ids[number] for number in known])
+
+
+@pytest.mark.parametrize("family", ["post-norm, all apart", "rotary, tables apart"])
+@pytest.mark.parametrize("name", ["fewer sources", "fewer targets"])
+def test_two_vocabularies_of_any_size_go_out(name, family, tokenizers, bundle, tmp_path, capfd):
+    path = bundle(*FAMILIES[family][1], tokenizer=tokenizers[name])
+    succeed(capfd, "export", f"bundle={path}", "to=huggingface", f"output={tmp_path}/new")
+    own = seqattn.load(path).generate(TEXTS, "greedy", limit={"extra": 3})
+    assert _outputs(tmp_path / "new", TEXTS, num_beams=1) == _spoken(own)
 
 
 @pytest.mark.parametrize("name", sampled(zip(foreign_models.FAMILIES), 2))
