@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
@@ -69,6 +69,8 @@ class Seq2SeqModel(nn.Module, ABC):
     source_embedding: Embedding
     target_embedding: Embedding
     head: Head
+    output_layers: ClassVar[tuple[str, ...]] = ("head",)
+    """Attributes with output layers, which Muon leaves to AdamW."""
     has_weights: bool = False
     """True if the decoder can return cross-attention weights."""
     feeds_itself: bool = False

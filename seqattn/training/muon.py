@@ -72,7 +72,7 @@ def muon(
 
     The momentum of each matrix is orthogonalized, and scaled to the size of an AdamW step (Liu et
     al. 2025, arXiv 2502.16982), so that both share a learning rate. AdamW optimizes embeddings,
-    positions, the output layer, biases and norms.
+    positions, `output_layers` of modules, and vectors.
 
     Args:
         model: its parameters are optimized; shared ones once.
@@ -90,8 +90,9 @@ def muon(
     if any(isinstance(weight, DTensor) for weight in model.parameters()):
         raise UserError("optimizer=muon does not support trainer=fsdp2; use optimizer=adamw")
     tables = table_ids(model)
-    head = getattr(model, "head", None)
-    tables |= {id(weight) for weight in head.parameters()} if head is not None else set()
+    for part in model.modules():
+        for name in getattr(part, "output_layers", ()):
+            tables |= {id(weight) for weight in getattr(part, name).parameters()}
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for weight in model.parameters():

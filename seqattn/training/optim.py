@@ -14,13 +14,16 @@ from seqattn.positions import Position
 def table_ids(model: nn.Module) -> set[int]:
     """Return the `id` of every lookup table: embeddings, and vectors of positions.
 
-    Also of parameters that a module declares in `not_matrices`, such as a vector for each head.
+    Also of parameters that a module declares in `not_matrices`, such as a vector for each head, and
+    of vectors with two axes, such as the weights of a Linear to one output.
     """
     return {
         id(weight)
         for part in model.modules()
         for name, weight in part.named_parameters(recurse=False)
-        if isinstance(part, nn.Embedding | Position) or name in getattr(part, "not_matrices", ())
+        if isinstance(part, nn.Embedding | Position)
+        or name in getattr(part, "not_matrices", ())
+        or (weight.dim() > 1 and weight.numel() == max(weight.shape))
     }
 
 
@@ -44,7 +47,7 @@ def adamw(
 ) -> AdamW:
     """Build AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101) with decay on matrices only.
 
-    Embeddings, positions, biases, norms and `not_matrices` of modules are not decayed.
+    Embeddings, positions, vectors and `not_matrices` of modules are not decayed.
 
     Args:
         model: its parameters are optimized; shared ones once.

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from seqattn.checking import BadValue, CountOrNone, shown
 from seqattn.errors import UserError
+from seqattn.positions import Position
 
 _WORDS = {"embeddings": "*embedding*", "norms": "*norm*"}
 """Names of parts that occur in several places of a model."""
@@ -98,18 +99,43 @@ class Parts:
         return lines
 
 
-def regrouped(state: Mapping[str, Any], optimizer: Optimizer) -> dict[str, Any]:
-    """Arrange an optimizer's saved state by the groups of one with other `lr_factors`."""
+def regrouped(state: Mapping[str, Any], model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    """Arrange an optimizer's saved state by the groups of one with other `lr_factors`.
+
+    Also that of an AdamW of earlier versions, which took all parameters of two axes for matrices,
+    except embeddings and positions.
+
+    Raises:
+        UserError: the state is of other groups of weights.
+    """
 
     def places(groups: Sequence[Mapping[str, Any]]) -> list[int]:
         return [place for group in groups for place in group.get("places", group["params"])]
 
     groups = optimizer.state_dict()["param_groups"]
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     before = dict(zip(places(state["param_groups"]), numbers, strict=True))
-    pairs = [(new, before[place]) for new, place in enumerate(places(groups))]
-    moments = {new: state["state"][old] for new, old in pairs if old in state["state"]}
-    return {**state, "state": moments, "param_groups": groups}
+    orders = [places(groups)]
+    if all(group.keys() == groups[0].keys() for group in groups):  # one algorithm for all
+        found = [part for part in model.modules() if isinstance(part, nn.Embedding | Position)]
+        tables = {id(table) for part in found for table in part.parameters(recurse=False)}
+        matrices_first = sorted(model.parameters(), key=lambda x: x.dim() < 2 or id(x) in tables)
+        place_of = {id(weight): place for place, weight in enumerate(matrices_first)}
+        orders.append([place_of[id(weight)] for weight in weights])
+    for order in orders:
+        pairs = [(new, before.get(place)) for new, place in enumerate(order)]
+        moments = {new: state["state"][old] for new, old in pairs if old in state["state"]}
+        firsts = {
+            new: one.get("exp_avg", one.get("state1", one.get("momentum_buffer")))
+            for new, one in moments.items()
+        }
+        if all(x is None or x.shape == weights[new].shape for new, x in firsts.items()):
+            return {**state, "state": moments, "param_groups": groups}
+    raise UserError(
+        "the checkpoint is of an earlier version, whose optimizer had other groups of weights; "
+        "start a new run with init_from=RUN/model"
+    )
 
 
 def _matching(model: nn.Module, pattern: str, key: str) -> list[nn.Parameter]:

@@ -1,15 +1,34 @@
 """AdamW: which weights decay, and by how much."""
 
+import copy
 import operator
 from functools import partial
 
 import pytest
 import torch
 
+from seqattn.errors import UserError
 from seqattn.positions import DeBERTaPosition, ShawPosition
 from seqattn.training.muon import muon
-from seqattn.training.optim import adamw, apply_settings, settings_of, table_ids
-from tests.builders import POSITIONS, load_choice, make_transformer, random_ids, targets
+from seqattn.training.optim import (
+    adamw,
+    apply_settings,
+    settings_of,
+    table_ids,
+)
+from seqattn.training.parts import Parts, regrouped
+from tests.builders import (
+    POSITIONS,
+    VOCABULARY,
+    attention_choices,
+    load_choice,
+    make_transformer,
+    mixer_choices,
+    random_ids,
+    targets,
+)
+from tests.models.recurrents import ALIGNMENTS, make_recurrent
+from tests.training.test_muon import gradients
 
 
 def group_of(optimizer, parameter):
@@ -77,6 +96,61 @@ def test_what_a_kernel_declares_as_no_matrices_is_neither_decayed_nor_orthogonal
         if group_of(optimizer, weight)["weight_decay"] == 0
     }
     assert found == expected
+
+
+MODELS = {name: partial(make_recurrent, name, order="after") for name in ALIGNMENTS}
+for _name in attention_choices() + mixer_choices():
+    MODELS[_name] = partial(make_transformer, load_choice("attention", _name))
+MODELS |= {f"copying {name}": partial(MODELS[name], copy=True) for name in ("bahdanau", "mha")}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_vector_table_of_coefficients_or_output_layer_is_orthogonalized_or_else_decayed(
+    name, monkeypatch
+):
+    for builders in ("tests.builders", "tests.models.recurrents"):  # weights as training begins
+        monkeypatch.setattr(f"{builders}.randomised", lambda module, **_: module)
+    model = MODELS[name](share_embeddings="all" if "copying" in name else "none")
+    names = {id(weight): part for part, weight in model.named_parameters()}
+    for make in (adamw, muon):
+        [matrices, _] = make(model, lr=0.1, weight_decay=0.3).param_groups
+        for weight in matrices["params"]:
+            assert sum(size > 1 for size in weight.shape) > 1, names[id(weight)]
+            assert weight.std() > 0, f"{names[id(weight)]} begins at a constant"
+            assert make is adamw or weight.shape[0] != VOCABULARY, names[id(weight)]
+
+
+@pytest.mark.parametrize("factors", [{}, {"decoder": 0.5}])
+@pytest.mark.parametrize("name", ["bahdanau", "copying mha", "additive", "rwkv7"])
+def test_a_run_goes_on_whose_optimizer_took_vectors_for_matrices(name, factors):
+    model = MODELS[name]()
+    tables = {id(model.source_embedding.table.weight), id(model.target_embedding.table.weight)}
+    groups = {True: [], False: []}
+    for weight in model.parameters():
+        groups[weight.dim() >= 2 and id(weight) not in tables].append(weight)
+    groups = [{"params": some} for some in groups.values()]
+    before = Parts(lr_factors=factors).split(model, torch.optim.AdamW(groups, lr=0.1))
+    gradients(model, seed=0)
+    before.step()
+    now = Parts(lr_factors=factors).split(model, adamw(model, lr=0.1))
+    sizes = [[len(group["params"]) for group in one.param_groups] for one in (before, now)]
+    assert sizes[0] != sizes[1]
+    now.load_state_dict(copy.deepcopy(regrouped(before.state_dict(), model, now)))
+    for weight in model.parameters():
+        if weight.grad is not None:
+            assert torch.equal(now.state[weight]["exp_avg"], before.state[weight]["exp_avg"])
+
+
+def test_a_run_whose_muon_took_vectors_for_matrices_is_refused(monkeypatch):
+    model = make_recurrent()
+    with monkeypatch.context() as patch:
+        tables = {id(model.target_embedding.table.weight)}
+        patch.setattr("seqattn.training.muon.table_ids", lambda _: tables)
+        before = muon(model, lr=0.1)
+    gradients(model, seed=0)
+    before.step()
+    with pytest.raises(UserError, match=r"start a new run with init_from=RUN/model$"):
+        regrouped(before.state_dict(), model, muon(model, lr=0.1))
 
 
 def test_a_model_of_one_kind_of_weight_gets_one_group():

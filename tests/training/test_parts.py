@@ -228,7 +228,7 @@ def test_a_state_goes_on_in_other_groups():
     first.step()
     state = first.state_dict()
     for other in others:
-        state = regrouped(state, other)
+        state = regrouped(state, model, other)
         other.load_state_dict(copy.deepcopy(state))
         for weight in model.parameters():
             assert torch.equal(other.state[weight]["exp_avg"], first.state[weight]["exp_avg"])

@@ -93,6 +93,7 @@ class MatchingModel(SpanModel):
         attention: factory of the attention from context to question.
     """
 
+    output_layers = ("head",)
     embedding: Embedding
     dropout: nn.Module
 

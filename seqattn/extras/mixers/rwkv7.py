@@ -104,6 +104,8 @@ class RWKV7(RecurrentMixer):
         UserError: num_heads is odd or does not divide query_dim, or a chunk is too long.
     """
 
+    not_matrices = ("mixture",)  # shares, which begin at a half
+
     def __init__(
         self, query_dim: int, memory_dim: int, num_heads: Count, rank: Width = 32, chunk: Count = 32
     ) -> None:

@@ -77,6 +77,8 @@ class MarginalDecoder(RecurrentDecoder):
     Args: as for `RecurrentDecoder`, and `words`, the output layer.
     """
 
+    output_layers = ("words",)
+
     def __init__(
         self,
         layers: Sequence[RecurrentLayer],

@@ -188,11 +188,9 @@ class SummedTask(HalvingTask):
                 optimizer.state.pop(weight, None)  # of a run that has trained it
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        states = checkpoint["optimizer_states"]
-        divided = any("places" in group for state in states for group in state["param_groups"])
-        if divided or self.optimization.parts.lr_factors:
-            optimizer = self.optimization.make_optimizer(self.model, fused=False)
-            checkpoint["optimizer_states"] = [regrouped(state, optimizer) for state in states]
+        optimizer = self.optimization.make_optimizer(self.model, fused=False)
+        states = [regrouped(one, self.model, optimizer) for one in checkpoint["optimizer_states"]]
+        checkpoint["optimizer_states"] = states
 
     def _freeze(self) -> None:
         """Freeze the frozen parts, or thaw them after `freeze_steps`."""
