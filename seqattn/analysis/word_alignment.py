@@ -107,7 +107,8 @@ def align(
     Weights are summed over the pieces of a source word and averaged over those of a target word, as
     in Clark et al. 2019 (arXiv 1906.04341, section 4), and for alignments in Ferrando et al. 2022
     (ALTI+, arXiv 2205.11631). The end token is not a word, and no target word aligns to it, as in
-    Garg et al. 2019 (arXiv 1909.02074).
+    Garg et al. 2019 (arXiv 1909.02074). A target word without weight on any source word, such as
+    after the end of monotonic attention, aligns as the word before it, or else to the last.
 
     Args:
         weights: (T, S) of cross-attention, one row per target piece.
@@ -120,7 +121,10 @@ def align(
         pieces = [places for _, places in target]
         columns = _added(weights.T, [places for _, places in source])  # (T, S) -> (words, T)
         means = _added(columns.T, pieces) / torch.tensor([[len(places)] for places in pieces])
-        links = means.argmax(dim=1).tolist()
+        last = len(source) - 1
+        for most, some in zip(means.argmax(dim=1).tolist(), means.any(dim=1).tolist()):
+            last = most if some else last
+            links.append(last)
     return WordAlignment([word for word, _ in source], [word for word, _ in target], links)
 
 

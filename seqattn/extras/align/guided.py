@@ -30,15 +30,15 @@ def guided_loss(weights: Tensor, links: Tensor) -> Tensor:
     """Return the sum of the cross-entropies of linked rows, in nats (Garg et al. 2019, eq. 4).
 
     Args:
-        weights: (B, T, S) of a head, not negative; rows are normalized.
+        weights: (B, T, S) of a head, not negative; rows are normalized, those of zeros left out.
         links: (B, T, S) bool; the labels of a row are equal shares of its links.
     """
     weights = wide(weights)
     least = torch.finfo(weights.dtype).tiny
-    shares = links.to(weights.dtype)
+    totals = weights.sum(dim=-1, keepdim=True)
+    shares = (links & (totals > 0)).to(weights.dtype)
     shares = shares / shares.sum(dim=-1, keepdim=True).clamp(min=1)
-    totals = weights.sum(dim=-1, keepdim=True).clamp(min=least)
-    return -(shares * ((weights / totals).clamp(min=least)).log()).sum()
+    return -(shares * (weights / totals.clamp(min=least)).clamp(min=least).log()).sum()
 
 
 class GuidedTask(Seq2SeqTask):

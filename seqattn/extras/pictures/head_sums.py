@@ -120,7 +120,7 @@ class HeadSums:
                 self-attention.
         """
         counts = visible.sum(dim=-1)
-        rows = real[:, None] & (counts > 0)
+        rows = real[:, None] & (weights > 0).any(dim=-1)  # a query may have no weight at all
         several = rows & (counts > 1)
         words = weights.masked_fill((keys == EOS)[:, None, None], 0.0)
         mark = (keys == EOS) | (keys == BOS)

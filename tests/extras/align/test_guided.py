@@ -88,6 +88,7 @@ def test_the_loss_is_the_papers_in_value_and_gradient():
     assert guided_loss(weights, torch.zeros_like(links)) == 0
     exact = torch.zeros(1, 1, 3).index_fill(2, torch.tensor(0), 1.0)  # no infinite loss
     assert guided_loss(exact, torch.tensor([[[False, True, False]]])).isfinite()
+    assert guided_loss(0 * exact, exact == exact) == 0  # past the end of the source
 
 
 @pytest.mark.parametrize(

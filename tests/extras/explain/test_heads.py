@@ -20,6 +20,7 @@ from seqattn.extras.explain.head_plots import head_map
 from seqattn.extras.explain.head_tables import heads_table
 from seqattn.extras.explain.importance import head_importance
 from seqattn.extras.pictures import health
+from seqattn.extras.pictures.head_sums import HeadSums
 from seqattn.positions import ALiBiPosition, ShawPosition
 from seqattn.tokens import BOS, EOS, PAD
 from tests.builders import load_choice, load_variant, make_transformer
@@ -53,6 +54,20 @@ def each(model, name, head):
 def mean(values):
     values = list(values)
     return sum(values) / len(values) if values else None
+
+
+def test_a_query_without_weight_has_no_part_in_any_figure():
+    weights = torch.tensor([[[[0.2, 0.8], [0.0, 0.0]]]], dtype=torch.float64)
+    real, keys = torch.ones(1, 2, dtype=torch.bool), torch.tensor([[4, 5]])
+    one, both = HeadSums(1), HeadSums(1)
+    for sums, rows in ((one, 1), (both, 2)):
+        shown, seen = weights[:, :, :rows], torch.ones(1, 1, rows, 2, dtype=torch.bool)
+        decides = torch.zeros(1, rows, dtype=torch.long)
+        sums.add(shown, seen, keys, real[:, :rows], ~real, decides)
+    assert {name: one.mean(name, 0) for name in one.totals} == {
+        name: both.mean(name, 0) for name in both.totals
+    }
+    assert one.mean("entropy", 0) > 0
 
 
 @pytest.mark.parametrize("name", [ENCODER, DECODER, CROSS])

@@ -123,6 +123,16 @@ def test_a_target_words_pieces_vote_by_their_mean():
     assert align(weights, ["▁a", "▁b"], ["▁x", "▁y"]).links == [0, 1]
 
 
+def test_a_word_without_weight_on_any_word_aligns_as_the_word_before_it_or_to_the_last():
+    source, target = ["▁a", "▁b", "▁c", "</s>"], ["▁x", "▁y", "▁z"]
+    weights = torch.zeros(3, 4)
+    weights[0, 1] = 1.0  # then the model passes the end of the source
+    assert align(weights, source, target).links == [1, 1, 1]
+    weights[1, 3] = 1.0  # or stands at its end
+    assert align(weights, source, target).links == [1, 1, 1]
+    assert align(torch.zeros(3, 4), source, target).links == [2, 2, 2]
+
+
 def test_a_text_that_begins_within_a_word_still_has_it():
     found = align(torch.tensor([[1.0, 0.0]]), ["a", "▁b"], ["x"])
     assert (found.source, found.target, found.links) == (["a", "b"], ["x"], [0])
