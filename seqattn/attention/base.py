@@ -28,6 +28,7 @@ class Abilities:
         dropout: supports dropout on attention weights.
         weights: has observable weights over keys.
         normalized: each query's weights sum to 1.
+        signed: weights may be negative, and so are no shares.
         shared: queries are the keys, with one projection for both.
         crop: its cache supports `Cache.crop`.
     """
@@ -40,6 +41,7 @@ class Abilities:
     dropout: bool = False
     weights: bool = False
     normalized: bool = True
+    signed: bool = False
     shared: bool = False
     crop: bool = False
 

@@ -251,6 +251,7 @@ def test_observed_weights_skip_masked_keys_sum_to_one_and_change_nothing(name, n
         ((weights,),) = maps.values()
         allowed = mask.dense().expand(B, HEADS, T, T)
         assert (weights[~allowed] == 0).all(), scheme
+        assert attention.abilities.signed or (weights >= 0).all(), scheme
         if attention.abilities.normalized:
             torch.testing.assert_close(weights.sum(-1), allowed.any(-1).float(), msg=said(scheme))
 

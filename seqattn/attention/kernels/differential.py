@@ -1,6 +1,7 @@
 """Differential attention: one softmax minus another."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +36,7 @@ class DifferentialKernel(WeightedKernel):
         UserError: the number of heads is odd.
     """
 
+    abilities = replace(WeightedKernel.abilities, signed=True)
     exceptions: Mapping[str, str] = {"accounts": "a norm follows the sum of values"}
     unlike_heads = "its heads work in pairs"
     not_matrices = ("vectors",)

@@ -1,5 +1,7 @@
 """Talking-heads attention: heads mixed before and after the softmax."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +23,7 @@ class TalkingHeadsKernel(WeightedKernel):
     cross and incremental.
     """
 
+    abilities = replace(WeightedKernel.abilities, signed=True)
     unlike_heads = "each head mixes the scores and weights of all others"
     not_matrices = ("mix_scores", "mix_weights")  # softmax attention at the identity, not at 0
 

@@ -51,7 +51,8 @@ class GuidedTask(Seq2SeqTask):
         guide: settings.
 
     Raises:
-        UserError: for a layer or a head that the model does not have.
+        UserError: for a layer or a head that the model does not have, or whose weights may be
+            negative.
     """
 
     def __init__(self, *args: Any, guide: GuidedAlignment) -> None:
@@ -60,6 +61,11 @@ class GuidedTask(Seq2SeqTask):
         if guide.val_links is not None:
             self.loss_metric = GuidedScores()
         heads = getattr(self.guided, "num_heads", 1)
+        if isinstance(self.guided, Kernel) and self.guided.abilities.signed:
+            raise UserError(
+                f"task.alignment cannot guide {type(self.guided).__name__}, whose weights may be "
+                "negative; use attention@cross_attention=mha"
+            )
         if guide.head is not None and guide.head >= heads:
             raise UserError(f"task.alignment.head must be below {heads}, got {guide.head}")
 

@@ -316,6 +316,8 @@ def test_a_stopped_run_resumes_to_the_bit(tmp_path):
         (["0-0"], ("task.alignment.layer=1",), "alignment.layer must be below 1, got 1"),
         (["0-0"], ("model=rnn", "attention=none"),
          "words cannot be aligned: the cross-attention of this model computes no weights"),
+        (["0-0"], ("attention@cross_attention=differential", "cross_attention.num_heads=2"),
+         "task.alignment cannot guide DifferentialKernel, whose weights may be negative; use"),
         (None, (), "task.alignment.links=FILE is not a file"),
         (None, ("task.alignment.links=null", "task.alignment.head=1"),
          "task.alignment.head has no effect without task.alignment.links"),
