@@ -291,9 +291,11 @@ class Bundle:
     @cached_property
     def reading(self) -> AlignmentReading:
         """Reading of word alignments; the subcommand `align` chooses and stores it."""
+        node: Any = self.config.get("alignment") or {}
+        if not isinstance(node, Mapping):
+            raise UserError(f"alignment in {self.path}/config.yaml is damaged; remove it")
         path = f"{AlignmentReading.__module__}.{AlignmentReading.__qualname__}"
-        node = {TARGET: path, **self.config.get("alignment", {})}
-        reading: AlignmentReading = build(node, "alignment")
+        reading: AlignmentReading = build({TARGET: path, **node}, "alignment")
         return reading
 
     def align(self, sources: TextOrTexts, targets: TextOrTexts) -> list[WordAlignment]:

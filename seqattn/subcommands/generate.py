@@ -224,7 +224,7 @@ class Generation(BundleRun):
         check_read(bundle, **keys)
         generates = "text" in bundle.reads
         if generates and (self.alignments or self.markup):
-            cross_attentions(bundle.model)
+            bundle.reading.layer_of(len(cross_attentions(bundle.model)))
         if not generates and self.rerank.bundle:
             raise UserError("rerank needs a bundle that reads texts; remove rerank")
         if not generates and (self._more or self.markup):

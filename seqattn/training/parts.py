@@ -18,6 +18,8 @@ _WORDS = {"embeddings": "*embedding*", "norms": "*norm*"}
 """Names of parts that occur in several places of a model."""
 _RANGE = r"(?<![^.])(\d+)-(\d+)(?![^.])"
 """Pattern of a range between dots, such as that of encoder.layers.0-3."""
+_MOMENTS = "exp_avg", "state1", "momentum_buffer"
+"""Names of a first moment in the states of our optimizers."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +105,13 @@ def regrouped(state: Mapping[str, Any], model: nn.Module, optimizer: Optimizer) 
     """Arrange an optimizer's saved state by the groups of one with other `lr_factors`.
 
     Also that of an AdamW of earlier versions, which took all parameters of two axes for matrices,
-    except embeddings and positions.
-
-    Raises:
-        UserError: the state is of other groups of weights.
+    except embeddings and positions. Raises UserError for other groups of weights.
     """
 
     def places(groups: Sequence[Mapping[str, Any]]) -> list[int]:
         return [place for group in groups for place in group.get("places", group["params"])]
 
-    groups = optimizer.state_dict()["param_groups"]
+    groups, saved = optimizer.state_dict()["param_groups"], state["state"]
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     before = dict(zip(places(state["param_groups"]), numbers, strict=True))
@@ -120,22 +119,17 @@ def regrouped(state: Mapping[str, Any], model: nn.Module, optimizer: Optimizer) 
     if all(group.keys() == groups[0].keys() for group in groups):  # one algorithm for all
         found = [part for part in model.modules() if isinstance(part, nn.Embedding | Position)]
         tables = {id(table) for part in found for table in part.parameters(recurse=False)}
-        matrices_first = sorted(model.parameters(), key=lambda x: x.dim() < 2 or id(x) in tables)
-        place_of = {id(weight): place for place, weight in enumerate(matrices_first)}
+        earlier = sorted(model.parameters(), key=lambda x: x.dim() < 2 or id(x) in tables)
+        place_of = {id(weight): place for place, weight in enumerate(earlier)}
         orders.append([place_of[id(weight)] for weight in weights])
     for order in orders:
         pairs = [(new, before.get(place)) for new, place in enumerate(order)]
-        moments = {new: state["state"][old] for new, old in pairs if old in state["state"]}
-        firsts = {
-            new: one.get("exp_avg", one.get("state1", one.get("momentum_buffer")))
-            for new, one in moments.items()
-        }
-        if all(x is None or x.shape == weights[new].shape for new, x in firsts.items()):
+        moments = {new: saved[old] for new, old in pairs if old in saved}
+        sizes = [(one.get(key), weights[new]) for new, one in moments.items() for key in _MOMENTS]
+        if all(moment is None or moment.shape == weight.shape for moment, weight in sizes):
             return {**state, "state": moments, "param_groups": groups}
-    raise UserError(
-        "the checkpoint is of an earlier version, whose optimizer had other groups of weights; "
-        "start a new run with init_from=RUN/model"
-    )
+    first = "the checkpoint has the optimizer of an earlier version"
+    raise UserError(f"{first}; start a new run with init_from=RUN/model")
 
 
 def _matching(model: nn.Module, pattern: str, key: str) -> list[nn.Parameter]:

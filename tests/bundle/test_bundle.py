@@ -182,11 +182,13 @@ def test_a_search_keeps_a_list_of_processors(loaded, tmp_path):
         ({"layer": -1}, "alignment.layer must be a whole number from 0 to 1,000 or null, got -1"),
         ({"shift": True}, "unknown key alignment.shift; did you mean alignment.shifted?"),
         ({"layer": 7}, "alignment.layer must be below 1, got 7"),
+        ("abc", "alignment in DIR/config.yaml is damaged; remove it"),
+        (5, "alignment in DIR/config.yaml is damaged; remove it"),
     ],
 )
 def test_a_reading_that_cannot_be_is_refused(loaded, tmp_path, node, line):
     other = seqattn.load(copied(loaded, tmp_path / "copy", alignment=node))
-    with pytest.raises(UserError, match=re.escape(line)):
+    with pytest.raises(UserError, match=re.escape(line.replace("DIR", str(other.path)))):
         other.align("a dog", "two birds")
 
 
