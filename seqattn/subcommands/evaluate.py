@@ -200,6 +200,8 @@ class Evaluation(ScoredRun):
             reranker = self.rerank.over(texts.tokenizer, self.device, self.trust)
             make = partial(texts.outputs, rank=None if reranker is None else reranker.rank)
         rows, search = self.read_rows(bundle), self.rerank.search(self.generation)
+        if self.quality is not None:
+            self.quality.check(bundle, rows, self.scorer, self.split)
         bins = [] if self.lengths is None else length_bins(rows.sources, self.lengths)
         with progress(f"scoring {self.split}", bundle.unit) as tell:
             return make(rows, search, tell), bins

@@ -50,7 +50,12 @@ class Calibration:
 
     def __post_init__(self) -> None:
         for name, numbers in self.signals.items():
-            if name not in SIGNALS or len(numbers) != 3 or numbers[1] <= 0 or numbers[2] < 0:
+            match numbers:
+                case [float(), float() as spread, float() as weight]:
+                    sound = name in SIGNALS and spread > 0 and weight >= 0
+                case _:
+                    sound = False
+            if not sound:
                 raise UserError(f"calibration.signals.{name} is damaged; calibrate again")
 
     def expected(self, signals: Signals) -> float:

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import store
 from seqattn.bundle.outputs import Outputs
 from seqattn.checking import BadValue, CountOrNone, Share
+from seqattn.data.base import Texts
 from seqattn.data.lines import write_lines
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
@@ -22,6 +24,7 @@ from seqattn.extras.quality.calibration import Calibration, calibrated
 from seqattn.extras.quality.figures import Floats, auc, reliability, risk_coverage, spearman
 from seqattn.extras.quality.judge import Judge, pairs_of
 from seqattn.extras.quality.signals import signals_of
+from seqattn.inputs import check_there
 from seqattn.settings.nodes import TARGET, build
 from seqattn.storage import user_path
 
@@ -78,6 +81,21 @@ class Quality:
         fit: Calibration = build({TARGET: path, **node}, "calibration")
         return Judge(self, bundle, fit)
 
+    def check(self, bundle: Bundle, rows: Texts, scorer: Any, split: str) -> None:
+        """Read the labels, and check before a search that its outputs can be judged.
+
+        Raises:
+            UserError: as `evaluated`.
+        """
+        if split == "val":
+            _checked(bundle)
+        else:
+            self.of(bundle)
+        _sentence_scores(scorer, ["a"], [["a"]])
+        if self._faulty is not None and len(self._faulty) != len(rows.sources):
+            counts = f"{len(rows.sources):,} rows, got {len(self._faulty):,}"
+            raise UserError(f"{self.labels} needs a line for each of {counts}")
+
     def evaluated(
         self, bundle: Bundle, outputs: Outputs, scorer: Any, split: str, directory: Path
     ) -> tuple[dict[str, Any], dict[str, str]]:
@@ -89,7 +107,8 @@ class Quality:
         Raises:
             UserError: as `of`, for too few outputs, or if `labels` does not fit them.
         """
-        sources, found, faulty = outputs.rows.sources, outputs.texts, self._faulty(outputs.texts)
+        sources, found, faulty = outputs.rows.sources, outputs.texts, self._faulty
+        faulty = np.full(len(found), np.nan) if faulty is None else faulty
         name, scores = _sentence_scores(scorer, found, outputs.rows.references)
         began = time.perf_counter()
         pairs = pairs_of(_checked(bundle), sources, found)
@@ -115,17 +134,17 @@ class Quality:
         table["quality"] += f"; calibration stored in {bundle.path}" * (split == "val")
         return {"seconds_per_sentence": seconds, **figures}, table
 
-    def _faulty(self, outputs: Sequence[str]) -> Floats:
-        """Return the labels (N,) of the file; not numbers without one."""
+    @cached_property
+    def _faulty(self) -> Floats | None:
+        """Labels (N,) of the file; None without one."""
         if self.labels is None:
-            return np.full(len(outputs), np.nan)
-        labels = [*read_lines(user_path(self.labels))]
+            return None
+        path = user_path(self.labels)
+        check_there(path, "a label for each row")
+        labels = [*read_lines(path)]
         for number, label in enumerate(labels, 1):
             if label.strip() not in ("0", "1"):
                 raise UserError(f"{self.labels} line {number:,} must be 1 (faulty) or 0")
-        if len(labels) != len(outputs):
-            counts = f"{len(outputs):,} rows, got {len(labels):,}"
-            raise UserError(f"{self.labels} needs a line for each of {counts}")
         return np.array(labels, np.float64)
 
 

@@ -1,6 +1,7 @@
 """Signals are those of the model, expected scores follow them, and faults are found."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -265,11 +266,34 @@ def test_a_bundle_that_is_not_calibrated_says_what_to_do(capfd, bundle):  # noqa
     assert run(capfd, "generate", *words[:2], "quality=false").code == 0
 
 
-def test_a_damaged_calibration_is_refused(loaded):
-    signals = {"log_probability": [0.0, 0.0, 1.0]}
-    node = {"score": "chrF", "bias": 0.0, "signals": signals}
+def test_labels_and_calibration_are_read_before_the_search(capfd, bundle, tmp_path):  # noqa: F811
+    labels, output = tmp_path / "labels", tmp_path / "out"
+    words = (f"bundle={bundle}", "quality=true", f"output={output}")
+    assert "needs a calibration" in refusal(capfd, "evaluate", *words, "split=test")
+    words = (*words, "split=val", f"quality.labels={labels}")
+    for text, line in (
+        (None, "does not exist; expected a label for each row"),
+        ("1\n0\n", "needs a line for each of 300 rows, got 2"),
+        ("1\nx\n", "line 2 must be 1 (faulty) or 0"),
+    ):
+        if text is not None:
+            labels.write_text(text)
+        assert line in refusal(capfd, "evaluate", *words)
+    labels.unlink()
+    os.mkfifo(labels)
+    assert "is not a regular file" in refusal(capfd, "evaluate", *words)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[0.0, 0.0, 1.0], [0.0, 1.0, -1.0], [0.0, 1.0], None, 5, "abc", ["a", "b", "c"], [[1.0]] * 3],
+)
+def test_a_damaged_calibration_is_refused(loaded, numbers):
+    node = {"score": "chrF", "bias": 0.0, "signals": {"log_probability": numbers}}
     loaded.config["calibration"] = node
-    with pytest.raises(seqattn.errors.UserError, match="calibrate again"):
+    line = r"calibration\.signals\.log_probability is damaged; calibrate again"
+    with pytest.raises(seqattn.errors.UserError, match=line):
         Quality().of(loaded)
     node["signals"] = {"log_probability": [0.0, 1.0, 1.0]}
     assert isinstance(Quality().of(loaded), Judge)
