@@ -26,9 +26,9 @@ SIGNALS = {
     "repetition": -1, "copied": 0, "length": 0,
 }  # fmt: skip
 """Signals, each with 1 if higher is better, -1 if lower is, and 0 if the usual value is best."""
-_AT_ONCE, _LARGEST, _SOURCES = 512, 1 << 16, 64
-"""Padded tokens per side of a batch, and source times output tokens of a pair, for ALTI; sources
-whose words are removed together."""
+_AT_ONCE, _LARGEST, _NUMBERS, _SOURCES = 512, 1 << 16, 1 << 26, 64
+"""Padded tokens per side of a batch, source times output tokens of a pair, and its longer side
+squared times the width, for ALTI; sources whose words are removed together."""
 LONGEST = 128
 """Words of the longest source of which `use` is computed."""
 Word = tuple[str, list[int]]
@@ -136,7 +136,10 @@ def _is_word(word: str) -> bool:
 def _shares(model: Seq2SeqModel, pairs: Sequence[Sides]) -> list[Tensor | None]:
     """Return ALTI's contributions (T, S) of the source, or None, for each pair."""
     results: list[Tensor | None] = [None] * len(pairs)
-    short = [n for n, pair in enumerate(pairs) if len(pair[0]) * len(pair[1]) <= _LARGEST]
+    tables = model.source_embedding.table, model.target_embedding.table
+    longest = (_NUMBERS // max(table.embedding_dim for table in tables)) ** 0.5
+    sizes = [(len(source), len(target)) for source, target in pairs]
+    short = [n for n, (s, t) in enumerate(sizes) if s * t <= _LARGEST and max(s, t) <= longest]
     if METHODS["alti"].why_not(model):
         return results
     with inference(model) as device:

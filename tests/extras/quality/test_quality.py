@@ -300,6 +300,15 @@ def test_a_damaged_calibration_is_refused(loaded, numbers):
     del loaded.config["calibration"]
 
 
+def test_alti_takes_no_pair_whose_longer_side_squared_times_width_is_too_large(loaded, monkeypatch):
+    some = read(loaded, [SOURCES[0], "a", SOURCES[0] * 3], ["a", OUTPUTS[0] * 3, "a"])
+    longest = [max(map(len, one.ids)) for one in some]
+    width = loaded.config["model"]["dim"]
+    monkeypatch.setattr("seqattn.extras.quality.signals._NUMBERS", width * longest[0] ** 2)
+    left = ["coverage" in one.signals for one in signals_of(loaded, some)]
+    assert left == [size <= longest[0] for size in longest] == [True, False, False]
+
+
 def test_without_alti_two_signals_are_left_out(recurrent):
     some = signals_of(recurrent, read(recurrent))
     assert {*some[0].signals} == {*SIGNALS} - {"source_share", "coverage"}
