@@ -107,8 +107,8 @@ def align(
     Weights are summed over the pieces of a source word and averaged over those of a target word, as
     in Clark et al. 2019 (arXiv 1906.04341, section 4), and for alignments in Ferrando et al. 2022
     (ALTI+, arXiv 2205.11631). The end token is not a word, and no target word aligns to it, as in
-    Garg et al. 2019 (arXiv 1909.02074). A target word without weight on any source word, such as
-    after the end of monotonic attention, aligns as the word before it, or else to the last.
+    Garg et al. 2019 (arXiv 1909.02074). A target word without weight on any source word, as after
+    the end of monotonic attention, aligns as the one before it; the first, to the last source word.
 
     Args:
         weights: (T, S) of cross-attention, one row per target piece.
