@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,19 @@ HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """Splits and their usual names on the hub."""
 HELD_OUT = {"val": "hold_out", "test": "hold_out_test"}
 """Keys for the sizes of splits that are drawn from train."""
+TOGETHER = {"source": ("source",), "pair": ("source", "target")}
+"""Columns by which `hold_out_by` draws rows together."""
 Files = Mapping[str, str | Sequence[str] | None]
 """One file, several files or name patterns for each split."""
+
+
+class Part(NamedTuple):
+    """The rows of a split that its files hold beside those of others."""
+
+    numbers: npt.NDArray[np.int64]
+    """Of its rows, ascending."""
+    total: int
+    """Number of all rows."""
 
 
 class MissingSplit(UserError):
@@ -54,6 +65,10 @@ class Source(ABC):
     """True if training pairs are drawn anew in each epoch, by `redraw`."""
     drawn: Mapping[str, float] = {}
     """Sizes of the splits that are drawn from train, see `split_off`."""
+    together: Sequence[str] = TOGETHER["pair"]
+    """Columns of which equal rows are drawn together."""
+    parts: Mapping[str, Part] = {}
+    """Parts that loaded splits are of what their files hold."""
     equal_sides: bool = False
     """True if the source and the target of a pair are meant to be equal."""
 
@@ -76,6 +91,21 @@ class Source(ABC):
             UserError: if the split does not exist or cannot be read. One split is never substituted
                 for another.
         """
+
+    def part(
+        self, rows: "Dataset", split: str, numbers: npt.NDArray[np.int64] | None = None
+    ) -> "Dataset":
+        """Return the rows of a split from all of its files, and remember in `parts` which they are.
+
+        Args:
+            numbers: of its rows; None for those that are drawn, see `split_off`.
+        """
+        if numbers is None:
+            if not self.drawn:
+                return rows
+            numbers = split_off(rows, split, self.drawn, self.origin("train"), self.together)
+        self.parts = {**self.parts, split: Part(numbers, len(rows))}
+        return rows.select(numbers, keep_in_memory=True)
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
         """Yield the pairs (source, target) of a split, as in `load`.
@@ -158,13 +188,13 @@ class FileOrHub(Source):
         self.dataset = dataset
         self.hub_splits = {**HUB_SPLITS, **(splits or {})}
 
-    def hold_out(self, val: float, test: float) -> None:
+    def hold_out(self, val: float, test: float, together: Sequence[str]) -> None:
         """Draw val and test from train; see `drawn`.
 
         Raises:
             UserError: if one of them also has a file.
         """
-        self.drawn = drawn(val, test)
+        self.drawn, self.together = drawn(val, test), together
         for split in self.drawn:
             if split in self.paths:
                 keys = f"data.files.{split} and data.{HELD_OUT[split]}"
@@ -198,27 +228,31 @@ class FileOrHub(Source):
         return [path for pattern in self.paths[split] for path in matching(pattern)]
 
 
-def split_off(rows: "Dataset", split: str, sizes: Mapping[str, float], origin: str) -> "Dataset":
-    """Return the rows of a split, where others are drawn from those of train.
+def split_off(
+    rows: "Dataset", split: str, sizes: Mapping[str, float], origin: str, together: Sequence[str]
+) -> npt.NDArray[np.int64]:
+    """Return the numbers of the rows of a split, where others are drawn from those of train.
 
-    Equal pairs stay together, so that no held-out pair is trained on: a drawn split has at most as
-    many rows as its size, and fewer only if no other pair is rare enough.
+    Equal rows stay together, so that no held-out one is trained on: a drawn split has at most as
+    many rows as its size, and fewer only if no other row is rare enough.
 
     Args:
-        rows: all rows of train; those with a column "text" are compared by it.
+        rows: all rows of train.
         sizes: number of rows of each drawn split, or their share if below 1.
         origin: where the rows are read from, for the message.
+        together: columns by which rows are compared.
 
     Raises:
         UserError: if a drawn split, or train, would have no rows.
     """
-    left, pairs = np.random.default_rng(0).permutation(len(rows)), _pair_numbers(rows)
+    left, pairs = np.random.default_rng(0).permutation(len(rows)), _pair_numbers(rows, together)
     for name, size in sizes.items():
         count = round(size * len(rows)) if size < 1 else int(size)
         own = _rows_of_pairs(pairs[left], count)
         if not own.any() or own.all():
             empty = "train" if own.any() else name
-            equal = ", of which equal ones stay together" if empty == name and count else ""
+            equal = f", of which those of one {' and '.join(together)} stay together"
+            equal *= empty == name and count > 0
             raise UserError(
                 f"data.{HELD_OUT[name]}={size:g} leaves no rows for {empty}: {origin} has "
                 f"{len(rows):,}{equal}"
@@ -227,16 +261,15 @@ def split_off(rows: "Dataset", split: str, sizes: Mapping[str, float], origin: s
             left = left[own]
             break
         left = left[~own]
-    return rows.select(np.sort(left), keep_in_memory=True)
+    return np.sort(left)
 
 
-def _pair_numbers(rows: "Dataset") -> npt.NDArray[np.int64]:
-    """Return a number for each row, the same for equal pairs."""
-    names = rows.column_names
+def _pair_numbers(rows: "Dataset", together: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return a number for each row, the same for those with equal columns."""
     numbers = np.zeros(len(rows), np.int64)
     if not len(rows):
         return numbers
-    for name in ["text"] if "text" in names else [n for n in ("source", "target") if n in names]:
+    for name in [one for one in together if one in rows.column_names]:
         chunks = rows.data.column(name).dictionary_encode().chunks
         texts = np.concatenate([np.asarray(chunk.indices, np.int64) for chunk in chunks])
         numbers = np.unique(numbers * len(rows) + texts, return_inverse=True)[1]

@@ -4,13 +4,13 @@ import glob
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import datasets
 
 from seqattn.checking import NotNegative
 from seqattn.data.arrow_tables import TEXT, table_of
-from seqattn.data.base import MissingSplit, Source, drawn, several, split_off
+from seqattn.data.base import TOGETHER, MissingSplit, Source, drawn, several
 from seqattn.data.table import Table
 from seqattn.data.text_files import aligned_lines, read_lines, scan_text
 from seqattn.errors import UserError
@@ -37,6 +37,7 @@ class ParallelText(Source):
             `seqattn.data.word_links.read_links`; None for none.
         hold_out, hold_out_test: number of pairs, or share if below 1, that are drawn from train to
             be val and test instead of their files, always the same ones; 0 for none.
+        hold_out_by: what is drawn together: all pairs of a source, or equal pairs alone.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class ParallelText(Source):
         alignments: Annotated[str | None, Role.NOTE] = None,
         hold_out: NotNegative = 0,
         hold_out_test: NotNegative = 0,
+        hold_out_by: Literal["source", "pair"] = "source",
     ) -> None:
         self.alignments = alignments
         self.root = user_path(root)
@@ -57,7 +59,7 @@ class ParallelText(Source):
         if target_suffix is not None:
             self.suffixes["target"] = target_suffix
         self.names: dict[str, str | list[str]] = {"train": train, "val": val, "test": test}
-        self.drawn = drawn(hold_out, hold_out_test)
+        self.drawn, self.together = drawn(hold_out, hold_out_test), TOGETHER[hold_out_by]
         self.names |= dict.fromkeys(self.drawn, train)
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
@@ -68,7 +70,7 @@ class ParallelText(Source):
         # cached by content, not by path: a changed file is read again
         content = " ".join([*self.suffixes, *digests])
         table = table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
-        return split_off(table, split, self.drawn, self.origin("train")) if self.drawn else table
+        return self.part(table, split)
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
         if "target" not in self.suffixes:

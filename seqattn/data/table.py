@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqattn.checking import NotNegative
 from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, hub_stream, hub_table
-from seqattn.data.base import FileOrHub, Files, split_off
+from seqattn.data.base import TOGETHER, FileOrHub, Files
 from seqattn.data.email_threads import Threads
 from seqattn.data.source_ids import joined_source
 from seqattn.data.table_files import (
@@ -60,6 +61,7 @@ class Table(FileOrHub):
             as "<law> <de> "; every window of a long source begins with them.
         hold_out, hold_out_test: number of rows, or share if below 1, that are drawn from train to
             be val and test, always the same ones; 0 for none.
+        hold_out_by: what is drawn together: all rows of a source, or equal pairs alone.
 
     Raises:
         UserError: for both or neither of `files` and `dataset`; an unknown split or suffix.
@@ -78,6 +80,7 @@ class Table(FileOrHub):
         tag_columns: list[str] | None = None,
         hold_out: NotNegative = 0,
         hold_out_test: NotNegative = 0,
+        hold_out_by: Literal["source", "pair"] = "source",
     ) -> None:
         super().__init__(files, dataset, splits)
         if bool(self.paths) == (dataset is not None):
@@ -91,7 +94,7 @@ class Table(FileOrHub):
                     f"names in data.files must end in one of {ends}, or be a directory written by "
                     f"save_to_disk, got {path}"
                 )
-        self.hold_out(hold_out, hold_out_test)
+        self.hold_out(hold_out, hold_out_test, TOGETHER[hold_out_by])
         self.name = name
         self.source_column, self.target_column = source_column or None, target_column
         self.references_column = references_column
@@ -99,7 +102,7 @@ class Table(FileOrHub):
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         table = self._table(split, cache_dir)
-        return split_off(table, split, self.drawn, self.origin("train")) if self.drawn else table
+        return self.part(table, split)
 
     def _table(self, split: str, cache_dir: Path | None) -> datasets.Dataset:
         origin = self.origin(split)
@@ -259,7 +262,8 @@ class Aeslc(Table):
         known = super().load("train", cache_dir)
         threads = Threads(known["source"], known["target"])
         pairs = enumerate(zip(rows["source"], rows["target"], strict=True))
-        return rows.select([number for number, pair in pairs if not threads.share(*pair)])
+        left = [number for number, pair in pairs if not threads.share(*pair)]
+        return self.part(rows, split, np.array(left, np.int64))
 
     def _references(self, split: str) -> str | None:
         return None if split == "train" else self.references_column

@@ -117,3 +117,10 @@ def with_new_keys(group: str, node: Node) -> Node:
     known = choices(group).values() if group in ("generation", "data") else ()
     same = [choice for choice in known if choice.get(TARGET) == node.get(TARGET)]
     return {**(same[0] if same else {}), **node}
+
+
+def with_rule_before(data: Node) -> Node:
+    """Return a stored data node with the rule that held out its rows before it was a setting."""
+    drawn = isinstance(data, dict) and (data.get("hold_out") or data.get("hold_out_test"))
+    takes_rule = drawn and "hold_out_by" in with_new_keys("data", data)
+    return {"hold_out_by": "pair", **data} if takes_rule else data

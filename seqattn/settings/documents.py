@@ -16,7 +16,7 @@ import yaml
 from seqattn.checking import shown
 from seqattn.errors import UserError
 from seqattn.inputs import parse_yaml
-from seqattn.settings.choices import SLOT_NODES, choices, types_at
+from seqattn.settings.choices import SLOT_NODES, choices, types_at, with_rule_before
 from seqattn.settings.data_paths import without_paths
 from seqattn.settings.nodes import (
     PARTIAL,
@@ -114,6 +114,8 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
         except _Untrusted:
             if name not in _OF_TRAINING:
                 raise
+    if "data" in config:
+        config["data"] = with_rule_before(config["data"])
     return config
 
 

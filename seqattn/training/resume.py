@@ -1,6 +1,7 @@
 """State of a run, from its directory: new, resumable or finished."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +13,7 @@ from seqattn.checking import Count, Seed
 from seqattn.errors import UserError
 from seqattn.inputs import read_yaml
 from seqattn.roles import Role
+from seqattn.settings.choices import with_rule_before
 from seqattn.storage import write_whole
 from seqattn.training.run_directory import has_checkpoint
 from seqattn.training.setting_roles import differences
@@ -62,7 +64,7 @@ def phase_of(run: "Training") -> Phase:
             "another directory"
         )
     before = settings_before(run_dir, f"run_dir={run_dir}")
-    settings = dict(run.settings)
+    settings = dict(with_rule_of(run, before).settings)
     if before.get("init_from"):  # it uses that bundle's tokenizer
         del settings["tokenizer"]
     theirs, ours = differences(before, settings, {Role.STEP, Role.SHAPE})
@@ -114,4 +116,13 @@ def settings_before(run_dir: Path, named: str) -> dict[str, Any]:
         _Settings.model_validate(before)
     except ValidationError as error:
         raise UserError(damaged) from error
-    return before
+    return {**before, "data": with_rule_before(before["data"])}
+
+
+def with_rule_of(run: "Training", before: Mapping[str, Any]) -> "Training":
+    """Return a run that holds out the rows of the run it resumes, unless it says how."""
+    data = run.settings["data"]
+    by_pairs = before["data"].get("hold_out_by") == "pair" and "hold_out_by" in data
+    if not by_pairs or run.typed("data.hold_out_by"):
+        return run
+    return run.changed(data={**data, "hold_out_by": "pair"})

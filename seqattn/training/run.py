@@ -28,7 +28,7 @@ from seqattn.training.length_checks import brevity, check_lengths, without_effec
 from seqattn.training.loop import TrainingLoop
 from seqattn.training.ranks import rank
 from seqattn.training.rendezvous import rendezvous
-from seqattn.training.resume import LOG, phase_of, settings_before
+from seqattn.training.resume import LOG, phase_of, settings_before, with_rule_of
 from seqattn.training.run_directory import claimed
 from seqattn.training.run_logger import run_loggers
 from seqattn.training.setup import Setup, setup_of
@@ -62,6 +62,7 @@ def start_or_resume(run: "Training", loop: TrainingLoop | None) -> TrainingResul
             say(f"resuming training in {run_dir}")
         resuming = phase == "resumable"
         before = settings_before(run_dir, f"resume={run.resume}") if resuming else {}
+        run = with_rule_of(run, before) if resuming else run
         with threads_of(run.trainer.threads, before.get("threads")):
             return run_training(run.with_fields(resume=run.run_dir if resuming else None), loop)
 

@@ -412,8 +412,27 @@ def test_equal_pairs_are_held_out_together(text):
     json_lines(text / "often.jsonl", [{"source": "x", "target": "y"}] * 5)
     assert refusal(partial(Table(files, hold_out=2).load, "val")) == (
         f"data.hold_out=2 leaves no rows for val: {text}/often.jsonl has 5, "
-        "of which equal ones stay together"
+        "of which those of one source stay together"
     )
+
+
+def test_pairs_of_one_source_are_held_out_together(text):
+    """By `hold_out_by=pair`, the rule of bundles without that setting, equal pairs alone."""
+    rows = [(f"x{n}", f"y{way}") for n in range(20) for way in range(2)]
+    for suffix, side in zip(("en", "de"), zip(*rows, strict=True)):
+        (text / f"ways.{suffix}").write_text("".join(f"{one}\n" for one in side))
+    files = {
+        "train": json_lines(text / "ways.jsonl", [dict(zip(("source", "target"), r)) for r in rows])
+    }
+    shared = {}
+    for make in (partial(ParallelText, str(text), "en", "de", train="ways"), partial(Table, files)):
+        for by in ("source", "pair"):
+            source = make(hold_out=9, hold_out_by=by)
+            train, val = (list(source.load(split)["source"]) for split in ("train", "val"))
+            shared[by] = len(val), len({*train} & {*val})
+        assert shared["source"] == (8, 0)
+        assert shared["pair"][0] == 9
+        assert shared["pair"][1] > 3
 
 
 def test_more_than_all_pairs_cannot_be_held_out(text):

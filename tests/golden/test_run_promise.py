@@ -125,3 +125,24 @@ def test_a_run_of_before_is_resumed_and_read(capfd, tmp_path):
     assert resumed.code == 0, resumed.err
     assert "resuming training" in resumed.err
     assert seqattn.load(bundle).hypotheses(["a dog sees a ball ."], "greedy")
+
+
+def test_a_run_that_held_out_equal_pairs_alone_still_does(capfd, tmp_path):
+    """However often it is resumed, unless the command says how; a new run keeps its own rule."""
+    corpus, run_dir = write_corpus(tmp_path / "corpus"), tmp_path / "run"
+    words = train_arguments(corpus, f"run_dir={run_dir}", "data.hold_out=6")
+    train(words)
+    file = run_dir / "config.yaml"
+    config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert config["data"].pop("hold_out_by") == "source"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    for steps in (6, 8):
+        assert run(capfd, "train", f"resume={run_dir}", f"trainer.max_steps={steps}").code == 0
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+        assert config["data"]["hold_out_by"] == "pair"
+        assert read_config(run_dir / "model")["data"]["hold_out_by"] == "pair"
+    same = run(capfd, "train", *words, "trainer.max_steps=8")
+    assert same.code == 0, same.err
+    assert "finished" in same.err
+    refused = refusal(capfd, "train", *words, "data.hold_out_by=source")
+    assert "holds a run with data.hold_out_by=pair" in refused

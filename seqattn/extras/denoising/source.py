@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from seqattn.checking import Count, NotNegative
 from seqattn.data.arrow_tables import TEXT, table_of
-from seqattn.data.base import FileOrHub, Files, split_off
+from seqattn.data.base import FileOrHub, Files
 from seqattn.data.table import check_columns
 from seqattn.data.table_files import READERS, read_file
 from seqattn.data.text_files import plain_lines
@@ -59,7 +59,7 @@ class Denoising(FileOrHub):
             raise UserError("missing required key: data.files.train (add data.files.train=FILE)")
         self.noise = Noise(noise, share, span, permute)
         self.column, self.max_words = column, max_words
-        self.hold_out(hold_out, hold_out_test)
+        self.hold_out(hold_out, hold_out_test, ["text"])
 
     def load(self, split: str, cache_dir: Path | None = None) -> Any:
         """Load a split, with a column "text" besides those of pairs, whose noise is fixed."""
@@ -69,7 +69,7 @@ class Denoising(FileOrHub):
         content = f"denoising-3 {self.noise} {self.max_words} {self.column} {digests}"
         columns = dict.fromkeys(("source", "target", "text"), TEXT)
         table = table_of(self._rows(paths, cache_dir), columns, content, cache_dir)
-        return split_off(table, split, self.drawn, self.origin("train")) if self.drawn else table
+        return self.part(table, split)
 
     def redraw(self, row: Mapping[str, Any], random: Random) -> tuple[str, str]:
         return self.noise(row["text"], random)

@@ -8,7 +8,7 @@ from seqattn.data.module import Seq2SeqData
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.extras.transduction.model import FeatureTransformer
-from seqattn.extras.transduction.words import pieces
+from seqattn.extras.transduction.words import Words, pieces
 from seqattn.training.setup import Setup
 
 if TYPE_CHECKING:
@@ -26,6 +26,16 @@ class WordData(Seq2SeqData):
             symbols = dict.fromkeys(chain(self.tokenizer_config.symbols or (), *features))
             self.tokenizer_config = replace(self.tokenizer_config, symbols=[*symbols])
         return super().tokenizer
+
+    def report(self) -> list[str]:
+        """Return lines as `Seq2SeqData`, and one for rows of val whose word is in train."""
+        if not isinstance(self.source, Words):
+            return super().report()
+        train, val = (self.source.words_of(self._rows(one)["source"]) for one in ("train", "val"))
+        known = {*train}
+        shared = f"{sum(word in known for word in val):,} of {len(val):,}"
+        told = [f"{shared} rows of val have a word that train has, too"]
+        return super().report() + told * (not known.isdisjoint(val))
 
 
 class WordSetup(Setup):

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from seqattn.checking import BadValue, Count, NotNegative
-from seqattn.data.base import FileOrHub, Files, split_off
+from seqattn.data.base import TOGETHER, FileOrHub, Files
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
 
@@ -21,6 +21,7 @@ class Words(FileOrHub):
         features_column: likewise; None for words alone.
         feature_mark: character between features.
         hold_out, hold_out_test: as `Table`, in rows.
+        hold_out_by: what is drawn together: all rows of a word, or equal rows alone.
 
     Attributes:
         mark: character before each feature of a source; None for words alone.
@@ -38,6 +39,7 @@ class Words(FileOrHub):
         feature_mark: str = ";",
         hold_out: NotNegative = 0,
         hold_out_test: NotNegative = 0,
+        hold_out_by: Literal["word", "pair"] = "word",
     ) -> None:
         super().__init__(files, None)
         columns = {"word": word_column, "target": target_column, "features": features_column}
@@ -50,7 +52,7 @@ class Words(FileOrHub):
             reason = f"must be one character that is not a space, got {feature_mark!r}"
             raise BadValue("feature_mark", reason)
         self.mark = feature_mark if features_column else None
-        self.hold_out(hold_out, hold_out_test)
+        self.hold_out(hold_out, hold_out_test, TOGETHER.get(hold_out_by, (hold_out_by,)))
         self._notes: dict[str, list[str]] = {}
 
     def load(self, split: str, cache_dir: Path | None = None) -> Any:
@@ -65,8 +67,8 @@ class Words(FileOrHub):
             rows = Counter(piece for text in sources for piece in {*pieces(text, self.mark)})
             single = sorted(piece[1:] for piece, count in rows.items() if count == 1)
             self._notes["features occur in one training row alone"] = single
-        table = Dataset.from_dict({"source": sources, "target": targets})
-        return split_off(table, split, self.drawn, self.origin("train")) if self.drawn else table
+        table = {"source": sources, "target": targets, "word": self.words_of(sources)}
+        return self.part(Dataset.from_dict(table), split).remove_columns("word")
 
     def _pairs(self, path: Path) -> Iterator[tuple[str, str]]:
         """Yield sources and targets; a row without a word or a target has an empty one."""
@@ -106,6 +108,10 @@ class Words(FileOrHub):
                 )
         word, *features = (fields[columns[n] - 1].strip() for n in columns if n != "target")
         return f"{word}{self.mark}{features[0]}" if word and any(features) else word
+
+    def words_of(self, sources: Sequence[str]) -> list[str]:
+        """Return the word of each source, without its features."""
+        return [text.partition(self.mark)[0] if self.mark else text for text in sources]
 
     def report(self) -> list[str]:
         """Return the number of rows without word, target or features, and of rare features."""

@@ -94,6 +94,16 @@ def test_a_file_takes_no_more_time_than_its_length(row, tmp_path):
     assert [sign for sign in (*SIGNS, "a;", "a\tb\tc\n") if grows(read, sign)] == []
 
 
+def test_the_rows_of_a_word_are_held_out_together(tmp_path):
+    lines = [f"w{n}\tw{n}{end}\tN;{end}" for n in range(20) for end in "xyz"]
+    data = Words({"train": written(tmp_path / "train", lines)}, **UNIMORPH, hold_out=9)
+    train, val = (
+        {one.partition(";")[0] for one in data.load(x)["source"]} for x in ("train", "val")
+    )
+    assert (len(train), len(val)) == (17, 3)
+    assert not train & val
+
+
 def test_distances_are_those_of_enumeration():
     def recursive(one, other):
         if not one or not other:
@@ -174,6 +184,12 @@ def trained(tmp_path_factory):
     ]  # fmt: skip
     assert run_subcommand("train", words) == 0
     return folder
+
+
+@pytest.mark.slow
+def test_words_of_val_that_train_has_are_told(trained):
+    told = (trained / "run/train.log").read_text()
+    assert "8 of 8 rows of val have a word that train has, too" in told
 
 
 @pytest.mark.slow
