@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,17 +29,10 @@ HELD_OUT = {"val": "hold_out", "test": "hold_out_test"}
 """Keys for the sizes of splits that are drawn from train."""
 TOGETHER = {"source": ("source",), "pair": ("source", "target")}
 """Columns by which `hold_out_by` draws rows together."""
+Part = tuple[npt.NDArray[np.int64], int]
+"""Ascending numbers of a split's rows among those of its files, and how many these are."""
 Files = Mapping[str, str | Sequence[str] | None]
 """One file, several files or name patterns for each split."""
-
-
-class Part(NamedTuple):
-    """The rows of a split that its files hold beside those of others."""
-
-    numbers: npt.NDArray[np.int64]
-    """Of its rows, ascending."""
-    total: int
-    """Number of all rows."""
 
 
 class MissingSplit(UserError):
@@ -66,9 +59,9 @@ class Source(ABC):
     drawn: Mapping[str, float] = {}
     """Sizes of the splits that are drawn from train, see `split_off`."""
     together: Sequence[str] = TOGETHER["pair"]
-    """Columns of which equal rows are drawn together."""
+    """Columns by which equal rows are drawn together."""
     parts: Mapping[str, Part] = {}
-    """Parts that loaded splits are of what their files hold."""
+    """Parts, by name, of loaded splits that have not all rows of their files."""
     equal_sides: bool = False
     """True if the source and the target of a pair are meant to be equal."""
 
@@ -92,19 +85,12 @@ class Source(ABC):
                 for another.
         """
 
-    def part(
-        self, rows: "Dataset", split: str, numbers: npt.NDArray[np.int64] | None = None
-    ) -> "Dataset":
-        """Return the rows of a split from all of its files, and remember in `parts` which they are.
-
-        Args:
-            numbers: of its rows; None for those that are drawn, see `split_off`.
-        """
-        if numbers is None:
-            if not self.drawn:
-                return rows
-            numbers = split_off(rows, split, self.drawn, self.origin("train"), self.together)
-        self.parts = {**self.parts, split: Part(numbers, len(rows))}
+    def part(self, rows: "Dataset", split: str, numbers: Any = None) -> "Dataset":
+        """Return the rows of a split, the drawn ones unless it has others, and note its part."""
+        if numbers is None and not self.drawn:
+            return rows
+        numbers = split_off(self, rows, split) if numbers is None else numbers
+        self.parts = {**self.parts, split: (numbers, len(rows))}
         return rows.select(numbers, keep_in_memory=True)
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
@@ -228,34 +214,27 @@ class FileOrHub(Source):
         return [path for pattern in self.paths[split] for path in matching(pattern)]
 
 
-def split_off(
-    rows: "Dataset", split: str, sizes: Mapping[str, float], origin: str, together: Sequence[str]
-) -> npt.NDArray[np.int64]:
-    """Return the numbers of the rows of a split, where others are drawn from those of train.
+def split_off(source: Source, rows: "Dataset", split: str) -> npt.NDArray[np.int64]:
+    """Return the numbers of a split's rows, where others are drawn from those of train.
 
     Equal rows stay together, so that no held-out one is trained on: a drawn split has at most as
-    many rows as its size, and fewer only if no other row is rare enough.
-
-    Args:
-        rows: all rows of train.
-        sizes: number of rows of each drawn split, or their share if below 1.
-        origin: where the rows are read from, for the message.
-        together: columns by which rows are compared.
+    many rows as its size (below 1, its share), and fewer only if no other row is rare enough.
 
     Raises:
         UserError: if a drawn split, or train, would have no rows.
     """
-    left, pairs = np.random.default_rng(0).permutation(len(rows)), _pair_numbers(rows, together)
-    for name, size in sizes.items():
+    left = np.random.default_rng(0).permutation(len(rows))
+    pairs = _pair_numbers(rows, source.together)
+    for name, size in source.drawn.items():
         count = round(size * len(rows)) if size < 1 else int(size)
         own = _rows_of_pairs(pairs[left], count)
         if not own.any() or own.all():
             empty = "train" if own.any() else name
-            equal = f", of which those of one {' and '.join(together)} stay together"
+            equal = f", of which those of one {' and '.join(source.together)} stay together"
             equal *= empty == name and count > 0
             raise UserError(
-                f"data.{HELD_OUT[name]}={size:g} leaves no rows for {empty}: {origin} has "
-                f"{len(rows):,}{equal}"
+                f"data.{HELD_OUT[name]}={size:g} leaves no rows for {empty}: "
+                f"{source.origin('train')} has {len(rows):,}{equal}"
             )
         if name == split:
             left = left[own]
@@ -289,6 +268,21 @@ def _rows_of_pairs(pairs: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.b
             chosen[pair] = True
             count -= sizes[pair]
     return chosen[inverse]
+
+
+def chosen_lines(lines: int, rows: int, part: Part | None, name: object) -> Sequence[int]:
+    """Return the numbers of a split's lines among those of a file with one for each row.
+
+    Raises:
+        UserError: unless the file has a line for each row of the split, or for all in `part`.
+    """
+    if part is not None and lines == part[1]:
+        return part[0].tolist()
+    if lines != rows:
+        whole = f", or {part[1]:,} with those of other splits" if part else ""
+        must = f"{name} must have one line per pair of the split"
+        raise UserError(f"{must}, got {lines:,} lines for {rows:,} pairs{whole}")
+    return range(rows)
 
 
 def drawn(hold_out: float, hold_out_test: float) -> dict[str, float]:

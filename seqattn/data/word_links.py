@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from seqattn.data.base import Part, chosen_lines
 from seqattn.data.text_files import read_lines, scan_text
 from seqattn.errors import UserError
+from seqattn.screen import say
 from seqattn.storage import is_file
 
 Link = tuple[int, int]
@@ -22,19 +24,44 @@ class WordLinks(NamedTuple):
     """Sure links, a subset of all links."""
 
 
-def read_links(path: Path, sources: Sequence[str], targets: Sequence[str]) -> list[WordLinks]:
+def words_in(text: str) -> list[str]:
+    """Split a text at spaces, tabs and line breaks, as fast_align and Moses do."""
+    return re.findall("[^ \t\n]+", text)
+
+
+def word_numbers(text: str, count: int) -> Sequence[int] | None:
+    """Return the number in `words_in` of each of a tokenizer's words; None if it joins words.
+
+    A tokenizer that folds other white space into spaces splits there, too.
+    """
+    words = words_in(text)
+    numbers = [number for number, word in enumerate(words) for _ in word.split()]
+    return range(count) if count == len(words) else numbers if count == len(numbers) else None
+
+
+def linked_words(words: Any, source: str, target: str) -> frozenset[Link] | None:
+    """Return the links of a `WordAlignment` between `words_in`; None if it joins words."""
+    read, said = word_numbers(source, len(words.source)), word_numbers(target, len(words.target))
+    if read is None or said is None:
+        return None
+    return frozenset((read[i], said[j]) for j, i in enumerate(words.links))
+
+
+def read_links(*args: Any, **kwargs: Any) -> list[WordLinks]:
     """Return the links of each pair. Args and Raises: as `each_links`."""
-    return [*each_links(path, sources, targets)]
+    return [*each_links(*args, **kwargs)]
 
 
 def each_links(
-    path: Path, sources: Sequence[str], targets: Sequence[str], key: str = "data.alignments"
+    path: Path, *sides: Sequence[str], part: Part | None = None, key: str = "data.alignments"
 ) -> Iterator[WordLinks]:
-    """Yield the links of each pair, between words that are separated by spaces.
+    """Yield the links of each pair, between `words_in`.
 
     Args:
         path: a line for each of N pairs, with links separated by spaces: `3-4` is a sure link from
             source word 3 to target word 4, `3p4` or `3?4` a possible one; words count from 0.
+        sides: N sources and N targets.
+        part: the entry of their split in `Source.parts`; there may be a line for each pair of all.
         key: the setting that names the file, for messages.
 
     Raises:
@@ -42,17 +69,18 @@ def each_links(
     """
     if not is_file(path):
         raise UserError(f"{key}={path} is not a file")
-    lines, _ = scan_text(path)
-    if lines != len(sources):
-        raise UserError(
-            f"{key}={path} must have one line per pair of the split, got {lines:,} lines for "
-            f"{len(sources):,} pairs"
+    chosen = chosen_lines(scan_text(path)[0], len(sides[0]), part, f"{key}={path}")
+    lines, spaced = enumerate(read_lines(path)), 0
+    for number, *texts in zip(chosen, *sides, strict=True):
+        line = next(line for own, line in lines if own == number)
+        words = [*map(words_in, texts)]
+        spaced += words != [text.split() for text in texts]
+        yield _parsed(line, len(words[0]), len(words[1]), f"{path}, line {number + 1:,}")
+    if spaced:
+        say(
+            f"{key}={path} counts words between spaces, as fast_align does; eflomal also splits "
+            f"at other white space, such as no-break spaces, of which {spaced:,} pairs have some"
         )
-    for number, (line, source, target) in enumerate(
-        zip(read_lines(path), sources, targets, strict=True), 1
-    ):
-        where = f"{path}, line {number:,}"
-        yield _parsed(line, len(source.split()), len(target.split()), where)
 
 
 def _parsed(line: str, source_words: int, target_words: int, where: str) -> WordLinks:
@@ -69,7 +97,7 @@ def _parsed(line: str, source_words: int, target_words: int, where: str) -> Word
             if word >= words:
                 raise UserError(
                     f"{where}: {written} refers to word {word:,} of the {side}, which has "
-                    f"{words:,} words, counted from 0"
+                    f"{words:,} words between spaces, counted from 0"
                 )
         links[match[2]].add((source, target))
     return WordLinks(frozenset(links["-"]), frozenset().union(*links.values()))

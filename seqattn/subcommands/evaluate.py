@@ -150,7 +150,7 @@ class Evaluation(ScoredRun):
             **self._made_by,
         }
         if self.quality is not None:
-            place = self.split, self.directory
+            place = self.split, self.directory, self.data.parts.get(self.split)
             judged = self.quality.evaluated(bundle, outputs, self.scorer, *place)
             results["quality"] = judged[0]
             rows |= judged[1]
@@ -201,7 +201,8 @@ class Evaluation(ScoredRun):
             make = partial(texts.outputs, rank=None if reranker is None else reranker.rank)
         rows, search = self.read_rows(bundle), self.rerank.search(self.generation)
         if self.quality is not None:
-            self.quality.check(bundle, rows, self.scorer, self.split)
+            part = self.data.parts.get(self.split)
+            self.quality.check(bundle, rows, self.scorer, self.split, part)
         bins = [] if self.lengths is None else length_bins(rows.sources, self.lengths)
         with progress(f"scoring {self.split}", bundle.unit) as tell:
             return make(rows, search, tell), bins

@@ -15,7 +15,7 @@ from seqattn.bundle.files import store
 from seqattn.bundle.load import load_bundle
 from seqattn.checking import Count
 from seqattn.data.text_files import aligned_lines, read_lines, scan_text
-from seqattn.data.word_links import WordLinks, read_links
+from seqattn.data.word_links import WordLinks, linked_words, read_links, words_in
 from seqattn.errors import UserError
 from seqattn.extras.align.choose import by_agreement, by_gold, candidates, default_of
 from seqattn.extras.align.gold import alignment_scores, with_interval
@@ -49,7 +49,7 @@ class Aligning(BundleRun):
         data: source of the pairs of `split`.
         split: the split to align, in place of two files.
         source, target: files with as many lines.
-        links: file of gold links of the pairs, see `read_links`; None for those of `data`.
+        links: file of gold links of the pairs, see `each_links`; None for those of `data`.
         reverse: the model of the other direction.
         symmetrize: how to join both directions.
         output: a file, written as a whole at the end; repeat the command to resume. None for
@@ -152,13 +152,14 @@ class Aligning(BundleRun):
             table = self._table(bundle, str(self.split))
             parts = table.iter(batch_size=_PART)
             pairs = chain.from_iterable(zip(one["source"], one["target"]) for one in parts)
-            gold = read_links(file, [*table["source"]], [*table["target"]]) if file else []
+            texts = [*table["source"]], [*table["target"]]
+            gold = read_links(file, *texts, part=self.data.parts.get(self.split)) if file else []
             return len(table), pairs, gold
         sides = user_path(self.source), user_path(self.target)
         (total, _), _ = map(scan_text, sides)
         gold = []
         if file:
-            gold = read_links(file, [*read_lines(sides[0])], [*read_lines(sides[1])])
+            gold = read_links(file, *([*read_lines(side)] for side in sides), key="links")
         return total, aligned_lines(*sides), gold
 
     def _choose(self, bundle: Bundle, other: Bundle | None) -> None:
@@ -170,8 +171,8 @@ class Aligning(BundleRun):
                 "reverse.bundle=R/model to choose by the agreement of two directions"
             )
         texts = [[*table["source"]], [*table["target"]]]
-        gold = read_links(file, *texts)[: self.sentences] if file else []
-        texts = [side[: self.sentences] for side in texts]
+        gold = read_links(file, *texts, part=self.data.parts.get("val")) if file else []
+        texts, gold = [side[: self.sentences] for side in texts], gold[: self.sentences]
         models = {self.bundle: (bundle, texts)}
         if other is not None:
             models[str(self.reverse.bundle)] = other, texts[::-1]
@@ -229,16 +230,18 @@ class Aligner:
             found = [symmetrized(*both, self.symmetrize) for both in zip(found, turned)]
         texts = [text for text in (*sources, *targets) if unsplit([text])]
         self.notes["texts without spaces between words, each one word"] += len(texts)
+        texts = [text for text in (*sources, *targets) if text.split() != words_in(text)]
+        self.notes["texts with other white space, as no-break spaces, within words"] += len(texts)
         return found
 
     def _directed(self, bundle: Bundle, sources: list[str], targets: list[str]) -> list[Links]:
         found: list[Links] = []
         for source, target, words in zip(sources, targets, bundle.align(sources, targets)):
-            counts = len(source.split()), len(target.split())
-            same = counts == (len(words.source), len(words.target))
-            found.append(frozenset((i, j) for j, i in enumerate(words.links if same else ())))
-            if all(counts) and not found[-1]:
-                why = "too long for the model" if same else "whose words its tokenizer joins"
+            links = linked_words(words, source, target)
+            found.append(links or frozenset())
+            if words_in(source) and words_in(target) and not links:
+                fits = links is not None
+                why = "too long for the model" if fits else "whose words its tokenizer joins"
                 self.notes[f"pairs without links, {why}"] += 1
         return found
 

@@ -11,7 +11,7 @@ from seqattn.analysis.forced_alignment import cross_attentions
 from seqattn.analysis.pairs import Pair, observed
 from seqattn.analysis.word_alignment import AlignmentReading
 from seqattn.bundle.bundle import Bundle
-from seqattn.data.word_links import WordLinks
+from seqattn.data.word_links import WordLinks, linked_words
 from seqattn.extras.align.gold import alignment_scores
 from seqattn.extras.align.symmetrize import Links
 from seqattn.screen import progress
@@ -45,9 +45,10 @@ def candidates(
     with progress(f"reading {name}", "pairs") as tell:
         for start in range(0, len(sources), _AT_ONCE):
             rows = slice(start, start + _AT_ONCE)
-            for several in bundle.align_by(readings, sources[rows], targets[rows]):
+            texts = sources[rows], targets[rows]
+            for pair, several in zip(zip(*texts), bundle.align_by(readings, *texts)):
                 for candidate, words in zip(found, several, strict=True):
-                    candidate.links.append(frozenset((i, j) for j, i in enumerate(words.links)))
+                    candidate.links.append(linked_words(words, *pair) or frozenset())
             tell(min(rows.stop, len(sources)), len(sources))
     return found
 

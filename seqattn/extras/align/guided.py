@@ -1,6 +1,6 @@
 """Guided alignment: a cross-attention is trained on links between words."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -149,4 +149,4 @@ class GuidedSetup(Setup):
         return {"links": links}
 
     def task_settings(self) -> dict[str, Any]:
-        return {"guide": self.run.task.alignment}
+        return {"guide": replace(self.run.task.alignment, val_links=self.data.links["val"][1])}

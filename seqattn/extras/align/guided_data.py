@@ -1,7 +1,7 @@
 """Pairs with links between words, as labels between pieces."""
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from seqattn.data.batch import Batch
 from seqattn.data.loader import TokenRows
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.source_ids import piece
+from seqattn.data.text_files import scan_text
 from seqattn.data.token_dataset import TokenDataset
-from seqattn.data.word_links import each_links
+from seqattn.data.word_links import WordLinks, each_links, word_numbers, words_in
 from seqattn.errors import UserError
 from seqattn.screen import say
 from seqattn.storage import user_path
@@ -73,33 +74,45 @@ class LinkedRows(TokenRows[Batch]):
         pairs: the rows.
         texts: columns "source" and "target" of the split.
         words: word numbers of both sides.
-        file: links of each row of the split.
-        key: the setting that names the file.
+        links: links of each row of the split.
+        key: the setting that names their file.
 
     Raises:
         UserError: for an invalid file, or a tokenizer whose pieces do not show where words begin.
     """
 
     def __init__(
-        self, pairs: TokenDataset, texts: Any, words: Sequence[WordNumbers], file: str, key: str
+        self,
+        pairs: TokenDataset,
+        texts: Any,
+        words: Sequence[WordNumbers],
+        links: Iterable[WordLinks],
+        key: str,
     ) -> None:
         self.pairs, self._words = pairs, words
         self.rows, self.starts = pairs.rows, pairs.starts
         self.source_lengths, self.target_lengths = pairs.source_lengths, pairs.target_lengths
-        links, ends = array("i"), array("q", [0])  # one after another, as there may be millions
+        numbers, ends = array("i"), array("q", [0])  # one after another, as there may be millions
+        for one in links:
+            numbers.extend(number for link in one.possible for number in link)
+            ends.append(len(numbers))
+        self._links, self._ends = np.array(numbers).reshape(-1, 2), np.array(ends) // 2
         sides = texts["source"], texts["target"]
-        for one in each_links(user_path(file), *sides, key):
-            links.extend(number for link in one.possible for number in link)
-            ends.append(len(links))
-        self._links, self._ends = np.array(links).reshape(-1, 2), np.array(ends) // 2
-        counts = [[len(text.split()) for text in side] for side in sides]
-        self._counts = np.array(counts).T
+        self._counts = np.array([[len(words_in(text)) for text in side] for side in sides]).T
+        self._folded = {  # of texts with other white space
+            (side, row): np.array(word_numbers(text, len(text.split())))
+            for side, texts in enumerate(sides)
+            for row, text in enumerate(texts)
+            if len(text.split()) != self._counts[row, side]
+        }
         self._check(key)
 
     def _check(self, key: str) -> None:
         """Say how many pairs are not supervised, as their words are not those of the tokenizer."""
         places = np.flatnonzero(np.diff(self._ends)[self.rows])[:_CHECKED].tolist()
         labels = [bool(self.batch([place]).links.any()) for place in places]
+        if not places:
+            raise UserError(f"{key} links no words: all lines of the pairs that are read are empty")
         if not any(labels):
             raise UserError(
                 f"{key} links no words of this tokenizer, whose pieces must show where words "
@@ -122,11 +135,20 @@ class LinkedRows(TokenRows[Batch]):
             if self.pairs.sources.lengths[row] > self.pairs.options.source_length:
                 source, count = self._window(place, row, sources.shape[1])
             links = self._links[self._ends[row] : self._ends[row + 1]]
-            if (count, targets[n].max() + 1) == tuple(self._counts[row]):
+            read = self._named(0, row, source, count)
+            said = self._named(1, row, targets[n], targets[n].max() + 1)
+            if read is not None and said is not None:
                 linked = np.zeros(self._counts[row] + 1, bool)  # the last is of no word
                 linked[tuple(links.T)] = True
-                labels[n] = linked[source][:, targets[n]].T
+                labels[n] = linked[read][:, said].T
         return LinkedBatch(**vars(batch), links=torch.from_numpy(labels))
+
+    def _named(self, side: int, row: int, words: Numbers, count: int) -> Numbers | None:
+        """Return word numbers as links count them; None if the tokenizer's words are others."""
+        if count == self._counts[row, side]:
+            return words
+        folded = self._folded.get((side, row), words[:0])
+        return np.append(folded, -1)[words] if count == len(folded) else None
 
     def _window(self, place: int, row: int, length: int) -> tuple[Numbers, int]:
         """Return the word numbers (S,) of a part of a source, and the number of all its words."""
@@ -151,10 +173,16 @@ class LinkedData(Seq2SeqData):
 
     def __init__(self, *args: Any, links: Mapping[str, tuple[str, str | None]]) -> None:
         super().__init__(*args)
-        self._links = links
+        self.links = {**links}
 
     def _dataset(self, split: str) -> TokenRows[Any]:
-        pairs, (key, file) = super()._dataset(split), self._links.get(split, ("", None))
+        pairs, part = super()._dataset(split), self.source.parts.get(split)
+        key, file = self.links.get(split, ("", None))
+        if file is None and split == "val" and part is not None:  # drawn along with the pairs
+            key, file = self.links["train"]
+            if scan_text(user_path(str(file)))[0] != part[1]:
+                return pairs
+            self.links["val"] = key, file
         if file is None:
             return pairs
         if not isinstance(pairs, TokenDataset) or self.source.redraws:
@@ -168,4 +196,7 @@ class LinkedData(Seq2SeqData):
                 (tokenizer.target_pieces, tokenizer.target_size, tokenizer.target_begin),
             )
         ]
-        return LinkedRows(pairs, self._rows(split), words, file, key)
+        rows = self._rows(split)
+        sides = rows["source"], rows["target"]
+        links = each_links(user_path(file), *sides, part=part, key=key)
+        return LinkedRows(pairs, rows, words, links, key)

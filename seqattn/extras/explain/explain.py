@@ -190,7 +190,8 @@ class Explaining:
         texts = run.read_rows(bundle)
         own = self.targets == "outputs"
         file = None if own else self.data.alignments_of(self.split)
-        links = None if file is None else read_links(file, texts.sources, texts.targets)
+        sides, part = (texts.sources, texts.targets), self.data.parts.get(self.split)
+        links = None if file is None else read_links(file, *sides, part=part)
         texts = texts.first(self.sentences or len(texts.sources))
         explained = ExplainedBundle(label, bundle, self.generation, texts, links)
         sample = explained.sample(own)

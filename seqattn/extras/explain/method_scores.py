@@ -14,7 +14,7 @@ from seqattn.analysis.pairs import Pair
 from seqattn.analysis.word_alignment import align
 from seqattn.bundle.bundle import Bundle
 from seqattn.data.base import Texts
-from seqattn.data.word_links import WordLinks
+from seqattn.data.word_links import WordLinks, linked_words
 from seqattn.errors import UserError
 from seqattn.extras.explain.alignment_error import AlignmentErrorRate
 from seqattn.extras.explain.explanations import METHODS, explain
@@ -154,10 +154,10 @@ class ExplainedBundle:
                 tokenizer.source_pieces(pair.source, source),
                 tokenizer.target_pieces(pair.target, target),
             )
-            words = align(weights, *pieces)
-            if (len(words.source), len(words.target)) != (len(source.split()), len(target.split())):
+            found = linked_words(align(weights, *pieces), source, target)
+            if found is None:
                 continue
-            metric.update({(i, j) for j, i in enumerate(words.links)}, *links[row])
+            metric.update(found, *links[row])
             count += 1
         rate = float(metric.compute()) if count else float("nan")
         return {"alignment_error_rate": rate, "aligned_sentences": count}

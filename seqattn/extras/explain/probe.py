@@ -10,8 +10,9 @@ from torch import Tensor
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.checking import Count, Seed
-from seqattn.data.base import Texts
+from seqattn.data.base import Texts, chosen_lines
 from seqattn.data.text_files import read_lines
+from seqattn.data.word_links import words_in
 from seqattn.errors import UserError
 from seqattn.extras.explain.probes import (
     Labels,
@@ -20,6 +21,7 @@ from seqattn.extras.explain.probes import (
     uniform_attention,
     word_states,
 )
+from seqattn.inputs import check_there
 from seqattn.screen import print_table
 from seqattn.storage import user_path, write_json
 from seqattn.subcommands.bundle_run import BundleRun, Split
@@ -90,7 +92,7 @@ class Probing(BundleRun):
         source = task_class(bundle.config).source(self.data)
         rows = source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)
         read = in_words(bundle, Texts.of(rows).sources[: self.sentences])
-        labels = self._labels(read) if self.labels else None
+        labels = self._labels(read, len(rows)) if self.labels else None
         results: dict[str, Any] = {"bundle": self.bundle, "split": self.split}
         if self.word:
             results["neighbors"] = self._neighbors(bundle, in_words(bundle, self.texts), read)
@@ -98,12 +100,15 @@ class Probing(BundleRun):
             results["probe"] = self._probe(bundle, read, labels)
         return results
 
-    def _labels(self, read: Sequence[WordPieces]) -> Labels:
+    def _labels(self, read: Sequence[WordPieces], rows: int) -> Labels:
         path = user_path(str(self.labels))
-        lines = list(read_lines(path))
+        check_there(path, "a file of labels")
+        lines, part = list(read_lines(path)), self.data.parts.get(self.split)
+        if part is not None and len(lines) != len(read):
+            lines = [lines[number] for number in chosen_lines(len(lines), rows, part, path)]
         if len(lines) < len(read):
             raise UserError(f"{path} has {len(lines):,} lines for {len(read):,} sentences")
-        labels = [line.split() for line in lines[: len(read)]]
+        labels = [words_in(line) for line in lines[: len(read)]]
         for number, (own, sentence) in enumerate(zip(labels, read, strict=True), 1):
             if len(own) != len(sentence.words):
                 raise UserError(
@@ -194,15 +199,15 @@ class Probing(BundleRun):
 
 
 def in_words(bundle: Bundle, texts: Sequence[str]) -> list[WordPieces]:
-    """Split texts into words at spaces, with the ids of each."""
+    """Split texts into words at spaces, see `words_in`, with the ids of each."""
     sentences = []
     for text, (ids, offsets) in zip(texts, bundle.tokenizer.source_offsets(texts), strict=True):
-        spans = [match.span() for match in re.finditer(r"\S+", text)]
+        spans = [match.span() for match in re.finditer(r"[^ \t\n]+", text)]
         owners = [
             next((n for n, (start, end) in enumerate(spans) if start < last <= end), None)
             for _, last in offsets
         ]
-        sentences.append(WordPieces(text.split(), [*ids, EOS], [*owners, None]))
+        sentences.append(WordPieces(words_in(text), [*ids, EOS], [*owners, None]))
     return sentences
 
 

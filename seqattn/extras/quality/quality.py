@@ -15,7 +15,7 @@ from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import store
 from seqattn.bundle.outputs import Outputs
 from seqattn.checking import BadValue, CountOrNone, Share
-from seqattn.data.base import Texts
+from seqattn.data.base import Part, Texts, chosen_lines
 from seqattn.data.lines import write_lines
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
@@ -81,7 +81,9 @@ class Quality:
         fit: Calibration = build({TARGET: path, **node}, "calibration")
         return Judge(self, bundle, fit)
 
-    def check(self, bundle: Bundle, rows: Texts, scorer: Any, split: str) -> None:
+    def check(
+        self, bundle: Bundle, rows: Texts, scorer: Any, split: str, part: Part | None
+    ) -> None:
         """Read the labels, and check before a search that its outputs can be judged.
 
         Raises:
@@ -92,23 +94,21 @@ class Quality:
         else:
             self.of(bundle)
         _sentence_scores(scorer, ["a"], [["a"]])
-        if self._faulty is not None and len(self._faulty) != len(rows.sources):
-            counts = f"{len(rows.sources):,} rows, got {len(self._faulty):,}"
-            raise UserError(f"{self.labels} needs a line for each of {counts}")
+        self._faulty(len(rows.sources), part)
 
     def evaluated(
-        self, bundle: Bundle, outputs: Outputs, scorer: Any, split: str, directory: Path
+        self, bundle: Bundle, outputs: Outputs, scorer: Any, split: str, directory: Path, part: Any
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Judge the outputs of a split; return figures, and rows of a table.
 
         With split "val", first calibrate and store the calibration in the bundle. Writes
-        quality.jsonl, the judgement of an output in each line.
+        quality.jsonl, the judgement of an output in each line. `part` as `chosen_lines`.
 
         Raises:
             UserError: as `of`, for too few outputs, or if `labels` does not fit them.
         """
-        sources, found, faulty = outputs.rows.sources, outputs.texts, self._faulty
-        faulty = np.full(len(found), np.nan) if faulty is None else faulty
+        sources, found = outputs.rows.sources, outputs.texts
+        faulty = self._faulty(len(found), part)
         name, scores = _sentence_scores(scorer, found, outputs.rows.references)
         began = time.perf_counter()
         pairs = pairs_of(_checked(bundle), sources, found)
@@ -134,13 +134,18 @@ class Quality:
         table["quality"] += f"; calibration stored in {bundle.path}" * (split == "val")
         return {"seconds_per_sentence": seconds, **figures}, table
 
-    @cached_property
-    def _faulty(self) -> Floats | None:
-        """Labels (N,) of the file; None without one."""
+    def _faulty(self, count: int, part: Part | None) -> Floats:
+        """Return the labels (N,) of a split's rows; not numbers without a file of them."""
         if self.labels is None:
-            return None
-        path = user_path(self.labels)
-        check_there(path, "a label for each row")
+            return np.full(count, np.nan)
+        name = f"quality.labels={self.labels}"
+        return self._labels[chosen_lines(len(self._labels), count, part, name)]
+
+    @cached_property
+    def _labels(self) -> Floats:
+        """Labels (N,) of all lines of the file."""
+        path = user_path(str(self.labels))
+        check_there(path, "a file of labels")
         labels = [*read_lines(path)]
         for number, label in enumerate(labels, 1):
             if label.strip() not in ("0", "1"):

@@ -10,7 +10,7 @@ from typing import Any
 from seqattn.bundle.bundle import Bundle
 from seqattn.checking import Count, Seed
 from seqattn.data.lines import output_file
-from seqattn.data.word_links import read_links
+from seqattn.data.word_links import read_links, words_in
 from seqattn.errors import UserError
 from seqattn.extras.terms.glossary import Glossary
 from seqattn.generation.constraints import Constraints
@@ -33,7 +33,7 @@ class TermScores(ScoredRun):
 
     Args:
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
-        links: file of word alignments of the split's pairs.
+        links: file of word alignments of the split's pairs, see `each_links`.
         terms: a `Glossary`, or None.
         count: terms of each pair.
         seed: of random terms.
@@ -94,11 +94,12 @@ class TermScores(ScoredRun):
 
     def _glossaries(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[Pairs, Pairs]:
         """Return right and random terms of each pair."""
-        each = read_links(user_path(self.links), sources, targets)
-        known = Counter(word for source in sources for word in {*source.split()})
+        part = self.data.parts.get(self.split)
+        each = read_links(user_path(self.links), sources, targets, part=part, key="links")
+        known = Counter(word for source in sources for word in {*words_in(source)})
         right, drawn = list[Glossary | None](), list[Glossary | None]()
         for number, (source, target, links) in enumerate(zip(sources, targets, each, strict=True)):
-            words, others = source.split(), target.split()
+            words, others = words_in(source), words_in(target)
             ends = [Counter(link[side] for link in links.sure) for side in (0, 1)]
             pairs = {
                 words[i]: others[j]

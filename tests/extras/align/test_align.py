@@ -158,6 +158,19 @@ def test_gold_links_give_scores_and_a_reading_that_the_bundle_keeps(
     assert expected(bundle, corpus) == lines
 
 
+def test_gold_links_of_all_pairs_serve_those_held_out(capfd, bundle, corpus, tmp_path):
+    lines = expected(bundle, corpus, "train")
+    (tmp_path / "gold").write_text("".join(f"{line}\n" for line in lines))
+    given = (*data_of(corpus), f"data.alignments={tmp_path}/gold", "data.hold_out=9")
+    out = succeed(capfd, "align", bundle, *given, "split=val", f"output={tmp_path}/links")
+    assert "AER       │ 0.0 ± 0.0" in out
+    assert len((tmp_path / "links").read_text().splitlines()) == 9
+    assert "AER 0.0 on 9 pairs of val" in succeed(capfd, "align", bundle, *given, "choose=true")
+    (tmp_path / "gold").write_text("\n" * 10)
+    line = refusal(capfd, "align", bundle, *given, "split=val")
+    assert line.endswith("got 10 lines for 9 pairs, or 60 with those of other splits")
+
+
 def test_two_directions_choose_by_their_agreement(capfd, bundle, corpus, tmp_path):
     shutil.copytree(tmp_path / "model", tmp_path / "back")
     reverse = f"reverse.bundle={tmp_path}/back"

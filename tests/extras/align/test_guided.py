@@ -1,5 +1,6 @@
 """One head of a cross-attention is trained on links, and alignments are read from it."""
 
+import itertools
 import random
 
 import pytest
@@ -14,6 +15,7 @@ from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.data.options import LoaderOptions
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
+from seqattn.errors import UserError
 from seqattn.extras.align.guided import GuidedTask, guided_loss
 from seqattn.extras.align.guided_data import LinkedBatch, LinkedData, WordNumbers
 from seqattn.ops.cross_entropy import LossTerms
@@ -275,6 +277,76 @@ def test_pieces_are_linked_as_their_words(corpus, links_file, tmp_path, kind, op
     assert seen == {True, False}
 
 
+@pytest.mark.parametrize("rule", ["identity", "nmt_nfkc"])
+def test_links_count_words_between_spaces_whatever_the_tokenizer_folds(tmp_path, capfd, rule):
+    """As fast_align does: "!" after a no-break space is in the word before it."""
+    lines = {"en": ["well\u00a0! no ."] * 30, "de": ["gut\u00a0! nein ."] * 30}
+    for suffix, some in lines.items():
+        (tmp_path / f"train.{suffix}").write_text("".join(f"{one}\n" for one in some))
+    links = str(write_links(tmp_path, "links", ["0-0 1-1"] * 30))
+    data = LinkedData(
+        ParallelText(str(tmp_path), "en", "de", val="train"),
+        TokenizerConfig(normalization=rule),
+        LoaderOptions(), str(tmp_path), 1, None, links={"train": ("links", links)},
+    )  # fmt: skip
+    data.setup("fit")
+    batch = data.first("train")
+    texts = [data.tokenizer.source_pieces(batch.source[0].tolist())]
+    texts.append(data.tokenizer.target_pieces(batch.target_output[0].tolist()))
+    ends = [next(n for n, (word, _) in enumerate(words_of(one)) if word[0] == "n") for one in texts]
+    assert ends == ([1, 1] if rule == "identity" else [2, 2])
+    read, said = ([places for _, places in words_of(one)] for one in texts)
+    wanted = torch.zeros_like(batch.links[0])
+    for own, other in ((range(ends[0]), range(ends[1])), (ends[:1], ends[1:])):
+        for i, j in itertools.product(own, other):
+            wanted[torch.tensor(said[j])[:, None], torch.tensor(read[i])] = True
+    assert torch.equal(batch.links[0], wanted)
+    told = [line for line in capfd.readouterr().err.splitlines() if "eflomal" in line]
+    assert len(told) == 1
+    assert "30 pairs have some" in told[0]
+    (tmp_path / "tabs.en").write_text("well\tno\n" * 30)
+    (tmp_path / "tabs.de").write_text("gut\tnein\n" * 30)
+    source = ParallelText(str(tmp_path), "en", "de", train="tabs", val="train")
+    data = LinkedData(
+        source, TokenizerConfig(), None, str(tmp_path), links={"train": ("links", links)}
+    )
+    with pytest.raises(UserError, match="links no words of this tokenizer, whose pieces must"):
+        data.setup("fit")
+
+
+def test_links_of_all_pairs_are_drawn_along_with_them(corpus, links_file, tmp_path):
+    """Those of val as if they had been named; a file of the pairs left in train has no others."""
+    lines, whole = links_file.read_text().splitlines(), [*zip(*texts_of(corpus))]
+
+    def links_of(file, splits):
+        data = LinkedData(
+            ParallelText(str(corpus), "en", "de", hold_out=7), TokenizerConfig("bpe", 60),
+            LoaderOptions(), str(tmp_path), 1, None, links={"train": ("links", str(file))},
+        )  # fmt: skip
+        data.setup("fit")
+        rows = {one: data._rows(one) for one in splits}
+        pairs = {one: [*zip(rows[one]["source"], rows[one]["target"])] for one in splits}
+        read = {one: getattr(data._splits[one], "_links", None) for one in splits}
+        return pairs, read, data.links.get("val")
+
+    pairs, read, of_val = links_of(links_file, ("train", "val"))
+    for split in ("train", "val"):
+        own = [lines[whole.index(pair)] for pair in pairs[split]]
+        assert [*map(len, pairs.values())] == [53, 7]
+        links = [{tuple(map(int, one.split("-"))) for one in line.split()} for line in own]
+        assert len(read[split]) == sum(map(len, links))
+        assert {*map(tuple, read[split].tolist())} == {*itertools.chain(*links)}
+    assert of_val == ("links", str(links_file))
+    own = write_links(corpus, "own.align", [lines[whole.index(pair)] for pair in pairs["train"]])
+    _, again, of_val = links_of(own, ("train", "val"))
+    assert again["train"].tolist() == read["train"].tolist()
+    assert (again["val"], of_val) == (None, None)
+    other = write_links(corpus, "other.align", ["0-0"] * 59)
+    line = "got 59 lines for 53 pairs, or 60 with those of other splits"
+    with pytest.raises(UserError, match=line):
+        links_of(other, ("train",))
+
+
 def test_a_guided_run_aligns_by_its_head_and_hides_its_paths(corpus, links_file, tmp_path):
     guided = (
         f"task.alignment.links={links_file}", "task.alignment.head=2",
@@ -311,7 +383,8 @@ def test_a_stopped_run_resumes_to_the_bit(tmp_path):
          "got 59 lines for 60 pairs"),
         (["", "0:0"], (), "FILE, line 2: a link must have the form 0-0 or 0p0, got '0:0'"),
         (["", "", "0-9"], (), "FILE, line 3: 0-9 refers to word 9 of the target, which has"),
-        ([], (), "task.alignment.links links no words of this tokenizer"),
+        ([], (), "task.alignment.links links no words: all lines of the pairs that are read are "
+         "empty"),
         (["0-0"], ("task.alignment.head=7",), "task.alignment.head must be below"),
         (["0-0"], ("task.alignment.layer=1",), "alignment.layer must be below 1, got 1"),
         (["0-0"], ("model=rnn", "attention=none"),

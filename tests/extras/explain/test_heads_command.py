@@ -91,6 +91,13 @@ def test_labels_are_probed_layer_by_layer(capfd, trained, corpus, tmp_path):
         assert row["selectivity"] == pytest.approx(row["accuracy"] - row["control"])
     assert found["layers"]["embedding"]["accuracy"] > found["majority"]
     assert "linear probe of" in out
+    of_all = (corpus / "train.en").read_text().splitlines()
+    labels.write_text("".join(f"{line}\n" for line in of_all))
+    held_out = (*given[:2], "data.hold_out=20", "split=val")
+    assert "linear probe of" in succeed(capfd, "probe", *held_out)
+    labels.write_text("\n".join(of_all[1:]))
+    line = refusal(capfd, "probe", *held_out)
+    assert line.endswith("got 59 lines for 20 pairs, or 60 with those of other splits")
     labels.write_text("L1\n" * len(lines))
     text = refusal(capfd, "probe", *given[:2])
     assert f"{labels} line 1 has 1 labels for" in text

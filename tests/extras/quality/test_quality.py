@@ -250,7 +250,14 @@ def test_an_evaluation_gives_figures_and_the_auc_of_labels(capfd, learned, tmp_p
     assert {*figures["auc"]} == {*figures["correlation"]} == {"expected", *SIGNALS}
     assert len(figures["risk_coverage"]) == BINS
     assert len(json_lines((tmp_path / "test" / "quality.jsonl").read_text())) == 60
-    for text, line in (("0\n" * 59, "needs a line for each of 60 rows"), ("2\n", "line 1 must be")):
+    held_out = (f"quality.labels={labels}", "quality.words=false", "data.hold_out_test=21")
+    out = succeed(capfd, "evaluate", *words, *held_out)
+    assert "scored 21 rows" in out
+    assert "AUC" in out.upper()
+    for text, line in (
+        ("0\n" * 59, "must have one line per pair of the split, got 59 lines for 60"),
+        ("2\n", "line 1 must be"),
+    ):
         labels.write_text(text)
         assert line in refusal(capfd, "evaluate", *words, f"quality.labels={labels}")
 

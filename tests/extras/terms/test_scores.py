@@ -33,6 +33,14 @@ def test_columns_without_terms_with_right_and_with_random_ones(capfd, trained, c
     assert random["success %"] < 100
     assert right["BLEU"] >= none["BLEU"]
     assert "no terms" in told
+    of_all = [line.split() for line in (corpus / "train.en").read_text().splitlines()]
+    of_all = [" ".join(f"{n}-{n}" for n in range(len(row))) for row in of_all]
+    (tmp_path / "links").write_text("\n".join(of_all))
+    succeed(capfd, "term_scores", *words, "data.hold_out=7", f"output={tmp_path}/b.json")
+    assert json.loads((tmp_path / "b.json").read_text())["rows"] == 7
+    line = refusal(capfd, "term_scores", *words)
+    assert line.startswith(f"links={tmp_path}/links must have one line per pair of the split")
+    (tmp_path / "links").write_text("\n".join(links))
     (tmp_path / "g.tsv").write_text("unheard\tthing\n")
     line = refusal(capfd, "term_scores", *words, "terms=glossary", f"terms.file={tmp_path}/g.tsv")
     assert line == "val has no terms; use other links, or another glossary"
