@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from seqattn.data.arrow_tables import quiet_datasets
 from seqattn.data.text_files import json_fault, scan_text
@@ -35,6 +36,8 @@ BINARY = (".parquet", ".arrow")
 """Formats that are not text, and not compressed by ".gz"."""
 
 
+_ESCAPED = re.compile(rb'(^|[,;\t])"[^"]*\\"[^",;\t\r\n]')
+"""A quotation mark that a backslash, and not a second mark, escapes in a quoted field."""
 _NO_ROWS = ("corresponds to no data", "BatchSize must be greater than 0")
 """Messages of `datasets` for a JSON or parquet file without rows."""
 
@@ -52,6 +55,9 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
         raise UserError(f"{path} is empty")
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir), _explained_errors(path, kind):
+        if (views := _views(path)) is not None:
+            rows = [row for part in views.iter_batches() for row in part.to_pylist()]
+            return datasets.Dataset(pa.Table.from_pylist(rows, _plain(views.schema_arrow)))
         table = datasets.load_dataset(
             kind,
             data_files={"train": _itself(path)},
@@ -60,7 +66,7 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
             **_options(path),
         )
     schema = table.features.arrow_schema
-    plain = pa.schema([(field.name, _untimed(field.type)) for field in schema])
+    plain = _plain(schema)
     if kind != "json" or plain == schema.remove_metadata():
         return table
     return datasets.Dataset(pa.Table.from_pylist(list(_json_rows(path)), plain))
@@ -78,6 +84,9 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
         _check_lines(path)
     errors = {} if kind_of(path) in BINARY else {"encoding_errors": "replace"}
     with quiet_datasets(), file_faults("read", path), _explained_errors(path, kind):
+        if (views := _views(path)) is not None:
+            yield from (row for part in views.iter_batches() for row in part.to_pylist())
+            return
         rows = datasets.load_dataset(
             kind, data_files={"train": _itself(path)}, split="train", streaming=True,
             **_options(path), **errors,
@@ -109,11 +118,22 @@ def saved_files(path: Path, split: str) -> list[Path]:
     return tables
 
 
+def _views(path: Path) -> pq.ParquetFile | None:
+    """Return a parquet file that has views of lists, which `datasets` cannot read; else None."""
+    file = pq.ParquetFile(path) if kind_of(path) == ".parquet" else None
+    return file if file and "list_view<" in str(file.schema_arrow) else None
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without metadata, dates and views; see `_untimed`."""
+    return pa.schema([(field.name, _untimed(field.type)) for field in schema])
+
+
 def _untimed(kind: pa.DataType) -> pa.DataType:
     """Replace dates in a type by text, since the JSON reader parses texts that look like dates."""
     if pa.types.is_temporal(kind):
         return pa.string()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if re.match("(large_)?list(_view)?<", str(kind)):
         return pa.list_(_untimed(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _untimed(field.type)) for field in kind])
@@ -173,14 +193,17 @@ def _dialect(path: Path) -> dict[str, Any]:
     """Return how a CSV or TSV file differs from the usual form, as spreadsheets write it."""
     with opened(path) as file:
         lines = [file.readline(LARGEST) for _ in range(2)]
+        escapes = any(map(_ESCAPED.search, chain(lines, file)))
     head, second = (line.decode("utf-8-sig", "replace") for line in lines)
     options: dict[str, Any] = {}
+    escaped: dict[str, Any] = {"escapechar": "\\"} if escapes else {}
     if b"\r" not in lines[0]:  # else readers would also break lines at a CR within a text
         options["lineterminator"] = "\n"
     if kind_of(path) == ".tsv":
         cells = head.strip("\r\n").split("\t")
         quoted = all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
-        return {**options, "quoting": csv.QUOTE_MINIMAL} if quoted else options
+        return {**options, **escaped, "quoting": csv.QUOTE_MINIMAL} if quoted else options
+    options |= escaped
     if named := re.fullmatch(r'"?sep=(.)"?\s*', head):
         options |= {"sep": named[1], "skiprows": 1}
         head = second

@@ -210,6 +210,43 @@ def test_what_spreadsheets_write_is_read(tmp_path, name, text):
     assert list(table.stream("train")) == [("a, b", "c")]
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "pairs"),
+    [
+        ("t.csv", ['"a \\"b\\" c",d'], [('a "b" c', "d")]),
+        ("t.csv.gz", ["e,f", '"\\"a\\", \\\\","d ""e"""'], [("e", "f"), ('"a", \\', 'd "e"')]),
+        ("t.tsv", ['"a \\"b\\" c"\t"d"'], [('a "b" c', "d")]),
+        (
+            "t.csv",
+            ['G\\"odel,"a \\"', '"x ""y\\"" z",b'],
+            [('G\\"odel', "a \\"), ('x "y\\" z', "b")],
+        ),
+    ],
+)
+def test_quotation_marks_are_escaped_by_backslashes_if_the_file_does(tmp_path, name, rows, pairs):
+    """In a file that doubles them, a backslash is a character like any other."""
+    head = '"source"\t"target"' if "tsv" in name else "source,target"
+    text = "".join(f"{row}\n" for row in (head, *rows)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    table = Table({"train": str(tmp_path / name)})
+    assert [*zip(*columns(table.load("train")).values())] == pairs
+    assert list(table.stream("train")) == pairs
+
+
+@pytest.mark.parametrize("make", [pyarrow.list_view, pyarrow.large_list_view])
+def test_views_of_lists_are_read(tmp_path, make):
+    references = pyarrow.array([["x", "y"], [], None] * 5, make(pyarrow.string()))
+    texts = ["a b", "c", "d"] * 5
+    nested = pyarrow.StructArray.from_arrays([references], ["all"])
+    columns_of = {"source": texts, "target": texts, "references": references, "nested": nested}
+    path = str(tmp_path / "t.parquet")
+    pyarrow.parquet.write_table(pyarrow.table(columns_of), path, row_group_size=4)
+    for column in ("references", "nested.all"):
+        table = Table({"train": path}, references_column=column)
+        assert list(table.load("train")["references"]) == [["x", "y"], ["c"], ["d"]] * 5
+        assert list(table.stream("train")) == [*zip(texts, texts)]
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 def test_every_arrow_type_of_text_is_read(tmp_path, suffix):
     path, texts = str(tmp_path / f"t{suffix}"), ["a", None]
