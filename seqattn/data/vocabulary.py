@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import sentencepiece
 from annotated_types import Ge, Le
 
+from seqattn.checking import shown
 from seqattn.data.escapes import escaped
 from seqattn.data.foreign_models import MARKS, ForeignModel
 from seqattn.data.tokenizer import Tokenizer
@@ -30,7 +31,8 @@ _THREADS = 4
 LONGEST_LEARNT = 20_000
 """Characters of a text used for training: sentencepiece is quadratic in the length of a run of
 letters without a space, minutes for a million."""
-_LARGEST_UNASKED = 8000
+_LARGEST_UNASKED, _ALL_UNASKED = 8_000, 100_000
+"""Largest vocabularies without `vocab_size`: of subwords, and of characters or symbols."""
 _MODELS = {"characters": "char", "symbols": "word"}
 """sentencepiece's names of kinds, if they differ."""
 _SYMBOL = re.compile(r"[^\s▁▅]+")
@@ -91,13 +93,14 @@ class TokenizerConfig:
                 "tokenizer.byte_fallback needs subwords; set it to false, or choose "
                 "tokenizer=unigram or bpe"
             )
-        symbols = self.symbols or ()
-        for number, symbol in enumerate(symbols):
-            if symbol in (*MARKS, *symbols[:number]) or not _SYMBOL.fullmatch(symbol):
+        known = {*MARKS}
+        for symbol in self.symbols or ():
+            if symbol in known or not _SYMBOL.fullmatch(symbol):
                 raise UserError(
                     "tokenizer.symbols must be different pieces without spaces, such as <2de>, "
-                    f"got {symbol!r}"
+                    f"got {shown(symbol)}"
                 )
+            known.add(symbol)
         if self.line_breaks and self.normalization == "identity":
             raise UserError(
                 "tokenizer.normalization=identity already keeps line breaks; set "
@@ -204,7 +207,16 @@ def train_tokenizer(
         for side, texts in sides.items()
     ]
     truecaser = Truecaser.learnt(target) if config.truecase else None
-    tokenizer = Tokenizer(models[0], models[1] if len(models) > 1 else None, truecaser)
+    try:
+        tokenizer = Tokenizer(models[0], models[1] if len(models) > 1 else None, truecaser)
+    except UserError as error:  # pieces of several thousand bytes
+        raise UserError("a vocabulary cannot have symbols of thousands of characters") from error
+    size = max(tokenizer.source_size, tokenizer.target_size)
+    if config.vocab_size is None and size > _ALL_UNASKED:
+        raise UserError(
+            f"the text has {size:,} different {' and '.join({*config.kinds})}, each a row of the "
+            "model's tables; set tokenizer.vocab_size=N for the N most frequent"
+        )
     tokenizer.save(directory)
     return tokenizer
 
@@ -261,6 +273,8 @@ def _learnt(text: str, config: TokenizerConfig) -> str:
 def _model(parts: list[Iterable[str]], config: TokenizerConfig, side: str) -> bytes:
     """Train a model of the configured size, or of the largest possible default size."""
     size = config.vocab_size or _LARGEST_UNASKED
+    if config.kind in _MODELS and config.vocab_size is None:  # then all, whatever the size
+        size += len(config.symbols or ())
     while True:
         try:
             return _train(chain(*parts), config, size)
@@ -312,8 +326,10 @@ def _explained(message: str, kind: str, size: int, side: str) -> Exception:
         least = int(smallest[1])
         return UserError(
             f"tokenizer.vocab_size must be at least {least} to cover every character of this "
-            f"{side} corpus, got {size}; raise it"
+            f"{side} corpus, got {size}; raise it, or lower tokenizer.character_coverage"
         )
+    if "(vocab_size) >= (0)" in message:
+        return UserError(f"tokenizer.vocab_size={size} is too small for all symbols; raise it")
     if "sentences_.empty()" in message or "all_chars_count" in message:
         return UserError(f"the {side} corpus contains no text: every line is empty")
     return RuntimeError(message)

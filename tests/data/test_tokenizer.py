@@ -222,6 +222,32 @@ def test_a_vocabulary_too_small_for_the_characters_says_how_small_it_can_be(tmp_
     assert train(tmp_path, vocab_size=least).source_size == least
 
 
+@pytest.mark.parametrize("kind", ["characters", "symbols"])
+def test_all_of_too_many_are_refused_unless_their_number_is_asked_for(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("seqattn.data.vocabulary._ALL_UNASKED", 20)
+    texts, space = ["a b c d e f g h i j k l m n o p q r s t"] * 2, kind == "characters"
+    line = rf"{24 + space} different {kind}, .*; set tokenizer.vocab_size=N for the N most frequent"
+    with pytest.raises(UserError, match=line):
+        train_tokenizer(texts, texts, TokenizerConfig(kind), tmp_path)
+    assert train_tokenizer(texts, texts, TokenizerConfig(kind, 12), tmp_path).source_size == 12
+    assert train_tokenizer(texts[:1], ["a"], TokenizerConfig(kind, 24), tmp_path).source_size == 24
+
+
+def test_more_symbols_than_subwords_are_by_default_are_pieces(tmp_path):
+    symbols = [f"<{number}>" for number in range(9_000)]
+    config = TokenizerConfig("characters", symbols=symbols)
+    assert train_tokenizer(["a", *symbols], ["b"], config, tmp_path).source_size > 9_000
+    with pytest.raises(UserError, match=r"tokenizer.vocab_size=40 is too small for all symbols"):
+        train_tokenizer(["a"], ["b"], TokenizerConfig("characters", 40, symbols=symbols), tmp_path)
+
+
+@pytest.mark.parametrize("symbols", [None, ["x" * 9_000]])
+def test_symbols_that_no_model_holds_are_refused(tmp_path, symbols):
+    config = TokenizerConfig("symbols", symbols=symbols)
+    with pytest.raises(UserError, match="cannot have symbols of thousands of characters"):
+        train_tokenizer(["x" * 9_000], ["b"], config, tmp_path)
+
+
 def test_no_text_is_refused(tmp_path):
     config = TokenizerConfig(kind="bpe", vocab_size=45)
     with pytest.raises(UserError, match="source corpus is empty"):
