@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
+from seqattn.inputs import check_there
 
 _WORD = "▁"
 """Prefix of a sentencepiece piece that begins a word."""
@@ -36,6 +37,7 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
         for number, piece in enumerate(pieces)
         if piece.startswith(_WORD) and piece != _WORD
     }
+    check_there(path, "a file of vectors")
     matches: dict[int, tuple[bool, npt.NDArray[np.float32]]] = {}
     width = 0
     for number, line in enumerate(read_lines(path), 1):

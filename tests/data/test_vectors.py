@@ -1,6 +1,7 @@
 """Vectors of others begin the rows of pieces that their file names."""
 
 import gzip
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -40,6 +41,12 @@ def test_a_line_of_other_numbers_is_refused(tmp_path, line):
     assert refusal(lambda: read_vectors(path, PIECES)) == (
         f"{path}: line 2 must have a name and 2 numbers"
     )
+
+
+def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe is not a regular file; expected a file of vectors"):
+        read_vectors(tmp_path / "pipe", ["a"])
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3])

@@ -52,7 +52,7 @@ class WordBundle(Bundle):
 
     def encode(self, texts: TextOrTexts) -> list[list[list[int]]]:
         """Return source ids of each text; note on standard error features not in training."""
-        read = text_list(texts)
+        read = [*map(self.words.tidy, text_list(texts))]
         if self.words.mark:
             known = {*self.tokenizer.source_vocabulary()}
             used = [piece for text in read for piece in pieces(text, self.words.mark)]

@@ -1,15 +1,18 @@
 """Words, their features and targets, in the columns of tab-separated files."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-from seqattn.checking import BadValue, Count, NotNegative
+from seqattn.checking import BadValue, Count, NotNegative, shown
 from seqattn.data.base import TOGETHER, FileOrHub, Files
+from seqattn.data.foreign_models import MARKS
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
+from seqattn.inputs import check_there
 
 
 class Words(FileOrHub):
@@ -48,8 +51,8 @@ class Words(FileOrHub):
             if self.columns[first] == self.columns[second]:
                 reason = f"must differ from data.{first}_column, got {self.columns[second]}"
                 raise BadValue(f"{second}_column", reason)
-        if len(feature_mark) != 1 or feature_mark.isspace():
-            reason = f"must be one character that is not a space, got {feature_mark!r}"
+        if not re.fullmatch(r"[^\s▁▅]", feature_mark):
+            reason = f"must be one character, and not a space, ▁ or ▅, got {shown(feature_mark)}"
             raise BadValue("feature_mark", reason)
         self.mark = feature_mark if features_column else None
         self.hold_out(hold_out, hold_out_test, TOGETHER.get(hold_out_by, (hold_out_by,)))
@@ -61,7 +64,7 @@ class Words(FileOrHub):
         if not self.paths:
             raise UserError("missing required key: data.files.train (add data.files.train=FILE)")
         self.origin(split)
-        pairs = [pair for path in self.paths_of(split) for pair in self._pairs(path)]
+        pairs = [pair for path in self.paths_of(split) for pair in self._pairs(path, split)]
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
         if split == "train" and self.mark:
             rows = Counter(piece for text in sources for piece in {*pieces(text, self.mark)})
@@ -70,14 +73,18 @@ class Words(FileOrHub):
         table = {"source": sources, "target": targets, "word": self.words_of(sources)}
         return self.part(Dataset.from_dict(table), split).remove_columns("word")
 
-    def _pairs(self, path: Path) -> Iterator[tuple[str, str]]:
+    def _pairs(self, path: Path, split: str) -> Iterator[tuple[str, str]]:
         """Yield sources and targets; a row without a word or a target has an empty one."""
+        check_there(path, "a text file")
         empty = self._notes[f"rows of {path} have no word or no target"] = []
         bare = self._notes[f"rows of {path} have no features"] = []
         for number, line in enumerate(read_lines(path), 1):
             if line.strip():
                 fields = line.split("\t")
-                source = self.source_of(fields, f"{path} line {number:,}", complete=True)
+                where = f"{path} line {number:,}"
+                source = self.source_of(fields, where, complete=True)
+                if split == "train" and self.mark:
+                    _check_features(pieces(source, self.mark), where)
                 target = fields[self.columns["target"] - 1].strip()
                 if not source or not target:
                     empty.append(f"line {number:,}")
@@ -107,7 +114,12 @@ class Words(FileOrHub):
                     "separate columns, which are counted from 1"
                 )
         word, *features = (fields[columns[n] - 1].strip() for n in columns if n != "target")
-        return f"{word}{self.mark}{features[0]}" if word and any(features) else word
+        return self.tidy(f"{word}{self.mark}{features[0]}") if word and any(features) else word
+
+    def tidy(self, source: str) -> str:
+        """Return a source without spaces around its features."""
+        word, *features = source.split(self.mark) if self.mark else [source]
+        return (self.mark or "").join([word, *map(str.strip, features)])
 
     def words_of(self, sources: Sequence[str]) -> list[str]:
         """Return the word of each source, without its features."""
@@ -117,6 +129,16 @@ class Words(FileOrHub):
         """Return the number of rows without word, target or features, and of rare features."""
         notes = self._notes.items()
         return [f"{len(some):,} {what}, such as {some[0]}" for what, some in notes if some]
+
+
+def _check_features(features: Sequence[str], where: str) -> None:
+    """Raise UserError for features that cannot be pieces of a vocabulary."""
+    for one in features:
+        if not re.fullmatch(r"[^\s▁▅]{1,1000}", one) or one in MARKS:
+            raise UserError(
+                f"{where}: the feature {shown(one[1:])} must have no spaces, ▁ or ▅, and fewer "
+                "than 1,000 characters"
+            )
 
 
 def pieces(source: str, mark: str) -> list[str]:

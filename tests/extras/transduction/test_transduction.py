@@ -1,6 +1,7 @@
 """Words to words: rows of files, scores by hand, positions of features, and a training."""
 
 import math
+import os
 from contextlib import suppress
 from functools import partial
 
@@ -74,7 +75,8 @@ def test_rows_that_lack_something_are_counted(tmp_path):
         ({"target_column": 3}, r"line 1 has 2 columns, but data.target_column is 3; tabs sep"),
         ({"features_column": 4}, r"line 1 has 2 columns, but data.features_column is 4"),
         ({"features_column": 2}, r"features_column must differ from data.target_column, got 2"),
-        ({"feature_mark": ", "}, r"feature_mark must be one character that is not a space"),
+        ({"feature_mark": ", "}, r"feature_mark must be one character, and not a space, ▁ or ▅"),
+        ({"feature_mark": "▁"}, r"feature_mark must be one character, and not a space, ▁ or ▅"),
         ({"hold_out": 5}, r"data.hold_out=5 leaves no rows for train"),
     ],
 )
@@ -92,6 +94,30 @@ def test_a_file_takes_no_more_time_than_its_length(row, tmp_path):
             Words({"train": str(tmp_path / "words.tsv")}, features_column=3).load("train")
 
     assert [sign for sign in (*SIGNS, "a;", "a\tb\tc\n") if grows(read, sign)] == []
+
+
+def test_spaces_around_features_are_no_part_of_them(tmp_path):
+    path = written(tmp_path / "train", ["a b\tc\tN; PL ;X"])
+    assert rows(path, **UNIMORPH)[0] == [("a b;N;PL;X", "c")]
+    assert Words(**UNIMORPH).tidy("a b; N ;PL") == "a b;N;PL"
+    assert Words().tidy("a b; N") == "a b; N"
+
+
+@pytest.mark.parametrize("feature", ["P L", "▁", "x" * 1000])
+def test_a_feature_that_cannot_be_a_piece_is_named_with_its_row(tmp_path, feature):
+    path = written(tmp_path / "train", ["a\tb\tN;PL", f"c\td\tN;{feature}"])
+    with pytest.raises(UserError) as refused:
+        rows(path, **UNIMORPH)
+    assert str(refused.value).startswith(f"{path} line 2: the feature '{feature[:50]}")
+    assert len(str(refused.value)) < len(path) + 200
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path):
+    path = str(tmp_path / "pipe.tsv")
+    os.mkfifo(path)
+    with pytest.raises(UserError, match=r"pipe.tsv is not a regular file; expected a text file"):
+        rows(path)
 
 
 def test_the_rows_of_a_word_are_held_out_together(tmp_path):
