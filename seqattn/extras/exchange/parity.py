@@ -187,7 +187,8 @@ def _load_tokenizer(folder: Path) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        settings = {"config": _config(folder), "local_files_only": True}
+        return AutoTokenizer.from_pretrained(folder, **settings)
 
 
 def our_log_probabilities(
@@ -213,27 +214,37 @@ def our_difference(model: Seq2SeqModel, other: Seq2SeqModel, imported: ImportedT
 def load_hf(source: Path) -> Any:
     """Load a folder by `transformers`, in float32, without code of its own.
 
-    It gets only the settings that its class for this family has, each of bounded size.
+    Raises:
+        UserError: if it cannot, also for weights of other shapes than its own.
     """
-    from transformers import CONFIG_MAPPING, AutoModelForSeq2SeqLM, PreTrainedConfig
+    from transformers import AutoModelForSeq2SeqLM
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    config = HFFolder(source).config
     try:
-        kind = CONFIG_MAPPING[config["model_type"]]
-        common = inspect.signature(PreTrainedConfig).parameters.keys() - {"is_encoder_decoder"}
-        known = {*_LATER, *inspect.signature(kind).parameters} - common
-        settings = {key: value for key, value in config.items() if key in known}
-        _check_bounded(settings)
-        model = AutoModelForSeq2SeqLM.from_pretrained(
-            source, config=kind(**settings), local_files_only=True, use_safetensors=True,
-            dtype=torch.float32,
+        model, loaded = AutoModelForSeq2SeqLM.from_pretrained(
+            source, config=_config(source), local_files_only=True, use_safetensors=True,
+            dtype=torch.float32, ignore_mismatched_sizes=True, output_loading_info=True,
         )  # fmt: skip
+        for name, shape, needed in sorted(loaded["mismatched_keys"]):  # else only in its log
+            raise ValueError(f"{name} is {tuple(shape)}, but must be {tuple(needed)}")
     except Exception as error:  # it checks files by errors of many kinds
         raise UserError(f"transformers cannot load {source} ({one_line(error)})") from error
     return model.eval()
+
+
+def _config(source: Path) -> Any:
+    """Return a folder's settings that its class for this family has, each of bounded size."""
+    from transformers import CONFIG_MAPPING, PreTrainedConfig
+
+    config = HFFolder(source).config
+    kind = CONFIG_MAPPING[config["model_type"]]
+    common = inspect.signature(PreTrainedConfig).parameters.keys() - {"is_encoder_decoder"}
+    known = {*_LATER, *inspect.signature(kind).parameters} - common
+    settings = {key: value for key, value in config.items() if key in known}
+    _check_bounded(settings)
+    return kind(**settings)
 
 
 def _check_bounded(value: Any) -> None:

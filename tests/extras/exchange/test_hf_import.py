@@ -26,7 +26,8 @@ from seqattn.settings.nodes import build
 from tests.cli.small import refusal, run, succeed
 from tests.extras.exchange.foreign_models import FAMILIES, save
 
-GenerationConfig = pytest.importorskip("transformers").GenerationConfig
+transformers = pytest.importorskip("transformers")
+AutoTokenizer, GenerationConfig = transformers.AutoTokenizer, transformers.GenerationConfig
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -185,6 +186,23 @@ UNREAD = {
 
 def test_settings_that_nothing_needs_do_not_reach_transformers(copy):
     assert read_model(HFFolder(copy(**UNREAD))).comparison.difference < TOLERANCE
+
+
+def test_the_tokenizer_gets_no_settings_that_transformers_would_fill_tables_by(copy):
+    loads = mock.patch.object(AutoTokenizer, "from_pretrained", wraps=AutoTokenizer.from_pretrained)
+    with loads as load:
+        read_model(HFFolder(copy(num_labels=5)))
+    assert load.call_args.kwargs["config"].num_labels == 2
+
+
+def test_a_weight_of_another_shape_than_transformers_needs_is_named(copy):
+    path = copy()
+    tensors = load_file(path / "model.safetensors")
+    tensors["model.encoder.embed_positions.weight"] = torch.zeros(7, 5)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    said = r"model.encoder.embed_positions.weight is \(7, 5\), but must be \(90, 32\)\)$"
+    with pytest.raises(UserError, match=said):
+        read_model(HFFolder(path))
 
 
 @pytest.mark.parametrize("transformers", [True, False])
