@@ -55,9 +55,9 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
         raise UserError(f"{path} is empty")
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir), _explained_errors(path, kind):
-        if (views := _views(path)) is not None:
-            rows = [row for part in views.iter_batches() for row in part.to_pylist()]
-            return datasets.Dataset(pa.Table.from_pylist(rows, _plain(views.schema_arrow)))
+        if views := _views(path):
+            rows = views.read()
+            return datasets.Dataset(pa.Table.from_pylist(rows.to_pylist(), _plain(rows.schema)))
         table = datasets.load_dataset(
             kind,
             data_files={"train": _itself(path)},
@@ -84,7 +84,7 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
         _check_lines(path)
     errors = {} if kind_of(path) in BINARY else {"encoding_errors": "replace"}
     with quiet_datasets(), file_faults("read", path), _explained_errors(path, kind):
-        if (views := _views(path)) is not None:
+        if views := _views(path):
             yield from (row for part in views.iter_batches() for row in part.to_pylist())
             return
         rows = datasets.load_dataset(

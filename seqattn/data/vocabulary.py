@@ -214,8 +214,8 @@ def train_tokenizer(
     size = max(tokenizer.source_size, tokenizer.target_size)
     if config.vocab_size is None and size > _ALL_UNASKED:
         raise UserError(
-            f"the text has {size:,} different {' and '.join({*config.kinds})}, each a row of the "
-            "model's tables; set tokenizer.vocab_size=N for the N most frequent"
+            f"the text has {size:,} different {' and '.join(dict.fromkeys(config.kinds))}, each a "
+            "row of the model's tables; set tokenizer.vocab_size=N for the N most frequent"
         )
     tokenizer.save(directory)
     return tokenizer

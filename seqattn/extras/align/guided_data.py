@@ -1,7 +1,7 @@
 """Pairs with links between words, as labels between pieces."""
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from seqattn.data.module import Seq2SeqData
 from seqattn.data.source_ids import piece
 from seqattn.data.text_files import scan_text
 from seqattn.data.token_dataset import TokenDataset
-from seqattn.data.word_links import WordLinks, each_links, word_numbers, words_in
+from seqattn.data.word_links import each_links, word_numbers, words_in
 from seqattn.errors import UserError
 from seqattn.screen import say
 from seqattn.storage import user_path
@@ -74,7 +74,7 @@ class LinkedRows(TokenRows[Batch]):
         pairs: the rows.
         texts: columns "source" and "target" of the split.
         words: word numbers of both sides.
-        links: links of each row of the split.
+        links: `WordLinks` of each row of the split.
         key: the setting that names their file.
 
     Raises:
@@ -82,12 +82,7 @@ class LinkedRows(TokenRows[Batch]):
     """
 
     def __init__(
-        self,
-        pairs: TokenDataset,
-        texts: Any,
-        words: Sequence[WordNumbers],
-        links: Iterable[WordLinks],
-        key: str,
+        self, pairs: TokenDataset, texts: Any, words: Sequence[WordNumbers], links: Any, key: str
     ) -> None:
         self.pairs, self._words = pairs, words
         self.rows, self.starts = pairs.rows, pairs.starts

@@ -8,7 +8,7 @@ from seqattn.data.module import Seq2SeqData
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.extras.transduction.model import FeatureTransformer
-from seqattn.extras.transduction.words import Words, pieces
+from seqattn.extras.transduction.words import pieces
 from seqattn.training.setup import Setup
 
 if TYPE_CHECKING:
@@ -29,13 +29,12 @@ class WordData(Seq2SeqData):
 
     def report(self) -> list[str]:
         """Return lines as `Seq2SeqData`, and one for rows of val whose word is in train."""
-        if not isinstance(self.source, Words):
-            return super().report()
-        train, val = (self.source.words_of(self._rows(one)["source"]) for one in ("train", "val"))
+        words_of: Any = getattr(self.source, "words_of", lambda sources: [])
+        train, val = ([*words_of(self._rows(one)["source"])] for one in ("train", "val"))
         known = {*train}
-        shared = f"{sum(word in known for word in val):,} of {len(val):,}"
-        told = [f"{shared} rows of val have a word that train has, too"]
-        return super().report() + told * (not known.isdisjoint(val))
+        shared = sum(word in known for word in val)
+        told = f"{shared:,} of {len(val):,} rows of val have a word that train has, too"
+        return super().report() + [told] * (shared > 0)
 
 
 class WordSetup(Setup):

@@ -14,6 +14,8 @@ from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
 from seqattn.inputs import check_there
 
+_FEATURE = re.compile(r"[^\s▁▅]{1,1000}")
+
 
 class Words(FileOrHub):
     """Pairs of a word, with its features, and a target, from tab-separated files without header.
@@ -83,8 +85,10 @@ class Words(FileOrHub):
                 fields = line.split("\t")
                 where = f"{path} line {number:,}"
                 source = self.source_of(fields, where, complete=True)
-                if split == "train" and self.mark:
-                    _check_features(pieces(source, self.mark), where)
+                for one in pieces(source, self.mark) if split == "train" and self.mark else ():
+                    if not _FEATURE.fullmatch(one) or one in MARKS:
+                        reason = "must have no spaces, ▁ or ▅, and fewer than 1,000 characters"
+                        raise UserError(f"{where}: the feature {shown(one[1:])} {reason}")
                 target = fields[self.columns["target"] - 1].strip()
                 if not source or not target:
                     empty.append(f"line {number:,}")
@@ -129,16 +133,6 @@ class Words(FileOrHub):
         """Return the number of rows without word, target or features, and of rare features."""
         notes = self._notes.items()
         return [f"{len(some):,} {what}, such as {some[0]}" for what, some in notes if some]
-
-
-def _check_features(features: Sequence[str], where: str) -> None:
-    """Raise UserError for features that cannot be pieces of a vocabulary."""
-    for one in features:
-        if not re.fullmatch(r"[^\s▁▅]{1,1000}", one) or one in MARKS:
-            raise UserError(
-                f"{where}: the feature {shown(one[1:])} must have no spaces, ▁ or ▅, and fewer "
-                "than 1,000 characters"
-            )
 
 
 def pieces(source: str, mark: str) -> list[str]:
