@@ -208,7 +208,8 @@ def test_spellings_of_a_folder_name_no_system(tmp_path, capfd):
         write_run(tmp_path / str(n), spoilt(n), n, data={"root": f"/x{end}", "train": f"/y{end}"})
         for n, end in enumerate(("/data", "/data/", "//data", "/data/."))
     ]
-    assert "4 seeds" in compare(capfd, f"runs=[{','.join(map(str, made))}]").out
+    out = compare(capfd, f"runs=[{','.join(map(str, made))}]").out
+    assert re.search("│ study │ +4 │", out)
     paths = [write_run(tmp_path / f"o{n}", spoilt(n), 1, data={"root": f"/x/{n}/"}) for n in (0, 1)]
     assert "data.root=0" in compare(capfd, f"runs=[{','.join(map(str, paths))}]").out
 

@@ -279,8 +279,8 @@ def test_labels_and_calibration_are_read_before_the_search(capfd, bundle, tmp_pa
     assert "needs a calibration" in refusal(capfd, "evaluate", *words, "split=test")
     words = (*words, "split=val", f"quality.labels={labels}")
     for text, line in (
-        (None, "does not exist; expected a label for each row"),
-        ("1\n0\n", "needs a line for each of 300 rows, got 2"),
+        (None, "does not exist; expected a file of labels"),
+        ("1\n0\n", "must have one line per pair of the split, got 2 lines for 300 pairs"),
         ("1\nx\n", "line 2 must be 1 (faulty) or 0"),
     ):
         if text is not None:
