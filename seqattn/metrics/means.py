@@ -8,7 +8,7 @@ from torch import Tensor
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
 from seqattn.metrics.references import References, reference_lists
-from seqattn.metrics.significance import Floats, SentenceCounts
+from seqattn.metrics.significance import SentenceCounts
 
 
 class Means(MetricCollection):
@@ -36,27 +36,6 @@ class Means(MetricCollection):
     def compute(self) -> dict[str, Tensor]:
         """Return each mean by name, in float32."""
         return {name: value.float() for name, value in super().compute().items()}
-
-
-class TextMeans(Means):
-    """Means of measures over texts.
-
-    Args:
-        measure: function of line-aligned texts and references that returns values (N, measures).
-    """
-
-    def __init__(self, names: Iterable[str], measure: Callable[..., Floats]) -> None:
-        self.names = list(names)
-        super().__init__(self.names)
-        self.measure = measure
-
-    def update(  # type: ignore[override]
-        self, hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]
-    ) -> None:
-        """Add line-aligned texts, with one or several references each."""
-        values = self.measure(hypotheses, references)
-        if len(values):
-            self.add(dict(zip(self.names, values.sum(0), strict=True)), len(values))
 
 
 class TokenScores(Means):
@@ -99,8 +78,8 @@ class CorpusScores(Metric):
             self.add_state(name, default=zeros, dist_reduce_fx="sum")
 
     def update(self, hypotheses: Sequence[str], references: References) -> None:
-        """Add line-aligned texts, with one reference or several each."""
-        rows = reference_lists(references, len(hypotheses))
+        """Add line-aligned texts with one or several references each; none counts as one empty."""
+        rows = reference_lists([row or [""] for row in references], len(hypotheses))
         if not rows:  # a batch without scored sentences
             return
         for name, score in zip(self.scores, self.sentences(hypotheses, rows), strict=True):

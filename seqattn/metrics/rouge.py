@@ -18,7 +18,7 @@ from seqattn.metrics.significance import Floats, SentenceCounts
 from seqattn.metrics.text import TextScore
 
 if TYPE_CHECKING:  # imports torchmetrics
-    from seqattn.metrics.means import Means
+    from seqattn.metrics.means import CorpusScores
 
 KINDS = {"ROUGE-1": "rouge1", "ROUGE-2": "rouge2", "ROUGE-L": "rougeL", "ROUGE-Lsum": "rougeLsum"}
 _LONGEST_NOVEL = 3
@@ -69,10 +69,10 @@ class RougeScorer:
             scores.append([100 * max(one[kind].fmeasure for one in found) for kind in kinds])
         return np.array(scores, np.float64).reshape(-1, len(KINDS))
 
-    def corpus(self) -> "Means":
-        from seqattn.metrics.means import TextMeans
+    def corpus(self) -> "CorpusScores":
+        from seqattn.metrics.means import CorpusScores
 
-        return TextMeans(self.logged, self.measures)
+        return CorpusScores(self.logged, self.sentences)
 
     def score(
         self,

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from sacrebleu.metrics.ter import TER
 
-from seqattn.metrics.means import Means, TextMeans
+from seqattn.metrics.means import CorpusScores
 from seqattn.metrics.references import References, reference_lists
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import TextScore
@@ -27,8 +27,8 @@ class ErrorScorer:
     logged: ClassVar[tuple[str, ...]] = ("ter",)
     lower: ClassVar[tuple[str, ...]] = ("ter",)
 
-    def corpus(self) -> Means:
-        return TextMeans(self.logged, errors)
+    def corpus(self) -> CorpusScores:
+        return CorpusScores(self.logged, self.sentences)
 
     def score(
         self,

@@ -80,7 +80,7 @@ def test_the_states_of_two_ranks_add_up_to_the_whole():
     whole.update(hypotheses, references)
     left.update(hypotheses[::2], references[::2])
     right.update(hypotheses[1::2], references[1::2])
-    joined({"": left}, {"": right})
+    joined(left, right)
     assert left.compute() == whole.compute()
 
 

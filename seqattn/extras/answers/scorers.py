@@ -19,7 +19,7 @@ from seqattn.metrics.significance import Floats, SentenceCounts
 from seqattn.metrics.text import TextScore
 
 if TYPE_CHECKING:  # imports torchmetrics
-    from seqattn.metrics.means import Means
+    from seqattn.metrics.means import CorpusScores
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -178,10 +178,10 @@ class AnswerScorer:
 
     logged: ClassVar[tuple[str, ...]] = ("em", "f1")
 
-    def corpus(self) -> "Means":
-        from seqattn.metrics.means import TextMeans
+    def corpus(self) -> "CorpusScores":
+        from seqattn.metrics.means import CorpusScores
 
-        return TextMeans(self.logged, measures)
+        return CorpusScores(self.logged, QaScorer().sentences)
 
     def score(
         self,

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from seqattn import __version__
 from seqattn.checking import Count
-from seqattn.metrics.means import TextMeans
+from seqattn.metrics.means import CorpusScores
 from seqattn.metrics.references import References, reference_lists
 from seqattn.metrics.significance import Floats, SentenceCounts
 from seqattn.metrics.text import TextScore
@@ -43,8 +42,8 @@ class SymbolScorer:
     logged: ClassVar[tuple[str, ...]] = ("symbol_accuracy", "exact_match")
     every: Count = 1
 
-    def corpus(self) -> TextMeans:
-        return TextMeans(self.logged, partial(measures, every=self.every))
+    def corpus(self) -> CorpusScores:
+        return CorpusScores(self.logged, self.sentences)
 
     def score(
         self,
