@@ -4,28 +4,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Le
-from rouge_score.rouge_scorer import RougeScorer as Scorer
+from rouge_score import rouge_scorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from seqattn.errors import UserError
 from seqattn.metrics.references import References, reference_lists
 from seqattn.metrics.scripts import other_script, script_words
 from seqattn.metrics.significance import Floats, SentenceCounts
-from seqattn.metrics.text import TextScore
-
-if TYPE_CHECKING:  # imports torchmetrics
-    from seqattn.metrics.means import CorpusScores
+from seqattn.metrics.text import Scorer, TextScore
 
 KINDS = {"ROUGE-1": "rouge1", "ROUGE-2": "rouge2", "ROUGE-L": "rougeL", "ROUGE-Lsum": "rougeLsum"}
 _LONGEST_NOVEL = 3
 
 
 @dataclass(frozen=True)
-class RougeScorer:
+class RougeScorer(Scorer):
     """ROUGE scores of summaries (Lin 2004).
 
     Words are those of `rouge-score`: runs of a-z and 0-9 after lowercasing. For a reference with
@@ -60,19 +57,14 @@ class RougeScorer:
         """
         kinds, texts = list(KINDS.values()), reference_lists(references, len(hypotheses))
         scorers = {
-            False: Scorer(kinds, use_stemmer=self.stemmer),
-            True: Scorer(kinds, tokenizer=_ScriptWords(self.stemmer)),
+            False: rouge_scorer.RougeScorer(kinds, use_stemmer=self.stemmer),
+            True: rouge_scorer.RougeScorer(kinds, tokenizer=_ScriptWords(self.stemmer)),
         }
         scores = []
         for row, hypothesis in zip(texts, hypotheses, strict=True):
             found = [scorers[other_script(text)].score(text, hypothesis) for text in row]
             scores.append([100 * max(one[kind].fmeasure for one in found) for kind in kinds])
         return np.array(scores, np.float64).reshape(-1, len(KINDS))
-
-    def corpus(self) -> "CorpusScores":
-        from seqattn.metrics.means import CorpusScores
-
-        return CorpusScores(self.logged, self.sentences)
 
     def score(
         self,

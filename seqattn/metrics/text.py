@@ -78,7 +78,10 @@ class Scorer(Protocol):
 
     def corpus(self) -> "Metric | MetricCollection":
         """Return a metric over batches and ranks, with `update(hypotheses, references)` and a
-        `compute` that returns a value from 0 to 100 for each name."""
+        `compute` that returns a value from 0 to 100 for each name; by default of `sentences`."""
+        from seqattn.metrics.means import CorpusScores
+
+        return CorpusScores(self.logged, self.sentences)
 
     def score(
         self,
@@ -110,7 +113,7 @@ def doubts(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class TextScorer:
+class TextScorer(Scorer):
     """BLEU and chrF.
 
     Args:
@@ -151,11 +154,6 @@ class TextScorer:
             "splits at spaces, so BLEU is near 0; set scorer.tokenize=zh (Chinese), ja-mecab "
             "(Japanese) or char (any language); for training, set task.scorer.tokenize"
         ]
-
-    def corpus(self) -> "Metric":
-        from seqattn.metrics.means import CorpusScores
-
-        return CorpusScores(self.logged, self.sentences)
 
     def score(
         self,

@@ -8,10 +8,9 @@ import numpy as np
 
 from seqattn import __version__
 from seqattn.checking import Count
-from seqattn.metrics.means import CorpusScores
 from seqattn.metrics.references import References, reference_lists
 from seqattn.metrics.significance import Floats, SentenceCounts
-from seqattn.metrics.text import TextScore
+from seqattn.metrics.text import Scorer, TextScore
 
 _NAMES = ["symbol accuracy", "exact match"]
 
@@ -36,14 +35,11 @@ def measures(hypotheses: Sequence[str], references: References, every: int = 1) 
 
 
 @dataclass(frozen=True)
-class SymbolScorer:
+class SymbolScorer(Scorer):
     """Symbol accuracy and exact match, means over the outputs. Args: every: as `measures`."""
 
     logged: ClassVar[tuple[str, ...]] = ("symbol_accuracy", "exact_match")
     every: Count = 1
-
-    def corpus(self) -> CorpusScores:
-        return CorpusScores(self.logged, self.sentences)
 
     def score(
         self,

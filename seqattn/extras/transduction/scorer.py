@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -10,10 +10,7 @@ from seqattn import __version__
 from seqattn.errors import UserError
 from seqattn.metrics.references import References, reference_lists
 from seqattn.metrics.significance import SentenceCounts
-from seqattn.metrics.text import TextScore
-
-if TYPE_CHECKING:  # torchmetrics takes seconds to import
-    from torchmetrics import Metric
+from seqattn.metrics.text import Scorer, TextScore
 
 
 def edits(output: Sequence[str], gold: Sequence[str]) -> int:
@@ -28,7 +25,7 @@ def edits(output: Sequence[str], gold: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class WordScorer:
+class WordScorer(Scorer):
     """Word error rate, symbol error rate, edit distance and exact match.
 
     Word error rate is the share of outputs that differ from the target, with Wilson's interval.
@@ -44,11 +41,6 @@ class WordScorer:
     logged: ClassVar[tuple[str, ...]] = ("wer", "ser", "edit_distance", "exact_match")
     lower: ClassVar[tuple[str, ...]] = logged[:3]
     unit: Literal["characters", "symbols"] = "characters"
-
-    def corpus(self) -> "Metric":
-        from seqattn.metrics.means import CorpusScores
-
-        return CorpusScores(self.logged, self.sentences)
 
     def score(
         self,
