@@ -146,13 +146,21 @@ class TextScorer(Scorer):
         return ("BLEU", bleu), ("chrF", CHRF(lowercase=self.lowercase))
 
     def doubts(self, references: Iterable[Sequence[str]]) -> list[str]:
-        """Return a warning that suggests a setting if BLEU would treat complete texts as words."""
-        if self.tokenize not in _BY_SPACES or not unsplit(chain.from_iterable(references)):
+        """Return a warning if BLEU would read texts without spaces, or tokenized ones, wrongly."""
+        texts = [*chain.from_iterable(references)]
+        if self.tokenize in _BY_SPACES and unsplit(texts):
+            return [
+                f"the references have no spaces between words, but scorer.tokenize={self.tokenize} "
+                "splits at spaces, so BLEU is near 0; set scorer.tokenize=zh (Chinese), ja-mecab "
+                "(Japanese) or char (any language); for training, set task.scorer.tokenize"
+            ]
+        ends = [len(word) == 1 for text in texts for word in text.split() if word[-1] in ".,"]
+        if self.tokenize in ("none", "char") or sum(ends) <= max(9, len(texts) / 10, len(ends) / 2):
             return []
         return [
-            f"the references have no spaces between words, but scorer.tokenize={self.tokenize} "
-            "splits at spaces, so BLEU is near 0; set scorer.tokenize=zh (Chinese), ja-mecab "
-            "(Japanese) or char (any language); for training, set task.scorer.tokenize"
+            "the references are tokenized (spaces before . and ,), but scorer.tokenize="
+            f"{self.tokenize} expects plain text; detokenize references and outputs, or set "
+            "scorer.tokenize=none; for training, set task.scorer.tokenize"
         ]
 
     def score(

@@ -134,3 +134,16 @@ def test_what_is_split_at_spaces_and_has_none_is_said(text):
 )
 def test_texts_with_words_raise_no_doubt(texts):
     assert doubts(TextScorer(), [texts]) == []
+
+
+def test_tokenized_references_need_a_scorer_of_tokens():
+    tokenized = [["two dogs run , and a cat sleeps ."], ["Mr. Li sits .", "no mark here"]] * 4
+    for name in ("13a", "intl"):
+        [line] = doubts(TextScorer(tokenize=name), iter(tokenized))
+        assert f"are tokenized (spaces before . and ,), but scorer.tokenize={name} expects" in line
+        assert "detokenize references and outputs, or set scorer.tokenize=none" in line
+    assert doubts(TextScorer(tokenize="none"), tokenized) == []
+    assert doubts(TextScorer(), tokenized[:4]) == []  # too few to tell
+    plain = [["Two dogs run, and a cat sleeps."], ["Où est-il ?"], ["ls . lists files"], [""]]
+    assert doubts(TextScorer(), plain) == []
+    assert doubts(TextScorer(), [*[["no marks at all"]] * 300, *[["but for this ."]] * 20]) == []
