@@ -1,7 +1,7 @@
 """Outputs of a bundle for the rows of a split, with the time taken."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,8 +34,13 @@ class Outputs:
         return {self.unit: len(self.texts) / self.seconds, **tokens}
 
     def scores(self, scorer: Any) -> list[Any]:
-        """Return a scorer's scores of the outputs."""
-        return list(self.rows.score(scorer, self.texts))
+        """Return a scorer's scores of the outputs; with groups of rows, intervals are over them."""
+        scores = self.rows.score(scorer, self.texts)
+        if self.rows.groups is not None:
+            counts = scorer.sentences(self.texts, self.rows.references)
+            ends = {one.name: one.by_group(self.rows.groups).interval() for one in counts}
+            scores = [replace(score, interval=ends.get(score.name)) for score in scores]
+        return list(scores)
 
     def table(self) -> dict[str, str]:
         """Return the number of outputs and the speed, as rows of a table."""

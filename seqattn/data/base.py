@@ -3,7 +3,8 @@
 import glob
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -64,6 +65,8 @@ class Source(ABC):
     """Parts, by name, of loaded splits that have not all rows of their files."""
     equal_sides: bool = False
     """True if the source and the target of a pair are meant to be equal."""
+    group_column: str | None = None
+    """Column of labels that `load` also returns, as "group"; see `grouped`."""
 
     @abstractmethod
     def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
@@ -76,9 +79,9 @@ class Source(ABC):
         Returns:
             String columns "source" and, if there are targets, "target"; for rows with
                 several references, a column "references" with a list of at least one; optionally
-                "id". Optional integer columns, in characters: "head", the length of the prefix that
-                begins all windows of a long source; "begin" and "end", of the part that a window
-                must contain to be trained on, -1 for none.
+                "id" and "group". Optional integer columns, in characters: "head", the length of the
+                prefix that begins all windows of a long source; "begin" and "end", of the part that
+                a window must contain to be trained on, -1 for none.
 
         Raises:
             UserError: if the split does not exist or cannot be read. One split is never substituted
@@ -92,6 +95,12 @@ class Source(ABC):
         numbers = split_off(self, rows, split) if numbers is None else numbers
         self.parts = {**self.parts, split: (numbers, len(rows))}
         return rows.select(numbers, keep_in_memory=True)
+
+    def grouped(self, column: str) -> Self:
+        """Return a copy that also loads labels: rows with equal ones may depend on each other."""
+        made = copy(self)
+        made.group_column = column
+        return made
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
         """Yield the pairs (source, target) of a split, as in `load`.
@@ -325,10 +334,12 @@ class Texts:
     """One or more for each source, by default the target; empty without targets."""
     ids: list[str] | None
     """Id of each row; None without ids."""
+    groups: list[str] | None = field(default=None, kw_only=True)
+    """Label of each row's group; None if all rows are independent."""
 
     @classmethod
     def of(cls, table: "Dataset") -> "Texts":
-        """Read the columns "source", "head", "target", "references" and "id", if present."""
+        """Read the columns of `Source.load`, if present."""
         names = table.column_names
         targets = list(table["target"]) if "target" in names else []
         references = [[text] for text in targets]
@@ -338,7 +349,8 @@ class Texts:
         sources = list(table["source"])
         if "head" in names:
             sources = list(map(Headed, sources, table["head"]))
-        return cls(sources, targets, references, ids)
+        groups = list(table["group"]) if "group" in names else None
+        return cls(sources, targets, references, ids, groups=groups)
 
     def first(self, count: int | None) -> Self:
         """Return the first `count` rows; None for all."""

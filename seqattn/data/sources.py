@@ -4,7 +4,7 @@ import glob
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import datasets
 
@@ -71,6 +71,12 @@ class ParallelText(Source):
         content = " ".join([*self.suffixes, *digests])
         table = table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
         return self.part(table, split)
+
+    def grouped(self, column: str) -> Self:
+        """Return a copy that also reads labels, from the lines of ROOT/NAME.COLUMN."""
+        made = super().grouped(column)
+        made.suffixes = {**self.suffixes, "group": column}
+        return made
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
         if "target" not in self.suffixes:

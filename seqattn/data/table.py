@@ -155,6 +155,8 @@ class Table(FileOrHub):
         references = self._references(split)
         if references:
             columns["references"] = [references]
+        if self.group_column:
+            columns["group"] = [self.group_column]
         if self.tag_columns:
             columns["tags"] = self.tag_columns
         check_columns(table, columns, origin)
@@ -197,7 +199,8 @@ def check_columns(
             feature = getattr(feature, "feature", None)
             must, other = "lists of strings", "other values"
         kind = getattr(feature, "dtype", other)
-        if len(table) and kind not in ("string", "large_string", "string_view", "null"):
+        texts = ("string", "large_string", "string_view", "null")
+        if len(table) and kind not in texts and not (side == "group" and "int" in kind):
             raise UserError(f"column {column!r} of {origin} must contain {must}, got {kind}")
     if len(table) == 0:
         raise UserError(f"{origin} has no rows")
@@ -212,7 +215,8 @@ def _sides(
         column = table.data.column(name).cast(TEXT)
         return pc.fill_null(column, "") if column.null_count else column
 
-    sides = {side: texts(columns[side][0]) for side in ("source", "target") if side in columns}
+    plain = [side for side in ("source", "target", "group") if side in columns]
+    sides = {side: texts(columns[side][0]) for side in plain}
     tags = columns.get("tags", ())
     if tags or len(columns["source"]) > 1:
         parts = [texts(name).to_pylist() for name in (*tags, *columns["source"])]

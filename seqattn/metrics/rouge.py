@@ -88,7 +88,6 @@ class RougeScorer(Scorer):
         """
         if not hypotheses:
             raise UserError("there are no summaries to score")
-        values = self.measures(hypotheses, references)
         texts = reference_lists(references, len(hypotheses))
         counts, words = {len(row) for row in texts}, _words(chain.from_iterable(texts))
         signature = (
@@ -96,10 +95,9 @@ class RougeScorer(Scorer):
             f"stem:{'yes' if self.stemmer else 'no'}|lsum:lines|{words}"
             f"version:{version('rouge-score')}"
         )
-        intervals = self._intervals(values) if self.resamples else [None] * len(KINDS)
         scores = [
-            TextScore(name, mean, signature, interval)
-            for name, mean, interval in zip(KINDS, values.mean(0).tolist(), intervals, strict=True)
+            TextScore(one.name, one.score, signature, one.interval(self.resamples, self.seed))
+            for one in self.sentences(hypotheses, texts)
         ]
         return scores if sources is None else scores + _novelty(hypotheses, texts, sources)
 
@@ -108,17 +106,6 @@ class RougeScorer(Scorer):
     ) -> list[SentenceCounts]:
         """Return ROUGE-1, -2, -L and -Lsum; see `Scorer.sentences`."""
         return SentenceCounts.of_means(list(KINDS), self.measures(hypotheses, references))
-
-    def _intervals(self, values: Floats) -> list[tuple[float, float]]:
-        """Return 95% intervals of the means by bootstrap resampling (Koehn 2004)."""
-        generator = np.random.default_rng(self.seed)
-        count = len(values)
-        # one by one: all draws for a corpus of 10,000 would take 80 MB
-        means = [
-            values[generator.integers(count, size=count)].mean(0) for _ in range(self.resamples)
-        ]
-        low, high = np.percentile(np.array(means), [2.5, 97.5], axis=0).tolist()
-        return list(zip(low, high, strict=True))
 
 
 class _ScriptWords(DefaultTokenizer):  # type: ignore[misc]

@@ -1,7 +1,7 @@
 """Base classes of subcommands that use a bundle."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from seqattn.bundle.load import load_bundle
 from seqattn.data.base import MissingSplit, Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch
+from seqattn.metrics.groups import labels_of
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.settings.nodes import Node
 from seqattn.training.task_options import task_class
@@ -82,21 +83,28 @@ class ScoredRun(BundleRun):
             search.check_scorer(self.scorer)
         return super().load(search)
 
-    def read_rows(self, bundle: Bundle) -> Texts:
-        """Read the split for the bundle's task.
+    def read_rows(self, bundle: Bundle, group: str | int | None = None) -> Texts:
+        """Read the split for the bundle's task; `group` labels the rows, as in `labels_of`.
 
         Raises:
-            UserError: if it cannot be read, or has no references.
+            UserError: if it cannot be read, or has no references or no such column.
         """
-        return bundle.rows(self._table(bundle), self.split)
-
-    def _table(self, bundle: Bundle) -> Any:
         source = task_class(bundle.config).source(self.data)
+        if group is not None and labels_of(group, ()) is None:
+            source = source.grouped(str(group))
         try:
-            return source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)
+            table = source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)
         except MissingSplit as error:
             hint = "; use split=val, or give the data a test split" * (self.split == "test")
             raise UserError(f"{error}{hint}") from error
+        if source.parts:
+            self.data.parts = source.parts  # of a copy
+        rows = bundle.rows(table, self.split)
+        labels = None if group is None else labels_of(group, rows.sources) or rows.groups
+        if group is not None and len({*(labels or ())}) < 2:
+            what = "is not a column of the data, or equal in all rows"
+            raise UserError(f"group={group} {what}; use source or prefix:N")
+        return replace(rows, groups=labels)
 
 
 def check_read(bundle: Bundle, **inputs: str | None) -> None:

@@ -4,8 +4,9 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from seqattn.checking import Count
 from seqattn.data.lines import write_lines
 from seqattn.errors import UserError
 from seqattn.inputs import read_json
+from seqattn.metrics.groups import group_summary
 from seqattn.metrics.lengths import LengthBin, length_bins
 from seqattn.metrics.text import TextScore, doubts
 from seqattn.roles import Role
-from seqattn.screen import print_table, progress
+from seqattn.screen import print_table, progress, say
 from seqattn.storage import is_file, user_path, write_json, write_whole
 from seqattn.subcommands.bundle_run import ScoredRun, Split
 from seqattn.subcommands.provenance import contents_now
@@ -30,7 +32,7 @@ from seqattn.subcommands.tuning import Tuning, grid_of, show
 from seqattn.training.run_directory import room_for_files
 from seqattn.training.setting_roles import differences
 
-SENTENCES, SENTENCE = "sentences.jsonl", ("source", "references", "output")
+SENTENCES, SENTENCE = "sentences.jsonl", ("source", "references", "output", "group")
 """File of an evaluation with its rows, and their fields."""
 
 
@@ -45,6 +47,7 @@ class Evaluation(ScoredRun):
             or scorer than the bundle's. If that has the scores of other models, data or settings,
             a digest of these follows.
         lengths: upper bounds, in words, of bins of source length to score separately.
+        group: what rows of a group share, as in `labels_of`; None for independent rows.
         rerank: settings of reranking by another model.
         tune: lists of values to try on the validation split, by keys of the search and
             rerank.weight; nested keys as mappings. Empty to score with the search unchanged.
@@ -58,6 +61,7 @@ class Evaluation(ScoredRun):
     split: Split = "test"
     output: str | None = None
     lengths: list[Count] | None = None
+    group: str | int | None = None
     rerank: Reranking = field(default_factory=Reranking)
     tune: Mapping[str, Any] = field(default_factory=dict)
     store: bool = False
@@ -71,6 +75,8 @@ class Evaluation(ScoredRun):
             )
         if self.tune and (self.lengths is not None or self.quality is not None):
             raise UserError("tune and lengths or quality are mutually exclusive")
+        if self.group is not None and not hasattr(self.scorer, "sentences"):
+            raise UserError("group needs a scorer that has the method sentences()")
         if self.store and (not self.tune or self.ensemble or self.rerank.bundle):
             raise UserError("store=true needs tune, and supports neither ensemble nor rerank")
 
@@ -134,6 +140,9 @@ class Evaluation(ScoredRun):
         outputs, bins = self._outputs(bundle)
         scores = outputs.scores(self.scorer)
         rows = score_rows(scores) | outputs.table()
+        told: list[str] = getattr(outputs, "dependence", list)()
+        if (labels := outputs.rows.groups) is not None:
+            told = [group_summary(str(self.group), labels)]
         by_length = self._by_length(outputs, bins, rows)
         self.directory.mkdir(parents=True, exist_ok=True)
         outputs.write(self.directory)
@@ -144,6 +153,8 @@ class Evaluation(ScoredRun):
             "split": self.split,
             "rows": len(outputs.texts),
             "scores": plain_scores(scores),
+            "group": self.group,
+            "notes": told if self.group is None else [],
             outputs.unit: len(outputs.texts),
             **{f"{name}_per_second": rate for name, rate in outputs.rates.items()},
             **by_length,
@@ -162,6 +173,8 @@ class Evaluation(ScoredRun):
         notes += doubts(self.scorer, outputs.rows.references)
         if not silent:
             print_table(f"{self.names} on {self.split}", rows, notes=notes)
+            if told:
+                say(*told)
         return results
 
     def _tuned(self, bundle: Bundle) -> dict[str, Any]:
@@ -170,7 +183,7 @@ class Evaluation(ScoredRun):
         search, grid = self.settings["generation"], grid_of(self.tune)
         tuning = Tuning(bundle, search, grid, self.scorer, self.rerank, reranker)
         with progress("trying", "settings") as tell:
-            trials = tuning.run(self.read_rows(bundle), tell)
+            trials = tuning.run(self.read_rows(bundle, self.group), tell)
         results = {
             "bundle": self.bundle,
             "ensemble": list(self.ensemble),
@@ -199,7 +212,7 @@ class Evaluation(ScoredRun):
             texts = bundle.texts("rerank" if self.rerank.bundle else "lengths")
             reranker = self.rerank.over(texts.tokenizer, self.device, self.trust)
             make = partial(texts.outputs, rank=None if reranker is None else reranker.rank)
-        rows, search = self.read_rows(bundle), self.rerank.search(self.generation)
+        rows, search = self.read_rows(bundle, self.group), self.rerank.search(self.generation)
         if self.quality is not None:
             part = self.data.parts.get(self.split)
             self.quality.check(bundle, rows, self.scorer, self.split, part)
@@ -214,16 +227,17 @@ class Evaluation(ScoredRun):
         scored = []
         for words, numbers in bins:
             texts = [outputs.texts[row] for row in numbers]
-            part = outputs.rows.at(numbers).score(self.scorer, texts)
+            part = replace(outputs, rows=outputs.rows.at(numbers), texts=texts).scores(self.scorer)
             scored.append({"words": words, "sentences": len(numbers), "scores": plain_scores(part)})
             first = f"{part[0].name} {part[0].value:.2f}"
             table[f"{words} words"] = f"{first} ({len(numbers):,} sentences)"
         return {"by_length": scored} if scored else {}
 
     def _write_sentences(self, outputs: Outputs) -> None:
-        """Write the input, references and output of each row, for `compare`."""
-        rows = zip(outputs.rows.sources, outputs.rows.references, outputs.texts, strict=True)
-        lines = (json.dumps(dict(zip(SENTENCE, row, strict=True))) for row in rows)
+        """Write the input, references, output and group of each row, for `compare`."""
+        rows = outputs.rows
+        each = zip_longest(rows.sources, rows.references, outputs.texts, rows.groups or ())
+        lines = (json.dumps(dict(zip(SENTENCE, row, strict=True))) for row in each)
         write_lines(lines, str(self.directory / SENTENCES))
 
 

@@ -115,7 +115,8 @@ class Tuning:
         lower = lower_is_better(self.scorer, trials[0].scores[0].name)
         trials.sort(key=lambda trial: trial.scores[0].value, reverse=not lower)
         lists = reference_lists(texts.references, len(texts.sources))
-        best, *others = (self.scorer.sentences(trial.outputs, lists)[0] for trial in trials)
+        counts = (self.scorer.sentences(trial.outputs, lists)[0] for trial in trials)
+        best, *others = (one.by_group(texts.groups) for one in counts)
         p_values = [
             sentence_tests({"best": [best], "other": [other]}, _TRIALS, _TRIALS)["best", "other"]
             for other in others

@@ -502,3 +502,28 @@ def test_a_directory_of_save_to_disk_is_read(tmp_path):
     (tmp_path / "one" / "data-00000-of-00002.arrow").write_bytes(b"no table")
     said = refusal(lambda: Table({"train": one}).load("train"))
     assert said.startswith(f"cannot read {one}/data-00000-of-00002.arrow as arrow: ")
+
+
+def test_a_column_labels_rows_held_out_ones_included(tmp_path):
+    rows = [{"source": f"s{n}", "target": f"t{n}", "talk": n // 2 if n else None}
+            for n in range(9)]  # fmt: skip
+    path = json_lines(tmp_path / "rows.jsonl", rows)
+    plain = Table({"train": path}, hold_out=4)
+    table = columns(plain.grouped("talk").load("val", tmp_path))
+    assert table["group"] == [str(int(s[1:]) // 2) if s != "s0" else "" for s in table["source"]]
+    assert "group" not in plain.load("val", tmp_path).column_names
+    said = refusal(lambda: plain.grouped("prefix:x").load("val", tmp_path))
+    assert said.endswith("has no column 'prefix:x', only source, target, talk")
+    nested = json_lines(tmp_path / "nested.jsonl", [{"source": "a", "target": "b", "talk": [1]}])
+    said = refusal(lambda: Table({"train": nested}).grouped("talk").load("train", tmp_path))
+    assert "column 'talk' of" in said
+
+
+def test_labels_of_line_aligned_text_are_a_file_beside_it(text):
+    write(text, train_talk=["1", "1", "2"])
+    source = ParallelText(str(text), "en", "de")
+    table = columns(source.grouped("talk").load("train"))
+    assert table == {"source": ENGLISH, "target": GERMAN, "group": ["1", "1", "2"]}
+    assert "group" not in columns(source.load("train"))
+    said = refusal(lambda: source.grouped("talk").load("val"))
+    assert "the val split requires val.talk in" in said

@@ -110,3 +110,59 @@ def test_the_better_system_may_come_first_or_last():
     found = sentence_tests({"a": better, "b": worse}, 100, 100)["a", "b"]
     assert sentence_tests({"a": worse, "b": better}, 100, 100)["a", "b"] == found
     assert max(found) < 1
+
+
+LABELS = list("abbacbdadbccbacdaabd")
+COPIES = [(text, gold) for text, gold in zip(FIRST, REFERENCES) for _ in range(3)]
+
+
+@pytest.mark.parametrize("scorer", SCORERS, ids=lambda one: type(one).__name__)
+def test_copies_of_a_sentence_in_one_group_say_no_more_than_the_sentence(scorer):
+    texts, golds = zip(*COPIES)
+    labels = [gold[0] for gold in golds]
+    for alone, copied in zip(scorer.sentences(FIRST, REFERENCES), scorer.sentences(texts, golds)):
+        grouped = copied.by_group(labels)
+        assert len(grouped.counts) == 4
+        assert grouped.score == pytest.approx(alone.score)
+        assert grouped.influence == pytest.approx(alone.influence)
+        assert grouped.interval() == pytest.approx(alone.interval())
+        low, high = copied.interval()
+        assert high - low < 0.8 * (alone.interval()[1] - alone.interval()[0])
+        assert copied.by_group(None) is copied
+
+
+def test_an_interval_is_that_of_all_draws_of_groups():
+    """Of 27 draws of three groups, each takes more than 2.5 %: the ends are those of one group."""
+    [one] = means([3.0, 9.0, 4.0, 8.0, 1.0])
+    assert one.by_group(["a", "b", "a", "b", "c"]).interval() == (1.0, 8.5)
+    assert one.by_group(["a"] * 5).interval() is None
+    assert one.interval(resamples=0) is None
+
+
+def test_tests_of_means_draw_and_exchange_whole_groups():
+    """The gaps of groups are exchanged by sign, and drawn less the mean gap of their sentences."""
+    chance = np.random.default_rng(5)
+    first, second = chance.normal(6, 2, 20), chance.normal(5, 2, 20)
+    systems = {"a": means(first), "b": means(second)}
+    grouped = {name: [one.by_group(LABELS) for one in seeds] for name, seeds in systems.items()}
+    found = sentence_tests(grouped, 20_000, 20_000)["a", "b"]
+    gap = first - second
+    groups = [[number for number, one in enumerate(LABELS) if one == name] for name in "abcd"]
+    gaps = np.array([gap[rows].sum() for rows in groups])
+    swaps = [abs(np.dot(gaps, signs)) for signs in itertools.product((1, -1), repeat=4)]
+    rest = [(gap[rows] - gap.mean()).sum() for rows in groups]
+    draws = [abs(sum(four)) for four in itertools.product(rest, repeat=4)]
+    for p, sums in zip(found, (draws, swaps)):
+        exact = np.mean(np.array(sums) >= abs(gap.sum()) - 1e-9)
+        assert p == pytest.approx(exact, abs=4 * 0.5 / 20_000**0.5)
+    assert sentence_tests(systems, 100, 2000)["a", "b"].randomization < 0.2 * found.randomization
+
+
+def test_randomization_of_bleu_exchanges_whole_groups():
+    """Of two groups, all exchanges keep the difference or turn it round."""
+    systems = {"a": FIRST, "b": SECOND}
+    counts = {
+        name: [TextScorer().sentences(texts, REFERENCES)[0].by_group(["x", "x", "y", "y"])]
+        for name, texts in systems.items()
+    }
+    assert sentence_tests(counts, 100, 100)["a", "b"].randomization >= 0.5

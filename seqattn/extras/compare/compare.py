@@ -32,6 +32,7 @@ from seqattn.extras.compare.run_results import ComparedRun, Reading, config_of, 
 from seqattn.extras.compare.system_statistics import MetricFigures, judge
 from seqattn.extras.compare.systems import Systems, check_alike, check_seeds, systems_of
 from seqattn.extras.pictures.plots import save
+from seqattn.metrics.groups import group_summary
 from seqattn.metrics.scripts import split_words
 from seqattn.screen import print_table
 from seqattn.settings.nodes import build
@@ -58,6 +59,7 @@ class Comparison:
         split: the split whose sentences are compared.
         output: directory for tables, plots, a page and all figures; None to print only.
         evaluate: evaluate runs that have no evaluation of the split or were trained since.
+        group: what rows of a group share, as in `labels_of`; None for the evaluations' groups.
         unfinished: what to do with unfinished or damaged runs: error or skip.
         rounds: times that all systems decode the same sentences in turn; 0 does not measure speed.
         pool: assume equal variance over seeds in all systems: more power with few seeds, but the
@@ -73,6 +75,7 @@ class Comparison:
     split: Split = "test"
     output: str | None = None
     evaluate: bool = True
+    group: str | int | None = None
     unfinished: Literal["error", "skip"] = "error"
     rounds: CountOrNone = 0
     pool: bool = False
@@ -117,6 +120,9 @@ class Comparison:
         costs = measure_costs(systems.runs, sources, self.rounds, self.device, self.trust)
         judged = judge(systems.runs, self.pool)
         title = f"{len(rows):,} sentences of the {results.split} split"
+        if runs[0].group is not None and runs[0].labels is not None:
+            title += f" in {len({*runs[0].labels}):,} groups (group={runs[0].group})"
+            print(group_summary(runs[0].group, runs[0].labels), file=sys.stderr)
         words = [*(line for one in judged for line in one.words), *_notes(systems, self.pool)]
         tables = [
             system_table(title, results.data, judged, costs),
@@ -132,7 +138,7 @@ class Comparison:
         return judged, costs
 
     def _read(self) -> list[ComparedRun]:
-        reading = Reading(self.split, self.evaluate, self.device, self.trust)
+        reading = Reading(self.split, self.evaluate, self.device, self.trust, self.group)
         paths = list(find_runs(self.runs))
         planned = ((path, reading.settings(path)) for path in paths)
         check_seeds((path, settings) for path, settings in planned if settings)

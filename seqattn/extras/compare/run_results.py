@@ -13,6 +13,7 @@ from pydantic import BaseModel, FiniteFloat, ValidationError
 from seqattn.bundle.files import part_of, read_config
 from seqattn.errors import UserError
 from seqattn.inputs import LARGEST, limited_lines, opened, read_bytes
+from seqattn.metrics.groups import labels_of
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import doubts, lower_is_better
 from seqattn.settings.choices import types_at
@@ -48,6 +49,8 @@ class Results(BaseModel):
     ensemble: list[str] = []
     rerank: dict[str, Any] | None = None
     made_from: dict[str, list[str]] = {}
+    group: str | int | None = None
+    notes: list[str] = []
 
 
 class Row(BaseModel):
@@ -56,6 +59,7 @@ class Row(BaseModel):
     source: str
     references: Annotated[list[str], MinLen(1)]
     output: str
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,8 @@ class ComparedRun:
         settings: settings of the run, with the search of the evaluation.
         results, rows: contents of the evaluation.
         sentences: metrics per sentence.
-        doubts: notes on what the scorer cannot measure.
+        doubts: notes on what the scorer cannot measure, and on rows that depend on each other.
+        group, labels: what groups the rows, and the label of each; None for independent rows.
     """
 
     path: Path
@@ -78,6 +83,8 @@ class ComparedRun:
     rows: Sequence[Row]
     sentences: Mapping[str, SentenceCounts]
     doubts: Sequence[str] = ()
+    group: str | int | None = None
+    labels: Sequence[str] | None = None
 
     @property
     def seed(self) -> object:
@@ -101,12 +108,14 @@ class Reading:
         evaluate: evaluate a run that has no evaluation or was trained since.
         device: device of the evaluation.
         trust: packages that parts of a run may come from.
+        group: as in `Comparison`.
     """
 
     split: Split
     evaluate: bool
     device: str
     trust: Sequence[str]
+    group: str | int | None = None
 
     def read(self, path: Path) -> ComparedRun:
         """Read a run or an evaluation's directory.
@@ -154,7 +163,7 @@ class Reading:
         if not is_file(directory / SENTENCES):
             return False
         results = _results(directory)
-        if Path(results.bundle).name != bundle.name:
+        if Path(results.bundle).name != bundle.name or not self._has_labels(results):
             return False
         now = contents_now(bundle, map(Path, results.made_from.keys() - {"bundle"}))
         changed = [name for name, content in now.items() if results.made_from.get(name) != content]
@@ -163,12 +172,19 @@ class Reading:
             print(f"{what}; using it anyway", file=sys.stderr)
         return not (changed and self.evaluate)
 
+    def _has_labels(self, results: Results) -> bool:
+        """Return True unless rows are to be grouped by a column that an evaluation did not read."""
+        if self.group is None or labels_of(self.group, ()) is not None:
+            return True
+        return str(results.group) == str(self.group)
+
     def _evaluate(self, run_dir: Path, cache_dir: str | None) -> None:
         bundle = run_dir / "model"
         if not self.evaluate:
+            how = f"split={self.split}" + f" group={self.group}" * (self.group is not None)
             raise UserError(
-                f"{run_dir} has no evaluation of split={self.split}; set evaluate=true, or run "
-                f"seqattn evaluate bundle={bundle} split={self.split}"
+                f"{run_dir} has no evaluation of {how}; set evaluate=true, or run "
+                f"seqattn evaluate bundle={bundle} {how}"
             )
         print(f"evaluating {bundle} on {self.split}", file=sys.stderr)
         config = config_of(bundle, self.trust)
@@ -181,6 +197,7 @@ class Reading:
             "scorer": part_of(config, "task.scorer", bundle),
             "split": self.split,
             "cache_dir": cache_dir,
+            "group": self.group,
         }
         build_subcommand(_EVALUATE, settings).run(silent=True)
 
@@ -206,7 +223,14 @@ class Reading:
         made_by = results.model_dump(include={"generation", "ensemble", "rerank"})
         settings = {**settings, **made_by}
         metrics, said = {one.name: one for one in counts}, (row.references for row in rows)
-        return ComparedRun(path, run_dir, settings, results, rows, metrics, doubts(scorer, said))
+        group = results.group if self.group is None else self.group
+        labels: Any = None
+        if group is not None:
+            labels = labels_of(group, [row.source for row in rows]) or [row.group for row in rows]
+            if None in labels or not self._has_labels(results):
+                raise UserError(f"{path} has no labels of its rows; evaluate it with group={group}")
+        notes = [*doubts(scorer, said), *(results.notes if group is None else ())]
+        return ComparedRun(path, run_dir, settings, results, rows, metrics, notes, group, labels)
 
 
 def _rows(file: Path) -> list[Row]:

@@ -115,7 +115,10 @@ def judge(systems: Mapping[str, Sequence[ComparedRun]], pool: bool = False) -> l
     first = next(iter(systems.values()))[0]
     judged = []
     for name in first.sentences:
-        counts = {system: [run.sentences[name] for run in runs] for system, runs in systems.items()}
+        counts = {
+            system: [run.sentences[name].by_group(first.labels) for run in runs]
+            for system, runs in systems.items()
+        }
         signature = first.results.scores[name].signature
         judged.append(_by_metric(name, signature, counts, pool))
     return judged

@@ -54,9 +54,10 @@ def check_alike(runs: Sequence[ComparedRun]) -> None:
     """Raise UserError if the runs were not scored alike.
 
     Raises:
-        UserError: if split, metrics, their signatures, or sentences differ.
+        UserError: if split, groups, metrics, their signatures, or sentences differ.
     """
     _check_same("evaluated on different splits", {r.path: r.results.split for r in runs})
+    _check_same("with different groups of rows", {r.path: f"group={r.group}" for r in runs})
     _check_same("with different metrics", {r.path: " and ".join(r.sentences) for r in runs})
     first = runs[0]
     for run in runs[1:]:

@@ -1,7 +1,7 @@
 """Bundles that read words with features, and write words."""
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,6 +79,19 @@ class WordOutputs(Outputs):
     unit: ClassVar[str] = "words"
     mark: str | None = None
     scorer: Any = None
+
+    def dependence(self) -> list[str]:
+        """Return a warning for `evaluate` if most rows share their word."""
+        sources = self.rows.sources
+        words = Counter(text.split(self.mark)[0] if self.mark else text for text in sources)
+        shared = sum(count for count in words.values() if count > 1)
+        if 2 * shared < len(sources):
+            return []
+        key = "lemma" if self.mark else "source"
+        return [
+            f"{shared:,} of {len(sources):,} rows share their word with other rows ({len(words):,} "
+            f"words in all), so intervals over rows are too narrow; set group={key}"
+        ]
 
     def write(self, directory: Path) -> None:
         """Also write by_length.tsv and by_feature.tsv: words and scores of each group."""

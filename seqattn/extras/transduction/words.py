@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from seqattn.checking import BadValue, Count, NotNegative, shown
 from seqattn.data.base import TOGETHER, FileOrHub, Files
@@ -66,24 +66,33 @@ class Words(FileOrHub):
         if not self.paths:
             raise UserError("missing required key: data.files.train (add data.files.train=FILE)")
         self.origin(split)
-        pairs = [pair for path in self.paths_of(split) for pair in self._pairs(path, split)]
-        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+        rows = [row for path in self.paths_of(split) for row in self._rows(path, split)]
+        sources, targets, labels = ([row[side] for row in rows] for side in range(3))
         if split == "train" and self.mark:
-            rows = Counter(piece for text in sources for piece in {*pieces(text, self.mark)})
-            single = sorted(piece[1:] for piece, count in rows.items() if count == 1)
+            counts = Counter(piece for text in sources for piece in {*pieces(text, self.mark)})
+            single = sorted(piece[1:] for piece, count in counts.items() if count == 1)
             self._notes["features occur in one training row alone"] = single
-        table = {"source": sources, "target": targets, "word": self.words_of(sources)}
+        groups = {"group": labels} if self.group_column else {}
+        table = {"source": sources, "target": targets, "word": self.words_of(sources), **groups}
         return self.part(Dataset.from_dict(table), split).remove_columns("word")
 
-    def _pairs(self, path: Path, split: str) -> Iterator[tuple[str, str]]:
-        """Yield sources and targets; a row without a word or a target has an empty one."""
+    def grouped(self, column: str) -> Self:
+        """Return a copy that also loads labels: the word (`lemma`), or a column by its number."""
+        number = str(self.columns["word"]) if column == "lemma" else column
+        if not number.isdecimal() or int(number) < 1:
+            reason = f"must be lemma, source, prefix:N or the number of a column, got {column}"
+            raise BadValue("group", reason)
+        return super().grouped(number)
+
+    def _rows(self, path: Path, split: str) -> Iterator[tuple[str, str, str]]:
+        """Yield sources, targets and labels; one is empty if a row lacks its word or target."""
         check_there(path, "a text file")
         empty = self._notes[f"rows of {path} have no word or no target"] = []
         bare = self._notes[f"rows of {path} have no features"] = []
+        label = int(self.group_column or 1)
         for number, line in enumerate(read_lines(path), 1):
             if line.strip():
-                fields = line.split("\t")
-                where = f"{path} line {number:,}"
+                fields, where = line.split("\t"), f"{path} line {number:,}"
                 source = self.source_of(fields, where, complete=True)
                 for one in pieces(source, self.mark) if split == "train" and self.mark else ():
                     if not _FEATURE.fullmatch(one) or one in MARKS:
@@ -94,7 +103,9 @@ class Words(FileOrHub):
                     empty.append(f"line {number:,}")
                 elif self.mark and self.mark not in source:
                     bare.append(f"line {number:,}")
-                yield source, target
+                if label > len(fields):
+                    raise UserError(f"{where} has {len(fields)} columns, but group is {label}")
+                yield source, target, fields[label - 1].strip()
 
     def source_of(self, fields: Sequence[str], where: str, complete: bool = False) -> str:
         """Return the source of a row: its word, and its features each after the mark.

@@ -109,6 +109,38 @@ def sentence_test_levels(world, draws, seed=0):
     return np.mean(np.array(found) < 0.05, axis=0)
 
 
+def grouped_words(chance, groups=50, size=20, seeds=3):
+    """Labels of rows, and the word errors of two systems that are equally good on other groups.
+
+    Rows of a group, such as the forms of a lemma, are about as hard, and suit the same system.
+    """
+    labels = [str(n) for n in np.repeat(np.arange(groups), size)]
+    hard = chance.normal(-2.5, 1.5, groups)
+    systems = []
+    for _ in range(2):
+        wrong = np.repeat(1 / (1 + np.exp(-hard - chance.normal(0, 1, groups))), size)
+        errors = 100.0 * (chance.random((seeds, len(labels))) < wrong)
+        systems.append([SentenceCounts.of_means(["WER"], one[:, None])[0] for one in errors])
+    return labels, systems
+
+
+def grouped_coverage(draws, seed=0, resamples=300):
+    """Shares of intervals that hold the true value, of a score and of a difference of 0.
+
+    Returns:
+        (2, 2), for groups and for rows.
+    """
+    truth = mean(grouped_words(np.random.default_rng(7), 30_000, 1)[1][0])
+    chance, found = np.random.default_rng(seed), []
+    for _ in range(draws):
+        labels, systems = grouped_words(chance)
+        for units in (labels, None):
+            first, second = ([one.by_group(units) for one in runs] for runs in systems)
+            ends = (first[0].interval(resamples), truth), (difference(first, second).interval, 0)
+            found += [low <= value <= high for (low, high), value in ends]
+    return np.reshape(found, (draws, 2, 2)).mean(0)
+
+
 def told(share, draws):
     """A share in per cent with its binomial standard error."""
     return f"{100 * share:5.1f} ± {100 * (share * (1 - share) / draws) ** 0.5:.1f} %"
@@ -144,6 +176,10 @@ def main(draws):
                 f"bootstrap {told(bootstrap, draws)}, randomization {told(randomization, draws)}",
                 flush=True,
             )
+
+    for unit, shares in zip(("groups", "rows"), grouped_coverage(draws), strict=True):
+        score, gap = (told(share, draws) for share in shares)
+        print(f"50 groups of 20 rows, over {unit}: score covered {score}, difference {gap}")
 
 
 if __name__ == "__main__":

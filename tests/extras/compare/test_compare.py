@@ -260,6 +260,43 @@ def test_another_split_is_refused(tmp_path, capfd):
     )
 
 
+def test_groups_take_the_place_of_sentences(tmp_path, capfd):
+    """Two groups say little, however many sentences they have."""
+    outputs = {"mha": spoilt(0), "linear": spoilt(*range(12))}
+    made = [
+        write_run(tmp_path / f"{name}{seed}", texts, seed, name)
+        for name, texts in outputs.items()
+        for seed in (1, 2)
+    ]
+    runs = f"runs=[{','.join(map(str, made))}]"
+    for evaluation in made:
+        file = evaluation / "sentences.jsonl"
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        for number, row in enumerate(rows):
+            row["group"] = str(number % 2)
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        change(evaluation, group="talk", notes=["rows depend on each other"])
+    found = {}
+    for words in ("", "group=talk", "group=source"):
+        ended = compare(capfd, runs, f"output={tmp_path}/out", *words.split())
+        assert ended.code == 0, ended.err
+        assert "rows depend" not in ended.out
+        found[words] = json.loads((tmp_path / "out/figures.json").read_text())["metrics"][0]
+    assert "sentences of the test split in 12 groups (group=source)" in " ".join(ended.out.split())
+    assert "tests are over 12 groups of rows (group=source); with fewer than 40, they" in ended.err
+    assert found[""] == found["group=talk"]
+    talks, sources = (found[words]["pairs"][0] for words in ("group=talk", "group=source"))
+    assert talks["difference"] == sources["difference"]
+    assert talks["p_randomization"] >= 0.5 > 0.05 > sources["p_randomization"]
+    change(made[0], group=None)
+    assert "rows: group=None in " in refusal(capfd, "compare", runs)
+    said = refusal(capfd, "compare", runs, "group=talk")
+    assert said.startswith(f"{made[0]} has no labels of its rows; evaluate it with group=talk")
+    for evaluation in made:
+        change(evaluation, group=None)
+    assert "rows depend on each other" in compare(capfd, runs).out
+
+
 @pytest.mark.parametrize("more", [-0.5, 0.5])
 def test_a_score_that_its_sentences_do_not_give_is_refused(tmp_path, capfd, more):
     home = write_run(tmp_path / "a", spoilt(0))

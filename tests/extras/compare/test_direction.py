@@ -21,7 +21,7 @@ def compared(values, lower):
 def test_the_best_system_comes_first_and_is_said_to_be(lower):
     class Run:
         def __init__(self, counts):
-            self.sentences = {"TER": counts}
+            self.sentences, self.labels = {"TER": counts}, None
             self.results = ComparedRun.__new__(ComparedRun)
             object.__setattr__(self.results, "scores", {"TER": type("", (), {"signature": ""})})
 

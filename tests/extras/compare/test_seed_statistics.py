@@ -10,6 +10,7 @@ from seqattn.metrics.significance import SentenceCounts
 from tests.extras.compare.simulated_study import (
     World,
     difference_coverage,
+    grouped_coverage,
     seed_coverage,
     sentence_test_levels,
 )
@@ -148,3 +149,16 @@ def test_where_seeds_do_not_vary_randomization_keeps_its_level_and_the_bootstrap
     bootstrap, randomization = sentence_test_levels(World(0, 0.0, (1, 1)), 400)
     assert randomization <= 0.05 + 2 * 0.011
     assert 0.07 <= bootstrap <= 0.14
+
+
+def test_intervals_over_groups_hold_what_those_over_rows_miss():
+    groups, rows = grouped_coverage(40, resamples=200)
+    assert groups.min() >= 0.85
+    assert rows.max() <= 0.7
+
+
+@pytest.mark.exhaustive
+def test_intervals_over_groups_hold_in_a_study():
+    groups, rows = grouped_coverage(400)
+    assert 0.91 <= groups.min() <= groups.max() <= 0.975
+    assert rows.max() <= 0.7

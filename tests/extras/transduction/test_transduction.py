@@ -1,7 +1,9 @@
 """Words to words: rows of files, scores by hand, positions of features, and a training."""
 
+import json
 import math
 import os
+import shutil
 from contextlib import suppress
 from functools import partial
 
@@ -12,7 +14,9 @@ from seqattn import load
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.cli.main import run_subcommand
+from seqattn.data.base import Texts
 from seqattn.errors import UserError
+from seqattn.extras.transduction.bundle import WordOutputs
 from seqattn.extras.transduction.model import FeatureTransformerConfig
 from seqattn.extras.transduction.scorer import WordScorer, edits, wilson
 from seqattn.extras.transduction.words import Words
@@ -67,6 +71,36 @@ def test_rows_that_lack_something_are_counted(tmp_path):
         f"1 rows of {path} have no features, such as line 4",
         "1 features occur in one training row alone, such as X",
     ]
+
+
+def test_rows_are_labeled_by_their_word_or_by_a_column(tmp_path):
+    path = written(tmp_path / "dev", ["kot\tkotu\tN;DAT", "", "kot\tkota\tN;GEN", "pies\tpsu\tN"])
+    data = Words({"val": path}, **UNIMORPH)
+    for group, labels in {"lemma": ["kot", "kot", "pies"], "2": ["kotu", "kota", "psu"]}.items():
+        grouped = data.grouped(group).load("val")
+        assert grouped["group"] == labels
+        assert grouped["source"] == ["kot;N;DAT", "kot;N;GEN", "pies;N"]
+    assert "group" not in data.load("val").column_names
+    with pytest.raises(UserError, match="line 1 has 3 columns, but group is 4"):
+        data.grouped("4").load("val")
+    for wrong in ("0", "word", "prefix:x"):
+        with pytest.raises(UserError, match="group must be lemma, source, prefix:N or the number"):
+            data.grouped(wrong)
+
+
+def outputs(sources, mark):
+    rows = Texts(sources, sources, [[one] for one in sources], None)
+    return WordOutputs(rows, sources, 1.0, mark=mark, scorer=WordScorer())
+
+
+def test_rows_that_mostly_share_their_word_need_groups():
+    forms = [f"kot;N;{case}" for case in ("DAT", "GEN")] + ["pies;N", "dom;N"]
+    [line] = outputs(forms, ";").dependence()
+    assert line.startswith("2 of 4 rows share their word with other rows (3 words in all), so")
+    assert line.endswith("set group=lemma")
+    assert outputs([*forms, "ser;N"], ";").dependence() == []
+    assert outputs(forms, None).dependence() == []
+    assert outputs(["kot"] * 2, None).dependence()[0].endswith("set group=source")
 
 
 @pytest.mark.parametrize(
@@ -264,6 +298,36 @@ def test_an_evaluation_scores_by_feature_and_by_length(trained):
     )
     by_feature = [line.split("\t") for line in (scored / "by_feature.tsv").read_text().splitlines()]
     assert [row[:2] for row in by_feature[1:]] == [["DAT(SG)", "4"], ["N", "8"], ["NOM(SG)", "4"]]
+
+
+@pytest.mark.slow
+def test_an_evaluation_by_groups_is_compared_by_them(trained, capfd):
+    scored, words = trained / "grouped", [f"bundle={trained}/run/model", "split=val"]
+    assert run_subcommand("evaluate", [*words, f"output={scored}", "group=lemma"]) == 0
+    told = "intervals and tests are over 8 groups of rows (group=lemma); with fewer than 40, they"
+    assert capfd.readouterr().err.count(told) == 1
+    rows = [json.loads(line) for line in (scored / "sentences.jsonl").read_text().splitlines()]
+    assert [row["group"] for row in rows] == [row["source"].split(";")[0] for row in rows]
+    scores = json.loads((scored / "scores.json").read_text())["scores"]
+    assert [len(one["interval"]) for one in scores.values()] == [2] * 4
+    for more in ([], ["group=prefix:3"], ["group=3"]):
+        assert run_subcommand("compare", [f"runs=[{scored}]", *more]) == 2 * (more == ["group=3"])
+    ended = capfd.readouterr()
+    assert ended.err.count(told) == 1
+    assert "of the val split in 8 groups (group=lemma)" in " ".join(ended.out.split())
+    assert "over 5 groups of rows (group=prefix:3)" in ended.err
+    assert f"error: {scored} has no labels of its rows; evaluate it with group=3" in ended.err
+    shutil.copytree(trained / "run", trained / "copy")
+    run = [f"runs=[{trained}/copy]", "split=val"]
+    for group, evaluates, code in ((3, "false", 2), (3, "true", 0), (3, "false", 0),
+                                   ("lemma", "false", 2)):  # fmt: skip
+        assert run_subcommand("compare", [*run, f"group={group}", f"evaluate={evaluates}"]) == code
+        said = capfd.readouterr().err
+        refused = (
+            f"no evaluation of split=val group={group}; set evaluate=true, or run seqattn eval"
+        )
+        assert (refused in said) == (code == 2)
+        assert (f"evaluating {trained}/copy/model on val" in said) == (evaluates == "true")
 
 
 @pytest.mark.slow
