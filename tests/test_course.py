@@ -69,6 +69,92 @@ def test_each_code_cell_follows_a_text(path):
             assert before["cell_type"] == "markdown", "".join(cell["source"])
 
 
+# Of each exercise that needs no training: right answers in other ways than ours, and wrong ones.
+DOT = "def luong_dot(s, h): return "
+MASKED = "def masked_weights(scores, real): return "
+EDITS = "def edits(output, right): return "
+PATHS = "def all_paths(move, say):"
+ANSWERS = {
+    ("01", 0): (
+        [
+            DOT + "torch.softmax(torch.einsum('td,sd->ts', s, h), dim=1)",
+            DOT + "torch.stack([(h @ one).softmax(0) for one in s])",
+            DOT + "(e := (s @ h.mT).exp()) / e.sum(1, keepdim=True)",
+        ],
+        [
+            DOT + "s @ h.T",
+            DOT + "(s @ h.T).softmax(dim=0)",
+            DOT + "(s @ h.T / 8 ** 0.5).softmax(dim=-1)",
+        ],
+    ),
+    ("01", 1): (
+        [
+            MASKED + "torch.where(real[:, None], scores, float('-inf')).softmax(-1)",
+            MASKED + "(e := scores.exp() * real[:, None]) / e.sum(-1, keepdim=True)",
+            MASKED + "(scores + real[:, None].float().log()).softmax(dim=2)",
+        ],
+        [
+            MASKED + "scores.softmax(dim=-1) * real[:, None]",
+            MASKED + "scores.masked_fill(~real[:, None], 0.0).softmax(dim=-1)",
+            MASKED + "scores.masked_fill(real[:, None], -torch.inf).softmax(dim=-1)",
+        ],
+    ),
+    ("07", 0): (
+        [
+            EDITS
+            + "int(WordScorer('symbols').score([' '.join(output)], [' '.join(right)])[2].value)",
+            EDITS + "max(len(output), len(right)) if not (output and right) else min("
+            "edits(output[1:], right[1:]) + (output[0] != right[0]), "
+            "edits(output[1:], right) + 1, edits(output, right[1:]) + 1)",
+            "def edits(output, right):\n    row = [*range(len(right) + 1)]\n"
+            "    for i, a in enumerate(output):\n        before, row = row, [i + 1]\n"
+            "        for j, b in enumerate(right):\n"
+            "            row.append(min(before[j] + (a != b), before[j + 1] + 1, row[j] + 1))\n"
+            "    return row[-1]",
+        ],
+        [
+            EDITS + "sum(map(str.__ne__, output, right)) + abs(len(output) - len(right))",
+            EDITS + "abs(len(output) - len(right))",
+            EDITS + "len(set(output) ^ set(right))",
+        ],
+    ),
+    ("07", 1): (
+        [
+            PATHS + " return (torch.linalg.multi_dot([m * s for m, s in zip(move, say)])[0]).sum()",
+            PATHS + "\n    rest = torch.ones(say.shape[1])\n"
+            "    for m, s in zip(move.flip(0), say.flip(0)):\n        rest = m @ (s * rest)\n"
+            "    return rest[0]",
+            PATHS + "\n    reached = (move[0, 0] * say[0]).log()\n"
+            "    for m, s in zip(move[1:], say[1:]):\n"
+            "        reached = (reached[:, None] + m.log()).logsumexp(0) + s.log()\n"
+            "    return reached.exp().sum()",
+        ],
+        [PATHS + " pass", PATHS + " return say.prod()", PATHS + " return say.sum(1).prod()"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "number"), ANSWERS, ids=lambda part: str(part))
+def test_a_check_accepts_right_answers_and_names_what_is_wrong(name, number):
+    [path] = [path for path in NOTEBOOKS if path.name.startswith(name)]
+    cells = [cell for cell in read(path)["cells"] if cell["cell_type"] == "code"]
+    first = "".join(cells[0]["source"]).replace("%matplotlib inline", "")
+    checks = ["".join(cell["source"]) for cell in cells if "check" in tags(cell)]
+    ours = ["".join(cell["source"]) for cell in cells if "answer" in tags(cell)]
+
+    def checked(answer):
+        given = dict[str, object]()
+        for code in (first, *ours[:number], *checks[:number], answer, checks[number]):
+            exec(compile(code, path.name, "exec"), given)
+
+    right, wrong = ANSWERS[name, number]
+    for answer in (ours[number], *right):
+        checked(answer)
+    for answer in wrong:
+        with pytest.raises(AssertionError, match=r"\w+ .* \w+"):
+            checked(answer)
+
+
 @pytest.mark.exhaustive
 @BY_NAME
 def test_a_notebook_runs_and_its_checks_fail_before_the_answer(path, tmp_path):
