@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
+from annotated_types import Ge, Le
 
 from seqattn.analysis.forced_alignment import cross_attentions
 from seqattn.analysis.word_alignment import pharaoh
@@ -83,7 +84,7 @@ class Generation(BundleRun):
     context: str | None = None
     input: str | None = None
     output: str | None = None
-    n_best: Count | None = None
+    n_best: Annotated[int, Ge(1), Le(1_000)] | None = None
     alignments: bool = False
     format: Literal["text", "tsv", "jsonl"] | None = None
     rerank: Reranking = field(default_factory=Reranking)

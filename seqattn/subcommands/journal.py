@@ -173,6 +173,7 @@ def open_journal(
         with file_faults("write", path):
             if lock.is_file() and lock.stat().st_size:  # ours have no content
                 raise UserError(f"{lock} is not a lock of this command; move it")
+            lock.touch()  # where no file can be, the lock itself would seem to be taken
             try:
                 stack.enter_context(FileLock(lock).acquire(timeout=0))
             except Timeout as error:

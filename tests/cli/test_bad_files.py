@@ -126,7 +126,7 @@ CASES = [
     # files
     ("generate", "output=/dev/full", nothing, "cannot write /dev/full: No space left on device"),
     ("generate", "output=f/out", MINE, "output=f/out: the directory f does not exist"),
-    ("generate", "output=/proc/self/out", nothing, "cannot write /proc/self/out: "),
+    ("generate", "output=/proc/self/out", nothing, "cannot write /proc/self/out"),
     ("generate", "bundle=f", MINE, "bundle f does not exist"),
     ("evaluate", "output=f", MINE, "cannot write f: File exists"),
     ("evaluate", "output=f/x", MINE, "cannot write f/x: Not a directory"),
