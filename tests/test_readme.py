@@ -72,6 +72,8 @@ def folder(tmp_path_factory):
     write_corpus(folder)
     for split in ("train", "val", "test"):
         shutil.copy(folder / f"{split}.de", folder / f"{split}.fr")
+        sources = (folder / f"{split}.en").read_text(encoding="utf-8").splitlines()
+        (folder / f"{split}.lemma").write_text("".join(f"{n % 3}\n" for n in range(len(sources))))
     write_documents(folder)
     write_questions(folder)
     text = "Ann met Dan in town."
@@ -239,7 +241,8 @@ def test_a_command_that_shows_something_does(command):
             c
             for c in commands("python train.py", "README.md", *ON_OURS)
             if not re.search(
-                r" --|submitit|devices=2|DIR2|OUT|hydra\.search|data\.files|news|dataset=",
+                r" --|submitit|devices=2|DIR2|OUT|hydra\.search|data\.files|news|dataset="
+                "|opus-mt|=pooled|links=FILE",
                 c,
             )
         ],
@@ -253,7 +256,8 @@ def test_a_training_command_runs(command, folder, run, tmp_path, capfd):
         arguments = [f"resume={run}", "trainer.max_steps=3"]
     else:
         arguments = [*settings(folder, command), f"run_dir={tmp_path}/run"]
-        arguments = [a.replace("=BUNDLE", f"={run}/model") for a in arguments]
+        bundle = re.compile("=(BUNDLE|RUN/model)")
+        arguments = [bundle.sub(f"={run}/model", argument) for argument in arguments]
     assert run_subcommand("train", arguments) == 0, capfd.readouterr().err
 
 
@@ -261,6 +265,7 @@ OF_SUBCOMMANDS = ("python scripts/", "seqattn ")
 NOT_ON_A_BUNDLE = (
     "benchmark.py|demo.py|seqattn se|seqattn tr|dataset=|jsonl.gz|input=DIR"
     "|=R/|RUN1|=.DIR.|=ROOT|TEXT|test.pos|question=.Who runs|choose=true"  # in examples
+    "|seqattn im|=marian|deu.dev|=train.en|instead=|word=bank|quality=true"  # of other models
 )
 IN_README = commands(OF_SUBCOMMANDS, "README.md")
 
