@@ -61,7 +61,7 @@ def _run(subcommand: str, config: DictConfig) -> None:
 
 
 def _check_output(settings: Mapping[str, Node]) -> None:
-    """Raise UserError if `output` is a file or directory that another setting names.
+    """Raise UserError if `output` is a file that another setting names, or a bundle.
 
     Different spellings and links name the same file.
     """
@@ -70,14 +70,14 @@ def _check_output(settings: Mapping[str, Node]) -> None:
         return
     path = user_path(output)
     for key, value in _texts(settings):
-        if key != "output" and _is_same(value, path):
+        if key != "output" and _is_same(value, path, key in ("bundle", "bundles", "ensemble")):
             raise UserError(f"output={output} is also {key}; choose another")
 
 
-def _is_same(text: str, path: Path) -> bool:
-    """Return True if a text names an existing file or directory, however spelled."""
+def _is_same(text: str, path: Path, is_bundle: bool) -> bool:
+    """Return True if a text names an existing file, or a bundle's folder, however spelled."""
     with suppress(OSError, ValueError, UserError):  # most texts name none
-        return path.samefile(user_path(text)) and (path.is_file() or path.is_dir())
+        return path.samefile(user_path(text)) and (path.is_file() or is_bundle)
     return False
 
 

@@ -173,7 +173,8 @@ def open_journal(
         with file_faults("write", path):
             if lock.is_file() and lock.stat().st_size:  # ours have no content
                 raise UserError(f"{lock} is not a lock of this command; move it")
-            lock.touch()  # where no file can be, the lock itself would seem to be taken
+            # where no file can be, the lock itself would seem to be taken
+            os.close(os.open(lock, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)))
             try:
                 stack.enter_context(FileLock(lock).acquire(timeout=0))
             except Timeout as error:

@@ -128,6 +128,12 @@ def test_a_file_in_place_of_the_lock_stays(place):
     with pytest.raises(UserError, match=r"lock is not a lock of this command; move it"):
         written(place)
     assert (place / "out.partial.lock").read_text() == "mine"
+    (place / "out.partial.lock").unlink()
+    (place / "out.partial.lock").symlink_to(place / "elsewhere")
+    with pytest.raises(UserError, match=r"cannot write .*out\.partial\.lock"):
+        written(place)
+    assert not (place / "elsewhere").exists()
+    (place / "out.partial.lock").unlink()
     (place / "out.partial.lock").write_text("")  # left by a killed process
     assert written(place) == ([*LINES, ""], 0)
 
