@@ -110,7 +110,7 @@ KINDS = (
     ("generate", "format=xml", "format must be one of text, tsv, jsonl or null, got 'xml'"),
     ("generate", "text=a", "text, question and input are mutually exclusive"),
     ("generate", "input=null question=a", "this bundle reads text, got question; use text=..."),
-    ("generate", "input=null question=a context=b", "this bundle reads text, got text and ques"),
+    ("generate", "input=null question=a context=b", "this bundle reads text, got question and "),
     ("evaluate", "split=dev", "split must be one of train, val, test, got 'dev'"),
     ("evaluate", "group=true", "group must be text or a whole number or null, got True"),
     ("evaluate", "group=talk", "the test split requires test.talk in "),
