@@ -279,7 +279,8 @@ IN_README = commands(OF_SUBCOMMANDS, "README.md")
         lambda c: c in IN_README,
     ),
 )  # fmt: skip
-def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, request):
+def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, request, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # whose files are no part of the checkout
     subcommand, arguments = subcommand_and_words(command)
     if "=QA" in command:
         request.getfixturevalue("answering")
