@@ -13,6 +13,8 @@ from seqattn.storage import is_file
 
 Link = tuple[int, int]
 """A word of the source and one of the target, from 0."""
+WORD = re.compile("[^ \t\n]+")
+"""A word as writers of links count them."""
 _LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})")
 
 
@@ -26,7 +28,7 @@ class WordLinks(NamedTuple):
 
 def words_in(text: str) -> list[str]:
     """Split a text at spaces, tabs and line breaks, as fast_align and Moses do."""
-    return re.findall("[^ \t\n]+", text)
+    return WORD.findall(text)
 
 
 def word_numbers(text: str, count: int) -> Sequence[int] | None:
@@ -47,9 +49,11 @@ def linked_words(words: Any, source: str, target: str) -> frozenset[Link] | None
     return frozenset((read[i], said[j]) for j, i in enumerate(words.links))
 
 
-def read_links(*args: Any, **kwargs: Any) -> list[WordLinks]:
+def read_links(
+    path: Path, *sides: Sequence[str], part: Part | None = None, key: str = "data.alignments"
+) -> list[WordLinks]:
     """Return the links of each pair. Args and Raises: as `each_links`."""
-    return [*each_links(*args, **kwargs)]
+    return [*each_links(path, *sides, part=part, key=key)]
 
 
 def each_links(

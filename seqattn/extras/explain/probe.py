@@ -1,6 +1,5 @@
 """Probes of a bundle's encoder: neighbors of states in context, and labels they predict."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from seqattn.bundle.bundle import Bundle
 from seqattn.checking import Count, Seed
 from seqattn.data.base import Texts, chosen_lines
 from seqattn.data.text_files import read_lines
-from seqattn.data.word_links import words_in
+from seqattn.data.word_links import WORD, words_in
 from seqattn.errors import UserError
 from seqattn.extras.explain.probes import (
     Labels,
@@ -202,7 +201,7 @@ def in_words(bundle: Bundle, texts: Sequence[str]) -> list[WordPieces]:
     """Split texts into words at spaces, see `words_in`, with the ids of each."""
     sentences = []
     for text, (ids, offsets) in zip(texts, bundle.tokenizer.source_offsets(texts), strict=True):
-        spans = [match.span() for match in re.finditer(r"[^ \t\n]+", text)]
+        spans = [match.span() for match in WORD.finditer(text)]
         owners = [
             next((n for n, (start, end) in enumerate(spans) if start < last <= end), None)
             for _, last in offsets
