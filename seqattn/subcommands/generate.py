@@ -153,8 +153,9 @@ class Generation(BundleRun):
                 for number, of in (self._share, (place + 1, ranks)):
                     inputs = inputs[len(inputs) * (number - 1) // of : len(inputs) * number // of]
                 files = {"input": source, **getattr(self.terms, "files", {})}
-                form = {"total": len(inputs), "most": self.n_best or 1}
-                opened = open_journal(self.output, self._made_from, files, place, ranks, **form)
+                opened = open_journal(
+                    self.output, self._made_from, files, place, ranks, len(inputs), self.n_best or 1
+                )
             journal, tell = stack.enter_context(opened), None
             if source is not None and place == 0:
                 bar = progress("generating", "texts", journal.done, above=self.output is None)

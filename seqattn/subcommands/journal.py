@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError
@@ -37,8 +36,8 @@ class Journal:
         rank: of this process.
         inputs: digests of the files that are read.
         total: number of inputs of this rank; None if unknown.
-        most: largest number of lines for each input.
-        form: regular expression of a line.
+        most_lines: largest number of lines for each input.
+        line_pattern: regular expression of a line.
         done: number of inputs in this rank's file.
     """
 
@@ -47,8 +46,8 @@ class Journal:
     rank: int = 0
     inputs: Mapping[Path, list[str]] = field(default_factory=dict)
     total: int | None = None
-    most: int = 1
-    form: str = ".*"
+    most_lines: int = 1
+    line_pattern: str = ".*"
     done: int = 0
 
     def write(
@@ -129,8 +128,8 @@ class Journal:
                     count, lines = _ROW.validate_json(row)
                 except ValidationError as error:
                     raise _damaged(path) from error
-                fits = count <= len(lines) <= count * self.most
-                if not fits or not all(re.fullmatch(self.form, line) for line in lines):
+                fits = count <= len(lines) <= count * self.most_lines
+                if not fits or not all(re.fullmatch(self.line_pattern, line) for line in lines):
                     raise _damaged(path)
                 end += len(row)
                 yield count, lines, end
@@ -143,7 +142,9 @@ def open_journal(
     inputs: Mapping[str, str | Path | None],
     rank: int = 0,
     ranks: int = 1,
-    **form: Any,
+    total: int | None = None,
+    most_lines: int = 1,
+    line_pattern: str = ".*",
 ) -> Iterator[Journal]:
     """Yield the journal of an output; its first file is OUTPUT.partial.
 
@@ -152,7 +153,7 @@ def open_journal(
         made_from: returns settings and contents that lines depend on, besides the inputs.
         inputs: input files by key.
         rank, ranks: this process among those that share the output.
-        **form: total, most and form of a `Journal`.
+        total, most_lines, line_pattern: as `Journal`.
 
     Raises:
         UserError: if another process writes the output, or its file is of another command.
@@ -163,7 +164,8 @@ def open_journal(
         return
     files = [path.with_name(f"{path.name}.partial{n or ''}") for n in range(ranks)]
     before: dict[Path, list[str]] = {}
-    record, journal = made_from(), Journal(output, files, rank, before, **form)
+    record = made_from()
+    journal = Journal(output, files, rank, before, total, most_lines, line_pattern)
     record.settings["ranks"] = ranks
     for key, name in inputs.items():
         if name and user_path(name).is_file():  # a pipe can only be read once

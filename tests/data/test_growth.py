@@ -49,9 +49,9 @@ def journal(path):
     record = Provenance(settings={}, contents={})
     content = f"{record.model_dump_json()}\n[1, [{path.read_text(encoding='utf-8')}"
     path.write_text(content, encoding="utf-8")
-    Journal(str(path.with_suffix("")), [path], form="([0-9]+-[0-9]+( [0-9]+-[0-9]+)*)?").resume(
-        record
-    )
+    Journal(
+        str(path.with_suffix("")), [path], line_pattern="([0-9]+-[0-9]+( [0-9]+-[0-9]+)*)?"
+    ).resume(record)
 
 
 READERS = {

@@ -22,7 +22,7 @@ def place(tmp_path):
 def opened(place, beam=4, output="out"):
     record = Provenance(settings={"beam": beam}, contents={"bundle": ["1"]})
     inputs = {"input": place / "in"}
-    return open_journal(str(place / output), lambda: record, inputs, total=6, most=2)
+    return open_journal(str(place / output), lambda: record, inputs, total=6, most_lines=2)
 
 
 def written(place):
@@ -91,7 +91,7 @@ def test_rows_that_no_command_wrote_are_refused_and_stay(place, row):
 def test_lines_of_another_form_are_refused(place):
     killed(place)
     record = Provenance(settings={"beam": 4}, contents={"bundle": ["1"]})
-    inputs, form = {"input": place / "in"}, {"most": 2, "form": "[a-e]?"}
+    inputs, form = {"input": place / "in"}, {"most_lines": 2, "line_pattern": "[a-e]?"}
     journal = open_journal(str(place / "out"), lambda: record, inputs, **form)
     with pytest.raises(UserError, match="is damaged"), journal:
         pass

@@ -102,8 +102,10 @@ class Aligning(BundleRun):
         aligned: list[Links] = []
         total, pairs, gold = self._pairs(bundle)
         files = {"source": self.source, "target": self.target, "links": self._gold_file}
-        form = f"({_LINK}( {_LINK})*)?"
-        with open_journal(self.output, self._made_from, files, total=total, form=form) as journal:
+        opened = open_journal(
+            self.output, self._made_from, files, total=total, line_pattern=f"({_LINK}( {_LINK})*)?"
+        )
+        with opened as journal:
             rest = aligner.lines(islice(pairs, journal.done, None), journal.done, total)
             windows = iter(lambda: [*islice(rest, _PART)], [])
             scored = partial(_scored, aligned) if gold else iter
