@@ -20,6 +20,7 @@ from seqattn.data.arrow_tables import quiet_datasets
 from seqattn.data.text_files import json_fault, scan_text
 from seqattn.errors import UserError
 from seqattn.inputs import LARGEST, check_there, limited_lines, opened, parse_rows, read_bytes
+from seqattn.screen import say
 from seqattn.storage import file_faults, kind_of
 
 # Arguments of `load_dataset` for each suffix. Words such as "null" or "NA" are text here, and so
@@ -196,14 +197,21 @@ def _dialect(path: Path) -> dict[str, Any]:
         escapes = any(map(_ESCAPED.search, chain(lines, file)))
     head, second = (line.decode("utf-8-sig", "replace") for line in lines)
     options: dict[str, Any] = {}
-    escaped: dict[str, Any] = {"escapechar": "\\"} if escapes else {}
     if b"\r" not in lines[0]:  # else readers would also break lines at a CR within a text
         options["lineterminator"] = "\n"
     if kind_of(path) == ".tsv":
         cells = head.strip("\r\n").split("\t")
         quoted = all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
-        return {**options, **escaped, "quoting": csv.QUOTE_MINIMAL} if quoted else options
-    options |= escaped
+        if not quoted:
+            return options
+        options["quoting"] = csv.QUOTE_MINIMAL
+    if escapes:
+        say(
+            f"{path} escapes quotation marks by backslashes; its other single backslashes are left out"
+        )
+        options["escapechar"] = "\\"
+    if kind_of(path) == ".tsv":
+        return options
     if named := re.fullmatch(r'"?sep=(.)"?\s*', head):
         options |= {"sep": named[1], "skiprows": 1}
         head = second

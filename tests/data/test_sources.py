@@ -223,13 +223,17 @@ def test_what_spreadsheets_write_is_read(tmp_path, name, text):
         ),
     ],
 )
-def test_quotation_marks_are_escaped_by_backslashes_if_the_file_does(tmp_path, name, rows, pairs):
+def test_quotation_marks_are_escaped_by_backslashes_if_the_file_does(
+    tmp_path, name, rows, pairs, capsys
+):
     """In a file that doubles them, a backslash is a character like any other."""
     head = '"source"\t"target"' if "tsv" in name else "source,target"
     text = "".join(f"{row}\n" for row in (head, *rows)).encode()
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     table = Table({"train": str(tmp_path / name)})
     assert [*zip(*columns(table.load("train")).values())] == pairs
+    told = "escapes quotation marks by backslashes" in capsys.readouterr().err
+    assert told == ("odel" not in pairs[0][0])
     assert list(table.stream("train")) == pairs
 
 
