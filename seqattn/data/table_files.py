@@ -206,9 +206,7 @@ def _dialect(path: Path) -> dict[str, Any]:
             return options
         options["quoting"] = csv.QUOTE_MINIMAL
     if escapes:
-        say(
-            f"{path} escapes quotation marks by backslashes; its other single backslashes are left out"
-        )
+        say(f"{path} escapes quotation marks by backslashes; other single ones are left out")
         options["escapechar"] = "\\"
     if kind_of(path) == ".tsv":
         return options
