@@ -16,7 +16,7 @@ from seqattn.bundle.text_arguments import TextOrTexts, paired, text_list
 from seqattn.data.base import Texts
 from seqattn.data.lines import read_texts
 from seqattn.data.source_ids import read_sources
-from seqattn.data.text_lines import TextLines, as_single_lines
+from seqattn.data.text_lines import TextLines, as_single_lines, say_copied
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch, Hypothesis, Progress, Search, listed
@@ -168,7 +168,8 @@ class Bundle:
     ) -> str | list[str]:
         """Generate the best output for each text; the output for an empty text is empty.
 
-        A model that reads single lines generates each line of a text separately; see `lines`.
+        A model that reads single lines generates each line of a text separately; a translation
+        copies lines without a letter, and says so on standard error; see `lines`.
 
         Args:
             texts: raw source texts, one or several.
@@ -201,6 +202,7 @@ class Bundle:
             hypotheses = generate_from_windows(
                 generator, self.encode(read.lines), read.texts, constraints=own
             )
+            say_copied(read.copied)
             return read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
 
         if isinstance(markup, str):
@@ -348,13 +350,18 @@ class Bundle:
             for name, begin, ids, text in zip(sides, begins, pair, texts)
         ]
 
-    def lines(self, texts: TextOrTexts) -> TextLines:
+    def lines(self, texts: TextOrTexts, copies: bool = True) -> TextLines:
         """Split texts into lines if the model reads single lines.
 
         A model reads single lines if long_sources=drop and the source vocabulary has no line
         break. Generate from the result's `lines`, and `join` the outputs.
+
+        Args:
+            texts: one or several.
+            copies: False if the model must read lines without a letter, too, which a translation
+                otherwise copies: see `copy_letterless` of `Translation`.
         """
-        return TextLines.of(text_list(texts), self._reads_line)
+        return TextLines.of(text_list(texts), self._reads_line, copies and self._copies_letterless)
 
     def encode(self, texts: TextOrTexts) -> list[list[list[int]]]:
         """Return source ids of each text, in one part or in several windows.
@@ -366,6 +373,11 @@ class Bundle:
         if self._reads_line or self._line_breaks == "unknown":
             read = as_single_lines(read)
         return read_sources(read, self.tokenizer, self._loader())
+
+    @property
+    def _copies_letterless(self) -> bool:
+        task = self.config.get("task")
+        return isinstance(task, Mapping) and task.get("copy_letterless", False) is not False
 
     @cached_property
     def _line_breaks(self) -> str:
@@ -440,6 +452,7 @@ class Bundle:
         if rank is not None:
             hypotheses = rank(read.lines, hypotheses)
         seconds = time.perf_counter() - began
+        say_copied(read.copied)
         texts = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
         tokens = sum(len(best[0].ids) + 1 for best in hypotheses)
         return Outputs(rows, texts, seconds, tokens)

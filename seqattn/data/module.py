@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from seqattn.checking import parameters
 from seqattn.data.base import MissingSplit, Source, Texts, several
 from seqattn.data.loader import BatchLoader, TokenRows
 from seqattn.data.options import LoaderOptions
+from seqattn.data.text_lines import is_letterless
 from seqattn.data.token_dataset import PairSampling, TokenDataset, tokenize
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
@@ -22,6 +24,7 @@ from seqattn.storage import default_cache, digest_of, user_path
 
 _FIRST_ROWS, _FIRST_TOKENS = 16, 2048  # limits of `first`; tokens per side
 _COMPARED = 1000  # pairs whose sides are compared
+_LETTERLESS = 10_000  # pairs that show whether texts without a letter are copied
 
 
 class Seq2SeqData(LightningDataModule):
@@ -165,6 +168,15 @@ class Seq2SeqData(LightningDataModule):
         """Return True if sources and targets of val are equal, and should not be."""
         first = self._rows("val").select_columns(["source", "target"])[:_COMPARED]
         return not self.source.equal_sides and bool(first["source"] == first["target"])
+
+    @property
+    def copies_letterless(self) -> bool:
+        """True unless most of the first pairs whose source has no letter have another target."""
+        rows = self._tables.get("train", self._tables["val"])[:_LETTERLESS]
+        sources, heads = rows["source"], rows.get("head") or repeat(0)
+        read = ((text[head:], target) for text, head, target in zip(sources, heads, rows["target"]))
+        same = [text.strip() == target.strip() for text, target in read if is_letterless(text)]
+        return 2 * sum(same) >= len(same)
 
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
         """Return source and target texts to train the vocabulary on."""

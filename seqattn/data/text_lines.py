@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 from seqattn.data.source_ids import Headed
@@ -24,27 +24,39 @@ class TextLines:
             one for each text. A head is put before every line of its text.
         texts: the text number of each line, from 0.
         parts: for each text, its lines alternating with the line breaks.
+        copies: True if lines without a letter, such as 42, are copied. In place of a text of such
+            lines alone, the model reads an empty one.
     """
 
     lines: list[str]
     texts: list[int]
     parts: list[list[str]]
+    copies: bool = False
 
     @classmethod
-    def of(cls, texts: Iterable[str], apart: bool = True) -> "TextLines":
+    def of(cls, texts: Iterable[str], apart: bool = True, copies: bool = False) -> "TextLines":
         """Split texts into lines, or use each as one line if `apart` is False."""
-        lines, numbers, parts = [], [], []
+        lines, numbers, parts = list[str](), list[int](), []
         for number, text in enumerate(texts):
             head = getattr(text, "head", 0)
             cut = _BREAK.split(text[head:]) if apart and text[head:].strip() else []
-            if len(cut) < 2:
+            if copies and is_letterless(text[head:]):
+                cut, mine = ["", text[head:]], [""]
+            elif len(cut) < 2:
                 cut, mine = [text], [text]
             else:
-                mine = [Headed(text[:head] + part, head) for part in cut if part.strip()]
+                read = (part for part in cut if _is_read(part, copies))
+                mine = [Headed(text[:head] + part, head) for part in read]
             lines += mine
             numbers += [number] * len(mine)
             parts.append(cut)
-        return cls(lines, numbers, parts)
+        return cls(lines, numbers, parts, copies)
+
+    @property
+    def copied(self) -> int:
+        """Number of lines that are copied."""
+        parts = chain.from_iterable(self.parts) if self.copies else ()
+        return sum(len(part.splitlines()) for part in parts if is_letterless(part))
 
     def groups(self, results: Iterable[T]) -> list[list[T]]:
         """Group results of lines by text."""
@@ -62,7 +74,20 @@ class TextLines:
         if len(cut) == 1:
             return outputs[0]
         rest = iter(outputs)
-        return "".join(next(rest) if _is_line(part) else part for part in cut)
+        return "".join(next(rest) if _is_read(part, self.copies) else part for part in cut)
+
+
+def is_letterless(text: str) -> bool:
+    """Return True if a text is not blank, and has no letter of any script nor half a character."""
+    letters = (one.isalpha() or "\ud800" <= one <= "\udfff" for one in text)
+    return bool(text.strip()) and not any(letters)
+
+
+def say_copied(lines: int) -> None:
+    """Print to standard error how many lines are copied, if any."""
+    if lines:
+        told = f"copied {lines:,} line{'s' * (lines > 1)} without a letter"
+        print(told, file=sys.stderr)
 
 
 def as_single_lines(texts: Sequence[str]) -> list[str]:
@@ -77,8 +102,8 @@ def as_single_lines(texts: Sequence[str]) -> list[str]:
     return [_in_one_line(text) if _BROKEN.search(text) else text for text in texts]
 
 
-def _is_line(part: str) -> bool:
-    return bool(part.strip())
+def _is_read(part: str, copies: bool) -> bool:
+    return bool(part.strip()) and not (copies and is_letterless(part))
 
 
 def _in_one_line(text: str) -> str:

@@ -89,7 +89,9 @@ class Setup:
             if not rows.references:
                 raise UserError(f"task.final.splits: the {split} split has no references")
         run_dir = Path(run.run_dir)
-        config = deepcopy(dict(run.settings))  # a threshold may be added
+        config = deepcopy(dict(run.settings))  # the data decides some: a threshold may be added
+        if config.get("task", {}).get("copy_letterless", False) is None:
+            config["task"]["copy_letterless"] = self.data.copies_letterless
         bundle_type: Any = import_path(run.task.bundle)
         self.bundle = bundle_type(self.model, tokenizer, config, {}, run_dir / "model")
         task = run.task

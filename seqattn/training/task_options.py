@@ -141,6 +141,18 @@ class TextGeneration(LossTerms):
         return data
 
 
+@dataclass(frozen=True)
+class Translation(TextGeneration):
+    """Settings of translation.
+
+    Args:
+        copy_letterless: True to copy lines without a letter, such as 42; None to copy them unless
+            most such training pairs have another target.
+    """
+
+    copy_letterless: Annotated[bool | None, Role.END] = None
+
+
 def task_class(config: Mapping[str, Any]) -> type[TextGeneration]:
     """Return the class of a bundle's task. Args: config: the bundle's configuration."""
     node = config.get("task")

@@ -1,5 +1,7 @@
 """Texts of several lines, given to a model that reads one."""
 
+from dataclasses import replace
+
 import pytest
 
 import seqattn
@@ -100,3 +102,21 @@ def test_line_breaks_become_spaces_and_a_head_stays_a_head(capfd):
     assert capfd.readouterr().err.count("\n") == 1
     assert as_single_lines([f"{ONE}\n", ONE]) == [ONE, ONE]
     assert capfd.readouterr().err == ""
+
+
+def test_lines_without_a_letter_are_copied_in_translation(loaded, capfd):
+    texts = ["42", f"{ONE}\n 12:30 \n\n{TWO}", "1\r\n2", " ", "№ ½ 🙂", "١٢", ONE]
+    first, second = (loaded.generate(line) for line in (ONE, TWO))
+    assert capfd.readouterr().err == ""
+    expected = ["42", f"{first}\n 12:30 \n\n{second}", "1\r\n2", "", "№ ½ 🙂", "١٢", first]
+    assert loaded.generate(texts) == expected
+    assert capfd.readouterr().err == "copied 6 lines without a letter\n"
+    tagged = joined_source(["fr"], ["42"], "")
+    assert loaded.lines([tagged]).join(["x"]) == ["42"]
+    assert loaded.lines(["42"], copies=False).lines == ["42"]
+
+
+@pytest.mark.parametrize("task", [{"copy_letterless": False}, {}])
+def test_data_that_translates_numbers_and_other_tasks_leave_them_to_the_model(loaded, task):
+    changed = replace(loaded, config={**loaded.config, "task": task})
+    assert changed.lines(["42", "a\n42"]).lines == ["42", "a", "42"]

@@ -74,7 +74,8 @@ class Texts:
         if request.format != "text":
             self.limits.check_texts(text_list(request.inputs))
             return marked(self.generate, request)
-        inputs, lines = self.read(request)
+        watched = request.intervene is not None or "attention" in request.parts
+        inputs, lines = self.read(request, copies=not watched)
         results = Results(self.bundle, request, self.limits, self.metrics)
 
         def search_alone(left: Left, some: Sequence[Input] = inputs) -> list[Generated]:
@@ -126,7 +127,9 @@ class Texts:
         """Return the work for a document of one source. Raises: as `read`."""
         source = self.one_line(source)
         keys = {name: getattr(request, name) for name in _OF_A_TEXT}
-        (one,), _ = self.read(GenerateRequest.model_construct(inputs=[source], **keys))
+        (one,), _ = self.read(
+            GenerateRequest.model_construct(inputs=[source], **keys), copies=False
+        )
         self.limits.check_shown(len(one.longest))
         model = self.bundle.model
 
@@ -151,8 +154,10 @@ class Texts:
 
         return Alone(look)
 
-    def read(self, request: GenerateRequest) -> tuple[list[Input], TextLines]:
+    def read(self, request: GenerateRequest, copies: bool) -> tuple[list[Input], TextLines]:
         """Return the inputs of a request, and the texts that their lines come from.
+
+        Args: copies: as in `Bundle.lines`.
 
         Raises:
             TooMuch: if there are too many inputs, lines or tokens.
@@ -160,7 +165,7 @@ class Texts:
         """
         texts = text_list(request.inputs)
         self.limits.check_texts(texts)
-        lines = self.bundle.lines(texts)
+        lines = self.bundle.lines(texts, copies)
         self.limits.check("queue", len(lines.lines), "lines")
         _check_lines(request, lines)
         search = search_for(self.bundle, request.generation, request.n_best)
@@ -215,7 +220,7 @@ class Texts:
             UserError: if the model reads line by line and there are several.
         """
         self.limits.check_texts([source])
-        line, *others = self.bundle.lines([source]).lines
+        line, *others = self.bundle.lines([source], copies=False).lines
         if others:
             raise UserError("this model reads one line, but the text has several; send one line")
         return line
