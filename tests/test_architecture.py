@@ -179,6 +179,14 @@ def test_extras_need_each_other_in_no_circle():
     assert set(order.static_order()) == set(EXTRAS)
 
 
+def test_no_file_needs_a_file_that_needs_it():
+    """Names that are imported late, or for types alone, count too."""
+    places = {path: path.relative_to(HOME.parent).with_suffix("").parts for path in files()}
+    modules = {".".join(at).removesuffix(".__init__"): path for path, at in places.items()}
+    needed = {name: {*imported(path)} & {*modules} - {name} for name, path in modules.items()}
+    graphlib.TopologicalSorter(needed).prepare()  # names the files of a circle
+
+
 @pytest.mark.parametrize("library", HOMES_OF_OTHERS)
 def test_a_library_is_known_to_its_own_folders_alone(library):
     users = {

@@ -2,7 +2,6 @@
 
 import sys
 import traceback
-from typing import TYPE_CHECKING
 
 import torch
 from lightning import Trainer
@@ -15,11 +14,9 @@ from seqattn.training.callbacks import Diverged
 from seqattn.training.checkpoint_files import newest_whole, step_of
 from seqattn.training.loop import TrainingLoop
 from seqattn.training.ranks import rank
+from seqattn.training.settings import TrainingSettings
 from seqattn.training.setup import Setup
 from seqattn.training.sharding import FullySharded
-
-if TYPE_CHECKING:
-    from seqattn.training.train import Training
 
 _REFUSALS = (MisconfigurationException, ArithmeticError, ValueError, TypeError, AttributeError)
 """Errors of Lightning for arguments that it does not accept."""
@@ -91,7 +88,7 @@ def _is_theirs(error: Exception) -> bool:
     return all(frame.f_globals.get("__name__", "").split(".")[0] in known for frame in frames)
 
 
-def _advice(error: RuntimeError, run: "Training") -> str | None:
+def _advice(error: RuntimeError, run: TrainingSettings) -> str | None:
     """Return advice for running out of memory or a dead data worker; None for other errors."""
     if ran_out(error):
         return _smaller_batches(run)
@@ -103,7 +100,7 @@ def _advice(error: RuntimeError, run: "Training") -> str | None:
     return None
 
 
-def _smaller_batches(run: "Training") -> str:
+def _smaller_batches(run: TrainingSettings) -> str:
     """Return advice on a budget of tokens that halves the batches, if a row fits into it."""
     loader = run.loader
     key, longest = loader.longest_row

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -25,10 +25,8 @@ from seqattn.training.finish import TrainingResult
 from seqattn.training.ranks import rank, world_size
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.resume import LOG
+from seqattn.training.settings import TrainingSettings
 from seqattn.training.trainer_options import TrainerOptions
-
-if TYPE_CHECKING:
-    from seqattn.training.train import Training
 
 _SETTINGS, _ENDED = "settings.yaml", "ended.yaml"
 _PROCESS, _SUBCOMMAND = "seqattn.training.launched", "seqattn.training.train.Training"
@@ -59,7 +57,7 @@ def as_started(trainer: TrainerOptions) -> dict[str, Any]:
     return {"devices": devices, "num_nodes": nodes}
 
 
-def launch(run: "Training") -> TrainingResult:
+def launch(run: TrainingSettings) -> TrainingResult:
     """Start a process for each device of this machine, and return the result.
 
     If one dies, all are restarted from the last checkpoint.

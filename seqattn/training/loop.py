@@ -81,7 +81,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint
@@ -96,10 +96,8 @@ from seqattn.training.progress import EpochLines, TrainingBar
 from seqattn.training.resume import save_settings
 from seqattn.training.run_logger import run_loggers
 from seqattn.training.samples import SampleTable
+from seqattn.training.settings import TrainingSettings
 from seqattn.training.setup import Setup
-
-if TYPE_CHECKING:
-    from seqattn.training.train import Training
 
 
 class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
@@ -119,7 +117,7 @@ class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
     lines: EpochLines
     bar: TrainingBar | None
 
-    def __init__(self, run: "Training", callbacks: Sequence[Callback]) -> None:
+    def __init__(self, run: TrainingSettings, callbacks: Sequence[Callback]) -> None:
         self.options = run.trainer.with_step_batches(run.loader.step_batches)
         self.run_dir, self.callbacks, self.loggers = Path(run.run_dir), [*callbacks], list[Any]()
         monitor, mode = run.checkpoint.monitor, run.task.monitors[run.checkpoint.monitor]

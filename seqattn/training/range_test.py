@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
@@ -11,10 +10,8 @@ from torch.optim import Optimizer
 
 from seqattn.errors import UserError
 from seqattn.screen import print_table, progress
+from seqattn.training.settings import TrainingSettings
 from seqattn.training.setup import setup_of
-
-if TYPE_CHECKING:
-    from seqattn.training.train import Training
 
 _ROWS = 5  # steps between rows of the table of rates
 _HORIZON = 100_000  # steps within which schedules peak, at 1 except for Noam's
@@ -70,7 +67,7 @@ class RangeTest(Callback):
             group["lr"] = self.rates[-1] * group.get("factor", 1.0)
 
 
-def find_rate(run: "Training") -> float:
+def find_rate(run: TrainingSettings) -> float:
     """Train for 100 steps at increasing rates and print the losses, without writing a run.
 
     Args:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import yaml
@@ -17,9 +17,7 @@ from seqattn.settings.choices import with_rule_before
 from seqattn.storage import write_whole
 from seqattn.training.run_directory import has_checkpoint
 from seqattn.training.setting_roles import differences
-
-if TYPE_CHECKING:
-    from seqattn.training.train import Training
+from seqattn.training.settings import TrainingSettings
 
 FORMAT = "seqattn run 3"
 Phase = Literal["new", "resumable", "finished"]
@@ -44,7 +42,7 @@ class _Settings(BaseModel):
     generation: dict[str, Any]
 
 
-def phase_of(run: "Training") -> Phase:
+def phase_of(run: TrainingSettings) -> Phase:
     """Return whether the run in its directory is new, resumable or finished.
 
     Raises:
@@ -85,7 +83,7 @@ def phase_of(run: "Training") -> Phase:
     return "resumable"
 
 
-def save_settings(run: "Training") -> None:
+def save_settings(run: TrainingSettings) -> None:
     """Write the settings of a run that begins or resumes, which is no longer finished."""
     run_dir = Path(run.run_dir)
     (run_dir / RESULT).unlink(missing_ok=True)
@@ -119,7 +117,7 @@ def settings_before(run_dir: Path, named: str) -> dict[str, Any]:
     return {**before, "data": with_rule_before(before["data"])}
 
 
-def with_rule_of(run: "Training", before: Mapping[str, Any]) -> "Training":
+def with_rule_of(run: TrainingSettings, before: Mapping[str, Any]) -> TrainingSettings:
     """Return a run that holds out the rows of the run it resumes, unless it says how."""
     data = run.settings["data"]
     by_pairs = before["data"].get("hold_out_by") == "pair" and "hold_out_by" in data

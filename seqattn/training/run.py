@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -31,13 +31,11 @@ from seqattn.training.rendezvous import rendezvous
 from seqattn.training.resume import LOG, phase_of, settings_before, with_rule_of
 from seqattn.training.run_directory import claimed
 from seqattn.training.run_logger import run_loggers
+from seqattn.training.settings import TrainingSettings
 from seqattn.training.setup import Setup, setup_of
 
-if TYPE_CHECKING:
-    from seqattn.training.train import Training
 
-
-def start_or_resume(run: "Training", loop: TrainingLoop | None) -> TrainingResult:
+def start_or_resume(run: TrainingSettings, loop: TrainingLoop | None) -> TrainingResult:
     """Train in the directory of a run, or return its result if it is finished.
 
     Args:
@@ -96,7 +94,7 @@ def threads_of(requested: int | None, before: int | None) -> Iterator[None]:
         torch.set_num_threads(most)
 
 
-def run_training(options: "Training", loop: TrainingLoop) -> TrainingResult:
+def run_training(options: TrainingSettings, loop: TrainingLoop) -> TrainingResult:
     """Train on this process's share of the batches; the first rank writes, scores and reports.
 
     Args:
@@ -148,7 +146,7 @@ def run_training(options: "Training", loop: TrainingLoop) -> TrainingResult:
     return result
 
 
-def _setup_in_turn(run: "Training") -> Setup:
+def _setup_in_turn(run: TrainingSettings) -> Setup:
     """Return data, model and task; the first rank fills the cache for the others."""
     setups: list[Setup] = []
 

@@ -9,6 +9,7 @@ from seqattn.checking import parameters
 from seqattn.roles import Role
 from seqattn.settings.choices import SLOT_NODES, types_at
 from seqattn.settings.nodes import TARGET, import_path
+from seqattn.training.settings import TrainingSettings
 
 
 class Leaf(NamedTuple):
@@ -40,9 +41,7 @@ def role_of(name: str) -> Role:
 
 def _training() -> Mapping[str, Any]:
     """Return the types of the keys of a training run."""
-    from seqattn.training.train import Training  # which compares settings by this module
-
-    return parameters(Training)
+    return parameters(TrainingSettings)
 
 
 def _leaves(node: Any, place: str, role: Role, options: Any) -> Iterator[Leaf]:

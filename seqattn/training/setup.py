@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from lightning import seed_everything
 from torch import Tensor
@@ -23,13 +23,11 @@ from seqattn.settings.assembly import Vocabularies
 from seqattn.settings.nodes import import_path
 from seqattn.training.callbacks import Throughput
 from seqattn.training.environment import environment
+from seqattn.training.settings import TrainingSettings
 from seqattn.training.start import initial_bundle, load_weights, resumed_state
 from seqattn.training.task_options import FinalOptions
 from seqattn.training.tasks.seq2seq import Seq2SeqTask, generated
 from seqattn.training.tasks.settings import Optimization, Validation
-
-if TYPE_CHECKING:
-    from seqattn.training.train import Training
 
 _VALIDATED = 256  # sentences per batch of greedy validation
 
@@ -59,7 +57,7 @@ class Setup:
     )
     """Texts that must fit the model's positions, and the keys that bound them."""
 
-    def __init__(self, run: "Training") -> None:
+    def __init__(self, run: TrainingSettings) -> None:
         bundle, tokenizer, self.checkpoint = None, None, None
         self.step_batches = run.loader.step_batches
         if run.resume is not None:
@@ -160,7 +158,7 @@ class Setup:
         return [(sources[s.row], s.hypothesis, s.references[0]) for s in self.task.samples]
 
 
-def setup_of(run: "Training") -> Setup:
+def setup_of(run: TrainingSettings) -> Setup:
     """Return the setup of the run's task."""
     task, guided = run.task, run.task.alignment
     path = (task.setup, "task") if guided.links is None else (guided.setup, "task.alignment")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,12 +20,10 @@ from seqattn.training.checkpoint_files import newest_whole, step_batches
 from seqattn.training.ranks import rank
 from seqattn.training.resume import settings_before
 from seqattn.training.setting_roles import differences, leaves
-
-if TYPE_CHECKING:
-    from seqattn.training.train import Training
+from seqattn.training.settings import TrainingSettings
 
 
-def resumed_state(run: "Training") -> tuple[Tokenizer, Path | None, int | None]:
+def resumed_state(run: TrainingSettings) -> tuple[Tokenizer, Path | None, int | None]:
     """Return tokenizer, last checkpoint and batches per step of the run that is resumed.
 
     Raises:
@@ -40,7 +38,7 @@ def resumed_state(run: "Training") -> tuple[Tokenizer, Path | None, int | None]:
     return tokenizer, checkpoint, run.loader.step_batches if regrouped else batches
 
 
-def initial_bundle(run: "Training", path: str) -> Bundle:
+def initial_bundle(run: TrainingSettings, path: str) -> Bundle:
     """Load the bundle of `init_from`. Args: path: the bundle's directory.
 
     Raises:
@@ -61,7 +59,7 @@ def initial_bundle(run: "Training", path: str) -> Bundle:
 
 
 def load_weights(
-    run: "Training", bundle: Bundle | None, model: nn.Module, tokenizer: Tokenizer
+    run: TrainingSettings, bundle: Bundle | None, model: nn.Module, tokenizer: Tokenizer
 ) -> None:
     """Load the weights of a bundle, or the vectors of a file, into a new model.
 
@@ -115,7 +113,7 @@ def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:
     )
 
 
-def _check_resumed(run: "Training", before: Mapping[str, Any]) -> None:
+def _check_resumed(run: TrainingSettings, before: Mapping[str, Any]) -> None:
     """Raise UserError if model, vocabulary or kind of optimizer differ from the run's."""
     settings = dict(run.settings)
     if run.init_from:  # it uses that bundle's tokenizer

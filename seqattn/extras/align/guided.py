@@ -1,7 +1,7 @@
 """Guided alignment: a cross-attention is trained on links between words."""
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,13 +17,11 @@ from seqattn.errors import UserError
 from seqattn.extras.align.guided_data import LinkedBatch, LinkedData
 from seqattn.metrics.means import Means, TokenScores
 from seqattn.ops.precision import wide
+from seqattn.training.settings import TrainingSettings
 from seqattn.training.setup import Setup
 from seqattn.training.task_options import GuidedAlignment, TextGeneration
 from seqattn.training.tasks.halving import BatchLoss
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
-
-if TYPE_CHECKING:
-    from seqattn.training.train import Training
 
 
 def guided_loss(weights: Tensor, links: Tensor) -> Tensor:
@@ -129,7 +127,7 @@ class GuidedSetup(Setup):
 
     data_type, task_type = LinkedData, GuidedTask
 
-    def __init__(self, run: "Training") -> None:
+    def __init__(self, run: TrainingSettings) -> None:
         if run.task.setup != TextGeneration.setup:
             raise UserError(f"task.alignment does not apply to task={run.task.name}")
         if run.trainer.compile:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from seqattn.bundle.bundle import Bundle, Choice
 from seqattn.bundle.outputs import Rank
@@ -17,6 +17,7 @@ from seqattn.extras.answers.asked import (
     read_questions,
 )
 from seqattn.extras.answers.outputs import Answers
+from seqattn.extras.answers.question_reading import WindowReading, read_windows
 from seqattn.extras.answers.scorers import f1
 from seqattn.extras.answers.span_batch import Questions, SpanEncoder
 from seqattn.extras.answers.span_search import Answered, Answerer, SpanSearch
@@ -24,10 +25,6 @@ from seqattn.extras.answers.span_text import cut_words
 from seqattn.generation.base import Progress
 from seqattn.generation.generator import Generator
 from seqattn.generation.windows import generate_from_windows
-
-if TYPE_CHECKING:
-    from seqattn.extras.answers.pictures import AnswerPictures, QuestionPictures
-    from seqattn.extras.answers.question_reading import WindowReading
 
 
 class Asking:
@@ -54,6 +51,9 @@ class AnsweringBundle(Asking, Bundle):
 
     Attributes: as `Bundle`.
     """
+
+    pictures: ClassVar[str] = "seqattn.extras.answers.pictures.AnswerPictures"
+    """Path of the class of its pictures."""
 
     def answer(
         self,
@@ -89,12 +89,6 @@ class AnsweringBundle(Asking, Bundle):
         answers = read.join(self.tokenizer.decode_target([best[0].ids for best in lists]))
         return [one.plain() | {"answer": text} for one, text in zip(asked, answers, strict=True)]
 
-    def pictures(self) -> "AnswerPictures":
-        """Return pictures of its attention."""
-        from seqattn.extras.answers.pictures import AnswerPictures  # Matplotlib takes a second
-
-        return AnswerPictures(self)
-
 
 @dataclass(repr=False)
 class SpanBundle(Asking, Bundle):
@@ -109,6 +103,7 @@ class SpanBundle(Asking, Bundle):
     output: ClassVar[str] = "spans"
     unit: ClassVar[str] = "questions"
     searches: ClassVar[Sequence[str]] = ("spans",)
+    pictures: ClassVar[str] = "seqattn.extras.answers.pictures.QuestionPictures"
 
     def answer(
         self,
@@ -179,11 +174,9 @@ class SpanBundle(Asking, Bundle):
         answers = self.answerer(search).answer(questions, contexts, progress)
         return [one.plain() | best.plain() for one, best in zip(asked, answers, strict=True)]
 
-    def windows(self, search: SpanSearch, question: str, context: str) -> "list[WindowReading]":
-        """Read a question with each window of its context; see `read_windows`."""
-        from seqattn.extras.answers.question_reading import read_windows
-
-        return read_windows(self, search, question, context)
+    def windows(self, search: SpanSearch, question: str, context: str) -> list[WindowReading]:
+        """Read a question with each window of its context."""
+        return read_windows(self.model, search, self.encoder([question], [context]))
 
     def question_pieces(self, ids: Sequence[int], question: str) -> list[str]:
         """Return the piece of text of each token of a question."""
@@ -192,9 +185,3 @@ class SpanBundle(Asking, Bundle):
     def f1(self, answer: str, answers: Sequence[str]) -> float:
         """Return the token F1 of an answer against the right ones, from 0 to 1."""
         return f1(answer, answers)
-
-    def pictures(self) -> "QuestionPictures":
-        """Return pictures of its attention."""
-        from seqattn.extras.answers.pictures import QuestionPictures  # Matplotlib takes a second
-
-        return QuestionPictures(self)

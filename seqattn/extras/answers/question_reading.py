@@ -1,12 +1,11 @@
 """Windows of a context as a model read them, with its attention."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from torch.nn import ModuleDict
+from torch.nn import Module, ModuleDict
 
 from seqattn.analysis.capture import capture
-from seqattn.extras.answers.bundles import SpanBundle
 from seqattn.extras.answers.span_batch import SpanBatch
 from seqattn.extras.answers.span_search import ReadWindow, SpanSearch
 from seqattn.generation.base import inference
@@ -24,16 +23,16 @@ class WindowReading(NamedTuple):
 
 
 def read_windows(
-    bundle: SpanBundle, search: SpanSearch, question: str, context: str
+    model: Module, search: SpanSearch, batches: Iterable[SpanBatch]
 ) -> list[WindowReading]:
-    """Read a question with each window of its context."""
+    """Read a question with each window of its context. Args: batches: of the windows."""
     windows: list[WindowReading] = []
-    attention = dict(bundle.model.named_children()).get("question_attention")
+    attention = dict(model.named_children()).get("question_attention")
     shown = ModuleDict({"question_attention": attention} if attention else {})
-    with inference(bundle.model) as device:
-        for batch in bundle.encoder([question], [context]):
+    with inference(model) as device:
+        for batch in batches:
             with capture(shown) as maps:
-                scores = bundle.model(batch.to(device))
+                scores = model(batch.to(device))
             for row, read in enumerate(search.read(batch, scores)):
                 windows.append(WindowReading(read, *_real(batch, row), maps, row))
     return windows

@@ -1,10 +1,11 @@
 """Pictures of any bundle."""
 
-from typing import cast
+from typing import Any
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.extras.pictures.base import Pictures
 from seqattn.extras.pictures.texts import TextPictures
+from seqattn.settings.nodes import import_path
 
 
 def pictures_of(bundle: Bundle) -> Pictures:
@@ -13,6 +14,6 @@ def pictures_of(bundle: Bundle) -> Pictures:
     Raises:
         UserError: if it has none, and outputs no text.
     """
-    if hasattr(bundle, "pictures"):
-        return cast(Pictures, bundle.pictures())
-    return TextPictures(bundle.texts("pictures"))
+    own = getattr(bundle, "pictures", None)
+    made: Any = TextPictures(bundle.texts("pictures")) if own is None else import_path(own)(bundle)
+    return made

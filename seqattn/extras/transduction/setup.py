@@ -2,17 +2,15 @@
 
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.extras.transduction.model import FeatureTransformer
 from seqattn.extras.transduction.words import pieces
+from seqattn.training.settings import TrainingSettings
 from seqattn.training.setup import Setup
-
-if TYPE_CHECKING:
-    from seqattn.training.train import Training
 
 
 class WordData(Seq2SeqData):
@@ -42,7 +40,7 @@ class WordSetup(Setup):
 
     data_type: ClassVar[Any] = WordData
 
-    def __init__(self, run: "Training") -> None:
+    def __init__(self, run: TrainingSettings) -> None:
         super().__init__(run)
         mark = getattr(self.data.source, "mark", None)
         if isinstance(self.model, FeatureTransformer) and mark:
