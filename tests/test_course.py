@@ -1,4 +1,4 @@
-"""Notebooks of the course: their form, and by -m exhaustive that they run and check what they ask.
+"""Notebooks of the course: their form and checks, and by -m exhaustive that they run.
 
 `scripts/course.py` runs them; the outputs that it keeps are those of the site.
 
@@ -9,11 +9,14 @@ import ast
 import json
 import subprocess
 import sys
-from itertools import pairwise
+from functools import cache
+from itertools import chain, pairwise
 
 import pytest
+import torch
 
 from scripts.course import digest
+from tests.exercises import ANSWERS, BEFORE
 from tests.pages import ROOT
 
 NOTEBOOKS = sorted((ROOT / "docs" / "course").glob("*.ipynb"))
@@ -36,9 +39,11 @@ def test_a_notebook_is_plain_and_has_exercises_with_answers_and_checks(path):
     code = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
     order = [tag for cell in code for tag in tags(cell)]
-    exercises = order.count("exercise")
-    assert 2 <= exercises <= 4
-    assert order == ["exercise", "check", "answer"] * exercises
+    count = order.count("exercise")
+    assert 2 <= count <= 4
+    assert order == ["exercise", "check", "answer"] * count
+    tried = [number for name, number in ANSWERS if path.name.startswith(name)]
+    assert tried == [*range(count)]
     checks = ["".join(cell["source"]) for cell in code if "check" in tags(cell)]
     assert [text for text in checks if "assert" not in text or without_words(text)] == []
 
@@ -69,90 +74,57 @@ def test_each_code_cell_follows_a_text(path):
             assert before["cell_type"] == "markdown", "".join(cell["source"])
 
 
-# Of each exercise that needs no training: right answers in other ways than ours, and wrong ones.
-DOT = "def luong_dot(s, h): return "
-MASKED = "def masked_weights(scores, real): return "
-EDITS = "def edits(output, right): return "
-PATHS = "def all_paths(move, say):"
-ANSWERS = {
-    ("01", 0): (
-        [
-            DOT + "torch.softmax(torch.einsum('td,sd->ts', s, h), dim=1)",
-            DOT + "torch.stack([(h @ one).softmax(0) for one in s])",
-            DOT + "(e := (s @ h.mT).exp()) / e.sum(1, keepdim=True)",
-        ],
-        [
-            DOT + "s @ h.T",
-            DOT + "(s @ h.T).softmax(dim=0)",
-            DOT + "(s @ h.T / 8 ** 0.5).softmax(dim=-1)",
-        ],
-    ),
-    ("01", 1): (
-        [
-            MASKED + "torch.where(real[:, None], scores, float('-inf')).softmax(-1)",
-            MASKED + "(e := scores.exp() * real[:, None]) / e.sum(-1, keepdim=True)",
-            MASKED + "(scores + real[:, None].float().log()).softmax(dim=2)",
-        ],
-        [
-            MASKED + "scores.softmax(dim=-1) * real[:, None]",
-            MASKED + "scores.masked_fill(~real[:, None], 0.0).softmax(dim=-1)",
-            MASKED + "scores.masked_fill(real[:, None], -torch.inf).softmax(dim=-1)",
-        ],
-    ),
-    ("07", 0): (
-        [
-            EDITS
-            + "int(WordScorer('symbols').score([' '.join(output)], [' '.join(right)])[2].value)",
-            EDITS + "max(len(output), len(right)) if not (output and right) else min("
-            "edits(output[1:], right[1:]) + (output[0] != right[0]), "
-            "edits(output[1:], right) + 1, edits(output, right[1:]) + 1)",
-            "def edits(output, right):\n    row = [*range(len(right) + 1)]\n"
-            "    for i, a in enumerate(output):\n        before, row = row, [i + 1]\n"
-            "        for j, b in enumerate(right):\n"
-            "            row.append(min(before[j] + (a != b), before[j + 1] + 1, row[j] + 1))\n"
-            "    return row[-1]",
-        ],
-        [
-            EDITS + "sum(map(str.__ne__, output, right)) + abs(len(output) - len(right))",
-            EDITS + "abs(len(output) - len(right))",
-            EDITS + "len(set(output) ^ set(right))",
-        ],
-    ),
-    ("07", 1): (
-        [
-            PATHS + " return (torch.linalg.multi_dot([m * s for m, s in zip(move, say)])[0]).sum()",
-            PATHS + "\n    rest = torch.ones(say.shape[1])\n"
-            "    for m, s in zip(move.flip(0), say.flip(0)):\n        rest = m @ (s * rest)\n"
-            "    return rest[0]",
-            PATHS + "\n    reached = (move[0, 0] * say[0]).log()\n"
-            "    for m, s in zip(move[1:], say[1:]):\n"
-            "        reached = (reached[:, None] + m.log()).logsumexp(0) + s.log()\n"
-            "    return reached.exp().sum()",
-        ],
-        [PATHS + " pass", PATHS + " return say.prod()", PATHS + " return say.sum(1).prod()"],
-    ),
-}
-
-
-@pytest.mark.parametrize(("name", "number"), ANSWERS, ids=lambda part: str(part))
-def test_a_check_accepts_right_answers_and_names_what_is_wrong(name, number):
+@cache
+def exercises(name):
+    """The code of a notebook: stubs, checks and answers in order, and each cell by its id."""
     [path] = [path for path in NOTEBOOKS if path.name.startswith(name)]
     cells = [cell for cell in read(path)["cells"] if cell["cell_type"] == "code"]
-    first = "".join(cells[0]["source"]).replace("%matplotlib inline", "")
-    checks = ["".join(cell["source"]) for cell in cells if "check" in tags(cell)]
-    ours = ["".join(cell["source"]) for cell in cells if "answer" in tags(cell)]
+    code = {cell["id"]: "".join(cell["source"]) for cell in cells}
+    kinds = ("exercise", "check", "answer")
+    return *([code[cell["id"]] for cell in cells if kind in tags(cell)] for kind in kinds), code
+
+
+@pytest.mark.parametrize(("name", "number"), ANSWERS, ids=str)
+def test_a_check_accepts_right_answers_and_names_what_is_wrong(name, number, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of modules that change within a second
+    stubs, checks, ours, code = exercises(name)
+    begin, right, wrong = ANSWERS[name, number]
+    given = dict[str, object]()
+    before = [code.get(part, part).replace("%matplotlib inline", "") for part in BEFORE[name]]
+    for part in (*before, *chain(*zip(ours[:number], checks[:number]))):
+        exec(part, given)
 
     def checked(answer):
-        given = dict[str, object]()
-        for code in (first, *ours[:number], *checks[:number], answer, checks[number]):
-            exec(compile(code, path.name, "exec"), given)
+        own = dict(given)
+        exec(answer, own)
+        exec(checks[number], own)
 
-    right, wrong = ANSWERS[name, number]
-    for answer in (ours[number], *right):
+    for answer in (ours[number], *(f"{begin} {rest}" for rest in right)):
         checked(answer)
-    for answer in wrong:
+    for answer in (stubs[number], *(f"{begin} {rest}" for rest in wrong)):
         with pytest.raises(AssertionError, match=r"\w+ .* \w+"):
             checked(answer)
+
+    for value in (None, [], "text", torch.zeros(2, 7)):
+        own = dict(given)
+        exec(stubs[number], own)
+        make_return(own, stubs[number], value)
+        with pytest.raises(AssertionError, match=r"\w+ .* \w+"):
+            exec(checks[number], own)
+
+
+def make_return(names, stub, value):
+    """Makes the function, or the method, that a stub defines return a value; a name hold it."""
+    for node in ast.parse(stub).body:
+        match node:
+            case ast.FunctionDef(name=name):
+                names[name] = lambda *_, **__: value
+            case ast.ClassDef(name=name, body=[*_, ast.FunctionDef(name=method)]):
+                setattr(names[name], method, lambda *_, **__: value)
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                names[name] = value
 
 
 @pytest.mark.exhaustive
