@@ -1,5 +1,5 @@
 # make demo: train and report in minutes; make test: all CI checks; make gpu: checks on a GPU machine.
-# make docs: build the site into build/site, with the demo's model (trained once, minutes). Each sets up .venv on first use.
+# make docs: build the site into build/site, with the model of make demo (else trained once, minutes). Each sets up .venv on first use.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -1,6 +1,7 @@
 """`python scripts/demo.py run_dir=DIR`: train on the bundled corpus, and show the results."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from seqattn.cli.main import run_subcommand
@@ -28,6 +29,15 @@ def main() -> int:
     if code:
         return code
     return show(bundle, run)
+
+
+def is_current(run: Path, settings: Sequence[Path]) -> bool:
+    """Return True if `main` finished a run that began after these files were last written."""
+    words, *ends = (run / name for name in ("overrides.yaml", "result.yaml", "model/config.yaml"))
+    if not (words.is_file() and all(end.is_file() for end in ends)):
+        return False
+    newest = max(path.stat().st_mtime for path in settings)
+    return words.read_text("utf-8") == "- experiment=demo\n" and words.stat().st_mtime > newest
 
 
 def show(bundle: str, run: Path) -> int:

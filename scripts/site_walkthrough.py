@@ -1,7 +1,8 @@
 """The walkthrough of the site: a hook of MkDocs that trains the demo and puts it on its page.
 
-The run of `experiment=demo` is kept in ~/.cache/seqattn, and trained again when its settings or
-corpus change, so that `make docs` takes minutes the first time alone.
+The model is that of `make demo` unless its settings or corpus have changed. Without one, a run of
+`experiment=demo` is kept in ~/.cache/seqattn, and trained again when these change, so that
+`make docs` takes minutes the first time alone.
 """
 
 import hashlib
@@ -20,6 +21,9 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+sys.path.append(str(ROOT / "scripts"))
+
+from demo import is_current  # noqa: E402
 
 import seqattn  # noqa: E402
 from seqattn.analysis.capture import capture  # noqa: E402
@@ -43,12 +47,16 @@ EXAMPLES = (
 
 
 def demo() -> Path:
-    """Return the bundle of the demo, trained if there is none."""
+    """Return the bundle of `make demo`, or of a run of its own, trained if there is none."""
     corpus = sorted((ROOT / "data" / "demo_translation").glob("*.??"))
     settings = [ROOT / "conf" / "experiment" / "demo.yaml", *corpus]
+    made = ROOT / "runs" / "demo"
+    if is_current(made, settings):
+        return made / "model"
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in settings)).hexdigest()[:16]
     run = default_cache() / "site" / digest
     if not (run / "model" / "config.yaml").is_file():
+        print("training the demo for the site, once (minutes) ...", file=sys.stderr, flush=True)
         code = run_subcommand(
             "train", ["experiment=demo", "trainer=cpu", "~watch", f"run_dir={run}"]
         )

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
 import seqattn
+from scripts.demo import is_current
 from seqattn.__main__ import main
 from seqattn.analysis import capture
 from seqattn.attention.heads import MultiHeadAttention
@@ -642,6 +643,23 @@ def test_the_demo_takes_a_run_directory_alone(capfd, monkeypatch, words, code):
         runpy.run_path(str(ROOT / "scripts" / "demo.py"), run_name="__main__")
     assert end.value.code == code
     assert "usage: python scripts/demo.py [run_dir=DIR]" in "".join(capfd.readouterr())
+
+
+def test_the_demo_is_current_if_it_began_after_its_files_were_written(tmp_path):
+    names = ("overrides.yaml", "result.yaml", "model/config.yaml", "corpus")
+    words, result, _, corpus = (tmp_path / name for name in names)
+    (tmp_path / "model").mkdir()
+    for time, name in enumerate(names):
+        (tmp_path / name).write_text("- experiment=demo\n", encoding="utf-8")
+        os.utime(tmp_path / name, (time, time))
+    assert not is_current(tmp_path, [corpus])
+    os.utime(words, (9, 9))
+    assert is_current(tmp_path, [corpus])
+    words.write_text("- experiment=demo\n- seed=2\n", encoding="utf-8")
+    assert not is_current(tmp_path, [corpus])
+    words.write_text("- experiment=demo\n", encoding="utf-8")
+    result.unlink()  # not finished
+    assert not is_current(tmp_path, [corpus])
 
 
 def test_the_command_says_its_version(capfd):
