@@ -20,6 +20,8 @@ from seqattn.training.task_options import task_class
 SCRIPTS = "segment.js", "model.js", "elements.js", "network.js", "head.js", "page.js"
 """Scripts of the page, in order."""
 _PAIRS, _WORDS, _EXAMPLES, _LONGEST = 100_000, 20_000, 4, 60
+_SEVERAL = 0.1
+"""Share of sources of several sentences up to which the page asks for single ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,7 @@ class Walkthrough(BundleRun):
 
 
 def document_of(bundle: Bundle, data: Any, examples: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the document of a page: the model, words of its training data, and examples.
+    """Return the document of a page: the model, what its training data have, and examples.
 
     Args:
         bundle: the bundle.
@@ -69,9 +71,10 @@ def document_of(bundle: Bundle, data: Any, examples: Sequence[str] | None = None
     Raises:
         UserError: as `model_document`, or the data cannot be read.
     """
-    counts: Counter[str] = Counter()
+    counts, several = Counter[str](), Counter[bool]()
     for source, _ in islice(data.stream("train"), _PAIRS):
         counts.update(words_of(source))
+        several[bool(re.search(r"[.!?]\s+\S", source))] += 1
     if examples is None:
         short = (source for source, _ in data.stream("val") if len(source) <= _LONGEST)
         examples = [*islice(short, _EXAMPLES)]
@@ -82,7 +85,8 @@ def document_of(bundle: Bundle, data: Any, examples: Sequence[str] | None = None
         if len(ids) > document["most"]:
             raise UserError(f"an example has more than {document['most'] - 1} tokens: {text[:50]}")
     words = sorted(word for word, _ in counts.most_common(_WORDS))
-    return {"words": words, "examples": [*examples], **document}
+    single = several[True] <= _SEVERAL * several.total()
+    return {"words": words, "examples": [*examples], "single": single, **document}
 
 
 def words_of(text: str) -> list[str]:

@@ -89,6 +89,17 @@ def test_words_are_those_of_training_without_their_punctuation(bundle):
     assert words_of("«Who's there?» 3.5 x-y, _ -") == ["Who's", "there", "3.5", "x-y"]
 
 
+@pytest.mark.parametrize(("several", "single"), [(1, True), (2, False)])
+def test_training_data_have_single_sentences_up_to_a_tenth_of_others(bundle, several, single):
+    class Data:
+        def stream(self, split):
+            return iter(
+                [("He runs.", "")] * (10 - several) + [("He runs. She sings.", "")] * several
+            )
+
+    assert document_of(bundle(), Data())["single"] == single
+
+
 def test_an_example_that_is_too_long_is_refused(bundle):
     with pytest.raises(UserError, match="an example has more than 58 tokens: qqqq qqqq"):
         document_of(bundle(), demo(), ["qqqq " * 30])

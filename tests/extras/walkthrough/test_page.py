@@ -126,8 +126,15 @@ def test_words_that_training_lacks_are_named_at_once(opened):
     assert "Never seen in training: zips, Ωmega, seven." in shown(opened, "known")
     type_in(opened, "")
     assert shown(opened, "known") == "Type a sentence."
-    type_in(opened, "qqqq " * 30)
-    assert shown(opened, "known") == "Too long: it reads at most 58 tokens."
+    type_in(opened, "Maria")
+    assert "knows 1 of 1 word, " in shown(opened, "known")
+
+
+def test_several_sentences_are_noticed_if_single_ones_were_learned(opened):
+    hint = "It learned single sentences: type one at a time."
+    assert hint not in shown(opened, "known")
+    type_in(opened, "The man sleeps. Maria buys two books.")
+    assert hint in shown(opened, "known")
 
 
 def test_a_sentence_that_begins_or_ends_unlike_the_examples_is_noticed(opened):
@@ -140,11 +147,19 @@ def test_a_sentence_that_begins_or_ends_unlike_the_examples_is_noticed(opened):
     assert "begin with a capital" not in shown(opened, "known")
 
 
-def test_without_a_sentence_the_parts_fade(opened):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(" ", "Type a sentence."), ("qqqq " * 30, "Too long: it reads at most 58 tokens.")],
+)
+def test_without_a_sentence_to_read_the_parts_fade_and_nothing_is_said(opened, text, said):
     opacity = "return getComputedStyle(document.querySelector('#walk section')).opacity"
     assert opened.run(opacity) == "1"
-    type_in(opened, " ")
+    type_in(opened, text)
+    opened.click('[data-focus="cross 0 1"]')
+    opened.click('[data-focus="silence"]')  # nothing is said of a change either
     assert float(opened.run(opacity)) < 0.5
+    assert (shown(opened, "output"), shown(opened, "known")) == ("…", said)
+    assert shown(opened, "changes") == ""
 
 
 def test_a_silenced_head_is_silenced_as_by_intervene(opened, home):

@@ -12,11 +12,14 @@ let state = {
   look: { slot: "cross", layer: 0, head: 0 },
 };
 let run;
+let tooLong = false;
 let timer;
 
 const cleaned = (text) => text.trim().replace(/\s+/g, " ");
 const isWhole = (text) => /^\p{Lu}.*[.!?]$/u.test(text);
 const examplesWhole = model.spec.examples.every(isWhole);
+const isRead = () => cleaned(state.text) && !tooLong;
+const counted = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
 const isChanged = () => state.silenced.size || state.temperature || state.forced.size;
 
 function change(changes) {
@@ -27,7 +30,8 @@ function change(changes) {
 }
 
 function translate() {
-  if (!cleaned(state.text)) return; // what was shown last stays
+  tooLong = model.source.segment(cleaned(state.text)).length >= model.spec.most;
+  if (!isRead()) return; // what was shown last stays, faded
   run = model.translate(cleaned(state.text), state);
   const last = run.steps.length - 1;
   state.step = Math.min(state.step, last);
@@ -55,7 +59,7 @@ function chooseSharpest() {
 
 function render() {
   const focus = document.activeElement?.dataset.focus;
-  at("output").textContent = (cleaned(state.text) && run.output) || "…";
+  at("output").textContent = (isRead() && run.output) || "…";
   at("changes").replaceChildren(...changesShown());
   at("known").replaceChildren(...wordsShown());
   at("steps").replaceChildren(...stepButtons());
@@ -72,11 +76,11 @@ function render() {
   at("reset").disabled = !isChanged();
   if (focus) document.querySelector(`[data-focus="${focus}"]`)?.focus({ preventScroll: true });
   document.getElementById("walk").dataset.shown = cleaned(state.text);
-  document.getElementById("walk").classList.toggle("walk-empty", !cleaned(state.text));
+  document.getElementById("walk").classList.toggle("walk-empty", !isRead());
 }
 
 function changesShown() {
-  if (!isChanged()) return [];
+  if (!isChanged() || !isRead()) return [];
   const before = model.translate(cleaned(state.text)).output;
   return [before === run.output ? "the same as before your changes" : h("span", {}, "before your changes: ", h("i", {}, before))];
 }
@@ -84,12 +88,14 @@ function changesShown() {
 function wordsShown() {
   const words = wordsOf(state.text);
   const strange = words.filter((word) => !known.has(word));
-  const tokens = `${run.source.length - 1} tokens. `;
-  const count = `It knows ${words.length - strange.length} of ${words.length} words, ${tokens}`;
+  const tokens = `${counted(run.source.length - 1, "token")}. `;
+  const count = `It knows ${words.length - strange.length} of ${counted(words.length, "word")}, ${tokens}`;
   if (!words.length) return ["Type a sentence."];
+  if (tooLong) return [`Too long: it reads at most ${counted(model.spec.most - 1, "token")}.`];
   const shape = examplesWhole && !isWhole(cleaned(state.text)) ? "Sentences that it learned begin with a capital and end with a mark. " : "";
-  if (!strange.length) return [count, shape];
-  return [count, shape, "Never seen in training: ", h("b", {}, strange.join(", ")), ". It can only guess at these."];
+  const several = model.spec.single && /[.!?]\s+\S/.test(state.text) ? "It learned single sentences: type one at a time. " : "";
+  if (!strange.length) return [count, shape, several];
+  return [count, shape, several, "Never seen in training: ", h("b", {}, strange.join(", ")), ". It can only guess at these."];
 }
 
 function stepButtons() {
@@ -152,11 +158,7 @@ function walkTokens(event) {
 
 function begin() {
   at("text").value = state.text;
-  at("text").addEventListener("input", (event) => {
-    const text = event.target.value;
-    if (model.source.segment(cleaned(text)).length < model.spec.most) change({ text, forced: new Map() });
-    else at("known").textContent = `Too long: it reads at most ${model.spec.most - 1} tokens.`;
-  });
+  at("text").addEventListener("input", (event) => change({ text: event.target.value, forced: new Map() }));
   at("ask").addEventListener("submit", (event) => event.preventDefault());
   const show = (text) => {
     at("text").value = text;
