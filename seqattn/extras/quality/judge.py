@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
+from math import inf
 from typing import Any, NamedTuple
 
 from seqattn.analysis.word_alignment import words_of
@@ -14,6 +15,8 @@ from seqattn.extras.quality.calibration import Calibration
 from seqattn.extras.quality.signals import Read, Reading, signals_of
 from seqattn.generation.forced_decoding import Sides
 
+LABELS = "unusable", "review", "usable"
+"""Labels of outputs, worst first."""
 Marked = tuple[str, bool]
 """A word, and True if it is to be checked."""
 
@@ -32,6 +35,13 @@ class Judgement(NamedTuple):
     """Words of the source; marked ones are left out by the output."""
     output: Sequence[Marked] = ()
     """Words of the output; marked ones are not supported by the source."""
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Place from the worst to the best: by label, then expected score; not judged is last."""
+        if self.expected is None or self.label is None:
+            return len(LABELS), 0.0
+        return LABELS.index(self.label), self.expected
 
     @property
     def marks(self) -> dict[str, list[tuple[int, str]]]:
@@ -69,7 +79,7 @@ class Judge:
 
     def __init__(self, settings: Any, bundle: Bundle, calibration: Calibration) -> None:
         self.settings, self.bundle, self.calibration = settings, bundle, calibration
-        self._counted: list[tuple[float, int, str]] = []
+        self._counted: list[tuple[int, float, int, str]] = []
         self._labels, self._total = Counter[str](), 0.0
 
     def __call__(self, sources: TextOrTexts, outputs: TextOrTexts) -> list[Judgement]:
@@ -112,11 +122,14 @@ class Judge:
             [(word, value < bound) for (word, _), value in zip(words, values)]
             for (words, values), bound in zip(sides, bounds, strict=True)
         ]
-        return Judgement(expected, self.settings.label(expected), reading.signals, *marked)
+        known = [value for value in reading.use if value < inf]
+        left_out = sum(value < self.calibration.use for value in known) / max(1, len(known))
+        label = self.settings.label(expected, left_out)
+        return Judgement(expected, label, reading.signals, *marked)
 
     def joined(self, parts: Sequence[Judgement]) -> Judgement:
         """Return the judgement of a text of several lines: that of its worst line."""
-        return min(parts, key=lambda one: 101.0 if one.expected is None else one.expected)
+        return min(parts, key=lambda one: one.rank)
 
     def count(self, line: int, one: Judgement, output: str) -> None:
         """Count the judgement of the best output for a line."""
@@ -125,17 +138,17 @@ class Judge:
             self._total += one.expected
             told = f"line {line:,}: {one.expected:.1f}, {one.label}: {in_one_line(output)}"
             self._counted = nsmallest(
-                self.settings.worst, [*self._counted, (one.expected, line, told)]
+                self.settings.worst, [*self._counted, (*one.rank, line, told)]
             )
 
     def say(self) -> None:
         """Print to standard error what was counted, if several, and the worst lines."""
         if (count := self._labels.total()) > 1:
             mean = self._total / count
-            numbers = {label: self._labels[label] for label in ("usable", "review", "unusable")}
+            numbers = {label: self._labels[label] for label in reversed(LABELS)}
             shares = [f"{n:,} ({n / count:.0%}) {label}" for label, n in numbers.items()]
             first = f"expected {self.calibration.score} {mean:.1f}, {self.settings.label(mean)}: "
-            lines = [first + ", ".join(shares), *(told for _, _, told in self._counted)]
+            lines = [first + ", ".join(shares), *(told for *_, told in self._counted)]
             print(*lines, sep="\n", file=sys.stderr)
 
 

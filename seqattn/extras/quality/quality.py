@@ -38,6 +38,7 @@ class Quality:
 
     Args:
         usable, review: lowest expected scores of these labels; an output below both is unusable.
+        left_out: largest share of source words marked as left out of a usable output.
         words: True to mark source words, which takes a pass for each.
         worst: number of lines to list at the end, worst first.
         marked: share of the words of each side that a calibration marks in its own outputs.
@@ -49,6 +50,7 @@ class Quality:
 
     usable: Score = 60.0
     review: Score = 40.0
+    left_out: Share = 0.25
     words: bool = True
     worst: CountOrNone = 0
     marked: Share = 0.05
@@ -59,9 +61,9 @@ class Quality:
             what = f"must be at most usable ({self.usable:g}), got {self.review:g}"
             raise BadValue("review", what, "usable")
 
-    def label(self, expected: float) -> str:
-        """Return the label of an expected score: "usable", "review" or "unusable"."""
-        if expected >= self.usable:
+    def label(self, expected: float, left_out: float = 0.0) -> str:
+        """Return one of `LABELS`. Args: left_out: share of source words marked as left out."""
+        if expected >= self.usable and left_out <= self.left_out:
             return "usable"
         return "review" if expected >= self.review else "unusable"
 

@@ -12,7 +12,7 @@ from seqattn.analysis.word_alignment import words_of
 from seqattn.extras.explain.explanations import explain
 from seqattn.extras.quality.calibration import Calibration, calibrated
 from seqattn.extras.quality.figures import BINS, auc, reliability, risk_coverage, spearman
-from seqattn.extras.quality.judge import Judge, pairs_of
+from seqattn.extras.quality.judge import Judge, Judgement, pairs_of
 from seqattn.extras.quality.quality import Quality
 from seqattn.extras.quality.signals import SIGNALS, Reading, signals_of
 from seqattn.generation.forced_decoding import forced_log_probabilities
@@ -133,6 +133,30 @@ def test_a_signal_that_never_changes_or_is_absent_does_no_harm():
     assert fit.expected({"repetition": 1.0}) == pytest.approx(fit.expected({}), abs=1)
     with pytest.raises(seqattn.errors.UserError, match="needs 20 outputs"):
         calibrated(some[:19], scores[:19], "chrF", 0.1)
+
+
+def test_an_output_that_leaves_out_much_of_its_source_is_not_usable(loaded):
+    for use, settings, label in (
+        (-1e9, Quality(), "usable"),
+        (1e9, Quality(), "review"),
+        (1e9, Quality(left_out=1.0), "usable"),
+        (1e9, Quality(words=False), "usable"),  # none is marked
+    ):
+        fit = Calibration(score="chrF", bias=9.0, signals={}, use=use)
+        [one] = Judge(settings, loaded, fit)("a dog sees the cat", "the dog")
+        assert (one.label, one.expected > 99) == (label, True)
+    assert [Quality().label(70, share) for share in (0.25, 0.26)] == ["usable", "review"]
+    assert [Quality().label(score, 1.0) for score in (40, 39)] == ["review", "unusable"]
+
+
+def test_the_worst_output_has_the_worst_label(loaded, capsys):
+    rows = [Judgement(70.0, "usable"), Judgement(95.0, "review"), Judgement()]
+    judge = Judge(Quality(worst=1), loaded, Calibration(score="chrF", bias=0.0, signals={}))
+    assert judge.joined(rows) is rows[1]
+    for line, one in enumerate(rows, 1):
+        judge.count(line, one, "ein Hund")
+    judge.say()
+    assert capsys.readouterr().err.splitlines()[1:] == ["line 2: 95.0, review: ein Hund"]
 
 
 def test_figures_are_those_of_scipy():
