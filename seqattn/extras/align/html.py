@@ -1,86 +1,33 @@
 """HTML as segments: blocks split, inline tags are put around what their words became."""
 
-import html
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
-from itertools import accumulate
-from typing import NamedTuple
+from html import unescape
 
-from seqattn.errors import UserError
+from seqattn.extras.align.html_tree import (
+    Node,
+    escaped,
+    keeps_page,
+    references,
+    tokens_of,
+    tree_of,
+)
 from seqattn.extras.align.markup import BREAKS, Document, Markup, Whole
 from seqattn.extras.align.segment import Path, Segment, Tags, Unit
+from seqattn.metrics.scripts import in_word
 
-_OPTIONAL = frozenset((
-    "body", "caption", "colgroup", "dd", "dt", "head", "html", "li", "optgroup", "option", "p",
-    "tbody", "td", "tfoot", "th", "thead", "tr",
+_WITHIN = frozenset((
+    "", "abbr", "acronym", "b", "bdi", "bdo", "big", "blink", "cite", "code", "data", "del", "dfn",
+    "em", "font", "i", "ins", "kbd", "mark", "nobr", "rb", "rp", "rt", "rtc", "ruby", "s", "samp",
+    "small", "span", "strike", "strong", "time", "tt", "u", "var", "wbr",
 ))  # fmt: skip
-"""Elements whose end tag may be left out."""
-_BLOCKS = _OPTIONAL | {
-    "address", "article", "aside", "audio", "blockquote", "br", "canvas", "center", "col",
-    "details", "dialog", "dir", "div", "dl", "fieldset", "figcaption", "figure", "footer", "form",
-    "frame", "frameset", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "hr", "iframe",
-    "legend", "link", "main", "menu", "meta", "nav", "noscript", "object", "ol", "pre", "search",
-    "section", "select", "summary", "table", "template", "title", "ul", "video",
-}  # fmt: skip
-_VOID = frozenset((
-    "area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param",
-    "source", "track", "wbr",
-))  # fmt: skip
-_SILENT = frozenset(("script", "style", "textarea", "svg", "math"))
-_STAYS = _SILENT | {"code", "pre", "kbd", "samp"}
-"""Elements that stay as they are; the model does not see the content of the silent ones."""
-_CELLS = frozenset(("tr", "td", "th"))
-_CLOSED_BY = {
-    "li": {"li"}, "dt": {"dt", "dd"}, "dd": {"dt", "dd"}, "option": {"option"}, "body": {"head"},
-    "tr": _CELLS, "td": _CELLS - {"tr"}, "th": _CELLS - {"tr"},
-    "tbody": {*_CELLS, "thead", "tbody"}, "tfoot": {*_CELLS, "thead", "tbody"},
-}  # fmt: skip
-"""Innermost elements that a start tag ends."""
-_ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z][A-Za-z\d]*);")
-_TOO_LONG = re.compile(r"&#\d{21}")  # Python's parser refuses numbers of thousands of digits
-_DEEPEST, _MOST = 100, 20_000
-"""Bounds of nested elements and of tags."""
-
-
-class Token(NamedTuple):
-    """A tag, a comment or a run of text: kind, name, how it is written, whether it stays."""
-
-    kind: str
-    name: str
-    raw: str
-    stays: bool = False
-
-
-@dataclass
-class Node:
-    """An element with its children; text and comments have no name."""
-
-    name: str
-    start: str
-    end: str = ""
-    stays: bool = False
-    children: "list[Node | str]" = field(default_factory=list)
-
-    @property
-    def raw(self) -> str:
-        """The spelling."""
-        inner = (child if isinstance(child, str) else child.raw for child in self.children)
-        return "".join([self.start, *inner, self.end])
-
-    @property
-    def text(self) -> str:
-        """Its text without tags."""
-        parts = (child if isinstance(child, str) else child.text for child in self.children)
-        return "" if self.name in _SILENT else html.unescape("".join(parts))
-
-    @property
-    def is_block(self) -> bool:
-        """True if it splits text, or contains what does."""
-        nodes = (child for child in self.children if isinstance(child, Node))
-        return self.name in _BLOCKS or (not self.stays and any(node.is_block for node in nodes))
+"""Inline elements, and comments, that may stand within a word; others end it."""
+_CLOSING, _OPENING = frozenset(".,;:!?…)]}»”*†‡"), frozenset("([{«“¿¡*†‡")
+"""Signs that end and begin words at the edge of an element."""
+_INVISIBLE = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+"""Signs of hyphenation, breaks and directions; joiners are part of Persian, Hindi and emoji."""
 
 
 @dataclass(frozen=True)
@@ -88,193 +35,128 @@ class Html(Markup):
     """HTML; output is well-formed where the input is, and else repaired.
 
     Entities and white space stay. Block elements and br split; code, pre, script, style, comments
-    and what has translate="no" stay as they are.
+    and what is marked translate="no" or class="notranslate" stay as they are.
 
     Args:
         pattern: as `Markup`; of text between tags.
     """
 
+    _notices: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
     def document(self, text: str) -> Document:
         self.check_size(text)
         tokens = tokens_of(text)
-        if (
-            self.pattern is None
-            and not _ENTITY.search(text)
-            and {t.kind for t in tokens} <= {"text"}
-        ):
+        if any(keeps_page(token) for token in tokens):
+            notice = "pages with <meta name=google content=notranslate> stay as they are"
+            if notice not in self._notices:
+                print(notice, file=sys.stderr)
+            self._notices.add(notice)
+            return Document([text])
+        is_plain = self.pattern is None and next(references(text), None) is None
+        if is_plain and {token.kind for token in tokens} <= {"text"}:
             lines = enumerate(BREAKS.split(text))
-            return Document([s if odd % 2 else Whole([Unit(s, s)], _minimal) for odd, s in lines])
+            return Document([line if odd % 2 else self._line(line) for odd, line in lines])
         return Document([*self._parts_of(tree_of(tokens))])
+
+    def _line(self, line: str) -> Segment:
+        """Return a line without markup."""
+        if _INVISIBLE.search(line):
+            return Segment([*self._text(line, ())], escaped)
+        return Whole([Unit(line, line)], escaped)
 
     def _parts_of(self, node: Node) -> Iterator[Segment | str]:
         """Yield segments of inline content, and everything else as it is."""
         run: list[Unit] = []
         yield node.start
         for child in node.children:
-            if isinstance(child, Node) and child.is_block:
-                if run:
-                    yield Segment(run, _escape_like(run))
-                run = []
-                if child.stays:
-                    yield child.raw
-                else:
-                    yield from self._parts_of(child)
-            else:
+            if not node.stays and (isinstance(child, str) or not child.is_block):
                 run += self._units(child, ())
+                continue
+            if run:
+                yield _segment(run)
+            run = []
+            if isinstance(child, str):
+                yield child
+            elif child.stays and not child.opens:
+                yield child.raw
+            else:
+                yield from self._parts_of(child)
         if run:
-            yield Segment(run, _escape_like(run))
+            yield _segment(run)
         yield node.end
 
     def _units(self, node: Node | str, path: Path) -> Iterator[Unit]:
-        """Yield the units of text, or of an inline element."""
+        """Yield the units of text, or of an inline element, with edges unless it is part of words.
+
+        An edge is a space that is not written. Signs of footnotes are copied, but letters in sup
+        are part of a word, as in 1st.
+        """
         if isinstance(node, str):
-            place = 0
-            for match in _ENTITY.finditer(node):
-                yield from self._plain(node[place : match.start()], path)
-                yield Unit(html.unescape(match[0]), match[0], path)
-                place = match.end()
-            yield from self._plain(node[place:], path)
-        elif node.stays or node.name in _VOID or not node.name:
-            text = " ".join(node.text.split()) if node.stays else ""
-            yield Unit(text, node.raw, path, kept=bool(text))
+            yield from self._text(node, path)
+            return
+        raised = node.text.strip() if node.name in ("sub", "sup") else ""
+        is_sign = bool(raised) and not any(map(str.isalpha, raised))
+        if node.stays or is_sign or not (node.children or node.end):
+            text = " ".join(node.text.split()) if node.stays or is_sign else ""
+            units = [Unit(text, node.raw, path, kept=bool(text))]
         else:
             inner = (*path, Tags(node.start, node.end))
             units = [unit for child in node.children for unit in self._units(child, inner)]
-            yield from units or [Unit("", "", inner)]
+            units = units or [Unit("", "", inner)]
+        is_part = node.name in _WITHIN or raised[:1].isalpha()
+        edge = [] if is_part else [Unit(" ", "", path)]
+        yield from [*edge, *units, *edge]
 
-    def _plain(self, text: str, path: Path) -> Iterator[Unit]:
-        for unit in self.kept(text):
-            yield unit._replace(path=path)
+    def _text(self, text: str, path: Path) -> list[Unit]:
+        """Return the units of text; invisible signs belong to the letter before them."""
+        found, place, units = list[Unit](), 0, list[Unit]()
+        for match in references(text):
+            found += self.kept(text[place : match.start()])
+            found.append(Unit(unescape(match[0]) or "\ufffd", match[0]))
+            place = match.end()
+        for unit in found + self.kept(text[place:]):
+            before = units[-1] if units else Unit("", "")
+            if not _INVISIBLE.fullmatch(unit.text):
+                units.append(unit._replace(path=path))
+            elif before.text.strip() and not before.kept and len(before.raw) < 99:
+                units[-1] = before._replace(raw=before.raw + unit.raw)
+            else:
+                units.append(Unit("", unit.raw, path))
+        return units
 
 
-def _minimal(text: str) -> str:
-    """Escape what a browser would read as markup."""
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#|[A-Za-z]+\d*;)", "&amp;", text))
+def _segment(units: Sequence[Unit]) -> Segment:
+    """Return a segment with the edges of elements that keep words apart."""
+    kept, edges, before = list[Unit](), list[tuple[int, Unit]](), ""
+    for unit in units:
+        if (unit.text, unit.raw) == (" ", ""):
+            edges.append((len(kept), unit))
+            continue
+        if unit.text:
+            if edges and before and _are_apart(before, unit.text[0], len(edges) > 1):
+                kept.insert(*edges[0])
+            edges, before = [], unit.text[-1]
+        kept.append(unit)
+    return Segment(kept, _escape_like(kept))
+
+
+def _are_apart(before: str, after: str, several: bool) -> bool:
+    """Return True for characters to read as two words, where one or several elements end."""
+    if before.isalnum() and after.isalnum() and several:
+        return True
+    if after in _OPENING:
+        return in_word(before) or before in _CLOSING
+    return in_word(after) and (in_word(before) or (before in _CLOSING and after.isalpha()))
 
 
 def _escape_like(units: Sequence[Unit]) -> Callable[[str], str]:
-    """Return a function that escapes text, with the entities that a segment uses."""
+    """Return a function that escapes text, with the references that a segment uses."""
     bare = {unit.text for unit in units if unit.raw == unit.text}
-    entities = {unit.text: unit.raw for unit in units if unit.raw != unit.text and not unit.kept}
     own = {
-        ord(text): raw
-        for text, raw in entities.items()
-        if len(text) == 1 and text not in bare and not text.isspace()
+        ord(unit.text): unit.raw
+        for unit in units
+        if len(unit.text) == 1 and not unit.text.isspace() and unit.text not in bare
+        if unit.raw != unit.text == unescape(unit.raw)
     }
     table = {ord("&"): "&amp;", ord("<"): "&lt;", **own}
     return lambda text: text.translate(table)
-
-
-class _Tokens(HTMLParser):
-    """Collects tags and comments with their places."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self.lines = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
-        self.found: list[tuple[int, str, str, bool]] = []
-
-    def note(self, kind: str, name: str = "", stays: bool = False) -> None:
-        line, column = self.getpos()
-        self.found.append((self.lines[line - 1] + column, kind, name, stays))
-
-    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
-        stays = tag in _STAYS or ("translate", "no") in [(n, (v or "").lower()) for n, v in attrs]
-        self.note("void" if tag in _VOID else "start", tag, stays)
-
-    def handle_startendtag(self, tag: str, attrs: object) -> None:
-        self.note("void" if tag in _VOID else "empty", tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        self.note("end", tag)
-
-    def handle_data(self, data: str) -> None:
-        self.note("text")
-
-    def handle_comment(self, data: str) -> None:
-        self.note("comment")
-
-    def handle_entityref(self, name: str) -> None:
-        self.note("text")
-
-    def handle_charref(self, name: str) -> None:
-        self.note("text")
-
-    def handle_decl(self, decl: str) -> None:
-        self.note("comment")
-
-    handle_pi = unknown_decl = handle_comment
-
-
-def tokens_of(text: str) -> list[Token]:
-    """Return the tokens of a text; together they are the text.
-
-    What follows a tag or comment without an end is text.
-
-    Raises:
-        UserError: for too many tags, or a character reference of many digits.
-    """
-    if _TOO_LONG.search(text):
-        raise UserError("a character reference may have at most 20 digits; remove it")
-    parser = _Tokens(text)
-    with suppress(AssertionError):  # of a malformed declaration
-        parser.feed(text)  # never closed: it would read unfinished tags in quadratic time
-    line, column = parser.getpos()
-    ends = [place for place, *_ in parser.found[1:]] + [parser.lines[line - 1] + column]
-    tokens: list[Token] = []
-    for (place, kind, name, stays), end in zip(parser.found, ends):
-        raw = text[place:end]
-        if kind == "text" and tokens and tokens[-1].kind == "text":
-            tokens[-1] = Token("text", "", tokens[-1].raw + raw)
-        else:
-            tokens.append(Token(kind, name, raw, stays))
-    if ends[-1] < len(text):
-        tokens.append(Token("text", "", _minimal(text[ends[-1] :])))
-    if len(tokens) > _MOST:
-        raise UserError(f"a text may have at most {_MOST:,} tags, got more; split it")
-    return tokens
-
-
-def _end_text(children: "list[Node | str]") -> None:
-    """Escape a < at the end, which would open a tag with what follows a dropped one."""
-    if children and isinstance(text := children[-1], str) and text.endswith("<"):
-        children[-1] = text[:-1] + "&lt;"
-
-
-def tree_of(tokens: list[Token]) -> Node:
-    """Return a tree of tokens: end tags without a start are dropped, missing ones added.
-
-    Raises:
-        UserError: for elements that nest too deeply.
-    """
-    root = Node("", "")
-    stack = [root]
-
-    def close(count: int, raw: str) -> None:
-        for node in stack[: -count - 1 : -1]:
-            node.end = "" if node.name in _OPTIONAL else f"</{node.name}>"
-        stack[-count].end = raw or stack[-count].end
-        del stack[-count:]
-
-    for kind, name, raw, stays in tokens:
-        if kind == "text":
-            stack[-1].children.append(raw)
-        elif kind == "end":
-            names = [node.name for node in stack[:0:-1]]
-            if name in names:
-                close(names.index(name) + 1, raw)
-            else:
-                _end_text(stack[-1].children)
-        else:
-            while kind == "start" and stack[-1].name in _CLOSED_BY.get(name, ()):
-                close(1, "")
-            if name in _BLOCKS and stack[-1].name == "p" and name != "br":
-                close(1, "")
-            node = Node("" if kind in ("comment", "empty") else name, raw, stays=stays)
-            stack[-1].children.append(node)
-            if kind == "start":
-                stack.append(node)
-                if len(stack) > _DEEPEST:
-                    raise UserError(f"tags nest more than {_DEEPEST} deep; simplify the text")
-    if len(stack) > 1:
-        close(len(stack) - 1, "")
-    return root

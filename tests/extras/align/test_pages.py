@@ -1,0 +1,130 @@
+"""Pages of all kinds are read as browsers and html5lib read them."""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import html5lib
+import pytest
+
+from seqattn.extras.align.html import _INVISIBLE, Html
+from tests.browser import browser  # noqa: F401
+from tests.extras.align.test_markup import aligned
+
+
+class Page(NamedTuple):
+    """A line of pages.txt."""
+
+    kind: str
+    text: str
+    reading: str | None
+
+
+def unescaped(text):
+    text = re.sub(r"\\u(\w{4})", lambda one: chr(int(one[1], 16)), text)
+    text = text.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16")
+
+
+def pages():
+    for line in Path(__file__).with_name("pages.txt").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("# "):
+            kind, text, *reading = map(unescaped, line.split("\t"))
+            yield Page(kind, text, *(reading or [None]))
+
+
+PAGES = list(pages())
+SAME, BACKWARDS = aligned(lambda j, n: j), aligned(lambda j, n: n - 1 - j)
+
+
+def visible(text):
+    return _INVISIBLE.sub("", text)
+
+
+def text_of(page):
+    return "".join(html5lib.parse(page, namespaceHTMLElements=False).itertext())
+
+
+def elements(page):
+    """Return the letters of each kind of element, with all that is inside."""
+    found = {}
+    for node in html5lib.parse(page, namespaceHTMLElements=False).iter():
+        if isinstance(node.tag, str):
+            key = node.tag, *sorted(node.attrib.items())
+            letters = visible("".join("".join(node.itertext()).split()))
+            found.setdefault(key, Counter()).update(letters)
+    return {key: letters for key, letters in found.items() if letters}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.text[:40])
+def test_a_model_that_copies_returns_the_page(page):
+    [output] = Html().generate([page.text], list, SAME)
+    if page.kind == "=":
+        assert output == page.text
+    elif page.kind == "~":
+        assert output != page.text
+        assert text_of(output) == text_of(page.text)
+    if page.reading is not None:
+        segments = Html().document(page.text).segments
+        assert " | ".join(segment.text for segment in segments) == page.reading
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.text[:40])
+def test_elements_keep_their_words_in_another_order(page):
+    [copy] = Html().generate([page.text], list, SAME)
+    [output] = Html().generate(
+        [page.text], lambda texts: [" ".join(t.split()[::-1]) for t in texts], BACKWARDS
+    )
+    assert elements(output) == elements(copy)
+
+
+def test_signs_of_footnotes_are_copied():
+    sign = "<sup><a href=x>[<i>1</i>]</a></sup>"
+    shorter = aligned(lambda j, n: [0, 1, 3][j])
+    [output] = Html().generate([f"<p>a <b>b</b>{sign}, c</p>"], lambda _: ["A B C"], shorter)
+    assert output.index("A <b>B</b>") < output.index(sign) < output.index("C")
+
+
+def test_a_page_that_asks_for_it_is_copied_which_is_said_once(capsys):
+    page = '<head><META content="NoTranslate" name=Google></head><p translate=yes>a <b>b</b>'
+    other = "<meta name=description content=notranslate><p>a"
+    html = Html()
+    upper = html.generate([page, other, page], lambda texts: [t.upper() for t in texts], SAME)
+    assert upper == [page, "<meta name=description content=notranslate><p>A", page]
+    assert capsys.readouterr().err == (
+        "pages with <meta name=google content=notranslate> stay as they are\n"
+    )
+
+
+SHOW = """
+const frame = document.createElement('iframe');
+frame.sandbox = 'allow-same-origin';  // so that no script runs
+document.body.append(frame);
+return arguments[0].map(page => {
+  const doc = frame.contentDocument;
+  doc.open(); doc.write(page); doc.close();
+  return doc.body.innerText;
+});
+"""
+
+
+def test_a_browser_shows_what_a_model_reads_and_writes(browser):  # noqa: F811
+    texts = [page.text for page in PAGES]
+    copies = Html().generate(texts, list, SAME)
+    uppers = Html().generate(texts, lambda some: [text.upper() for text in some], SAME)
+    shown = browser.run(SHOW, [*texts, *copies, *uppers])
+    size, wrong = len(texts), []
+    for number, page in enumerate(PAGES):
+        own, copy, upper = shown[number::size]
+        segments = Html().document(page.text).segments
+        read = " ".join(segment.text for segment in segments)
+        if page.kind != "!" and copy != own:
+            wrong.append((page.text, "copy", copy, own))
+        if visible(upper).casefold() != visible(copy).casefold():
+            wrong.append((page.text, "upper", upper, copy))
+        if page.reading is None and read.split() != visible(own).split():
+            wrong.append((page.text, "reads", read, own))
+        if page.reading is not None and read.split() == visible(own).split():
+            wrong.append((page.text, "needs no reading"))
+    assert not wrong, "\n".join(map(str, wrong))
