@@ -4,10 +4,12 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from html import unescape
+from html import escape, unescape
 
 from seqattn.extras.align.html_tree import (
+    ATTRIBUTE,
     Node,
+    attributes_of,
     escaped,
     keeps_page,
     references,
@@ -15,7 +17,7 @@ from seqattn.extras.align.html_tree import (
     tree_of,
 )
 from seqattn.extras.align.markup import BREAKS, Document, Markup, Whole
-from seqattn.extras.align.segment import Path, Segment, Tags, Unit
+from seqattn.extras.align.segment import Path, Restored, Segment, Tags, Unit
 from seqattn.metrics.scripts import in_word
 
 _WITHIN = frozenset((
@@ -28,6 +30,33 @@ _CLOSING, _OPENING = frozenset(".,;:!?…)]}»”*†‡"), frozenset("([{«“�
 """Signs that end and begin words at the edge of an element."""
 _INVISIBLE = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 """Signs of hyphenation, breaks and directions; joiners are part of Persian, Hindi and emoji."""
+_READ = frozenset(("alt", "aria-label", "placeholder", "title"))
+"""Attributes that people read, as is the value of a button."""
+_BUTTONS = frozenset(("button", "reset", "submit"))
+_SLOT = re.compile("\0(\\d+)\0")
+"""Where a translated attribute is written."""
+
+
+class _Page(Document):
+    """A document whose first segments are attributes."""
+
+    def restored(self, outputs: Sequence[Restored]) -> Restored:
+        rest = [part for part in self.parts if not isinstance(part, _Value)]
+        size = len(self.parts) - len(rest)
+        text, lost = Document(rest).restored(outputs[size:])
+        lost = [*(part for one in outputs[:size] for part in one.lost), *lost]
+        return Restored(_SLOT.sub(lambda slot: outputs[int(slot[1])].text, text), lost)
+
+
+@dataclass(frozen=True, eq=False)
+class _Value(Segment):
+    """The value of an attribute. Args: is_bare: True for one without quotes."""
+
+    is_bare: bool = False
+
+    def restored(self, output: str, links: Sequence[int]) -> Restored:
+        text, lost = super().restored(output, links)
+        return Restored(f'"{text}"' if self.is_bare and output != self.text else text, lost)
 
 
 @dataclass(frozen=True)
@@ -39,8 +68,10 @@ class Html(Markup):
 
     Args:
         pattern: as `Markup`; of text between tags.
+        attributes: True to translate alt, title, placeholder, aria-label and the value of buttons.
     """
 
+    attributes: bool = False
     _notices: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def document(self, text: str) -> Document:
@@ -56,7 +87,10 @@ class Html(Markup):
         if is_plain and {token.kind for token in tokens} <= {"text"}:
             lines = enumerate(BREAKS.split(text))
             return Document([line if odd % 2 else self._line(line) for odd, line in lines])
-        return Document([*self._parts_of(tree_of(tokens))])
+        tree = tree_of(tokens)
+        values = list(self._values(tree, [])) if self.attributes and "\0" not in text else []
+        parts = [*values, *self._parts_of(tree)]
+        return _Page(parts) if values else Document(parts)
 
     def _line(self, line: str) -> Segment:
         """Return a line without markup."""
@@ -124,6 +158,29 @@ class Html(Markup):
                 units.append(Unit("", unit.raw, path))
         return units
 
+    def _values(self, node: Node, values: list[_Value]) -> list[_Value]:
+        """Collect the attributes that people read, and write slots in their place."""
+        names = _READ
+        if node.name == "input" and attributes_of(node.start).get("type", "").lower() in _BUTTONS:
+            names = _READ | {"value"}
+
+        def slot(match: re.Match[str]) -> str:
+            quote, value = match["quote"] or "", match["quoted"] or match["bare"] or ""
+            units = self._text(value, ()) if match["name"].lower() in names else []
+            if not any(unit.text.strip() for unit in units):
+                return match[0]
+            values.append(_Value(units, _escape_like(units, quote or '"'), is_bare=not quote))
+            before = match[0].removesuffix(f"{quote}{value}{quote}")
+            return f"{before}{quote}\0{len(values) - 1}\0{quote}"
+
+        if node.name and not node.locked:
+            size = len(node.name) + 1
+            node.start = node.start[:size] + ATTRIBUTE.sub(slot, node.start[size:-1]) + ">"
+        for child in node.children:
+            if isinstance(child, Node):
+                self._values(child, values)
+        return values
+
 
 def _segment(units: Sequence[Unit]) -> Segment:
     """Return a segment with the edges of elements that keep words apart."""
@@ -149,8 +206,8 @@ def _are_apart(before: str, after: str, several: bool) -> bool:
     return in_word(after) and (in_word(before) or (before in _CLOSING and after.isalpha()))
 
 
-def _escape_like(units: Sequence[Unit]) -> Callable[[str], str]:
-    """Return a function that escapes text, with the references that a segment uses."""
+def _escape_like(units: Sequence[Unit], quote: str = "") -> Callable[[str], str]:
+    """Return a function that escapes text and a quote, with the references that units use."""
     bare = {unit.text for unit in units if unit.raw == unit.text}
     own = {
         ord(unit.text): unit.raw
@@ -158,5 +215,6 @@ def _escape_like(units: Sequence[Unit]) -> Callable[[str], str]:
         if len(unit.text) == 1 and not unit.text.isspace() and unit.text not in bare
         if unit.raw != unit.text == unescape(unit.raw)
     }
-    table = {ord("&"): "&amp;", ord("<"): "&lt;", **own}
+    quotes = {ord(quote): escape(quote)} if quote else {}
+    table = {ord("&"): "&amp;", ord("<"): "&lt;", **quotes, **own}
     return lambda text: text.translate(table)

@@ -54,7 +54,7 @@ _BOUNDS = frozenset(("caption", "table", "td", "template", "th"))
 
 _NAME = r"[^\s/>][^\s/>=]*+"
 _VALUE = r"""\s*+=\s*+(?:"[^"]*+"|'[^']*+'|(?=>)|[^\s>"'][^\s>]*+)"""
-_ATTRIBUTE = re.compile(
+ATTRIBUTE = re.compile(
     rf"(?P<name>{_NAME})(?:\s*+=\s*+(?:(?P<quote>['\"])(?P<quoted>.*?)(?P=quote)|(?P<bare>[^\s>]*+)))?+",
     re.ASCII | re.DOTALL,
 )
@@ -86,7 +86,7 @@ class Token(NamedTuple):
 class Node:
     """An element with its children; comments have no name.
 
-    It stays if its text is not translated, is locked
+    It stays if its text is not translated, is locked if its attributes are not translated, either,
     and opens if it stays but for elements inside.
     """
 
@@ -118,9 +118,9 @@ class Node:
         return self.name in BLOCKS or self.opens or inside
 
 
-def _attributes_of(tag: str) -> dict[str, str]:
+def attributes_of(tag: str) -> dict[str, str]:
     """Return the values of a start tag's attributes by their names in lower case."""
-    found = [*_ATTRIBUTE.finditer(tag[1:-1])][:0:-1]  # the first of a name counts
+    found = [*ATTRIBUTE.finditer(tag[1:-1])][:0:-1]  # the first of a name counts
     return {one["name"].lower(): unescape(one["quoted"] or one["bare"] or "") for one in found}
 
 
@@ -133,7 +133,7 @@ def _asks(tag: str) -> bool | None:
     """Return what a start tag asks for, by attribute or class; None for nothing."""
     if "translate" not in tag.lower():
         return None
-    values = _attributes_of(tag)
+    values = attributes_of(tag)
     asked, names = values.get("translate", "-").lower(), values.get("class", "").lower().split()
     if asked == "no" or "notranslate" in names:
         return False
@@ -273,7 +273,7 @@ def keeps_page(token: Token) -> bool:
     """Return True for Google's tag of pages that are not to be translated."""
     if token.name != "meta" or "notranslate" not in token.raw.lower():
         return False
-    values = _attributes_of(token.raw)
+    values = attributes_of(token.raw)
     return [values.get(name, "").lower() for name in ("name", "content")] == [
         "google",
         "notranslate",

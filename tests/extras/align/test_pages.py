@@ -86,6 +86,45 @@ def test_signs_of_footnotes_are_copied():
     assert output.index("A <b>B</b>") < output.index(sign) < output.index("C")
 
 
+@pytest.mark.parametrize(
+    ("text", "read", "output"),
+    [
+        (
+            '<p title=\'a "b"\'><img ALT=dog src=x>c <b title="it\'s">d</b></p>',
+            ['a "b"', "dog", "it's", "c d"],
+            '<p title=\'"B" A\'><img ALT="DOG DOG" src=x><b title="IT\'S">D</b> C</p>',
+        ),
+        (
+            "<input type=Submit value=Go placeholder=x><input value=y><input type=reset value>",
+            ["Go", "x"],
+            '<input type=Submit value="GO" placeholder="X"><input value=y><input type=reset value>',
+        ),
+        (
+            "<i translate=no title=a><b alt=b></b></i> <code title='c &quot;&amp; d'>e</code>",
+            ['c "& d', "e"],
+            "<i translate=no title=a><b alt=b></b></i> <code title='D &quot;&amp; C'>e</code>",
+        ),
+        (
+            "<p aria-label = ' a\u00ad '>x &shy;</p>",
+            ["a", "x"],
+            "<p aria-label = ' A '>X &shy;</p>",
+        ),
+        ("<b title=a>b c</b> \0", ["b c \0"], "\0 <b title=a>C B</b>"),
+    ],
+)
+def test_attributes_are_segments_in_their_quotes(text, read, output):
+    seen = []
+
+    def generate(texts):
+        seen.extend(texts)
+        return [" ".join(text.upper().replace("DOG", "DOG DOG").split()[::-1]) for text in texts]
+
+    html = Html(attributes=True)
+    assert html.generate([text], list, SAME) == [text]
+    assert html.generate([text], generate, BACKWARDS) == [output]
+    assert seen == read
+
+
 def test_a_page_that_asks_for_it_is_copied_which_is_said_once(capsys):
     page = '<head><META content="NoTranslate" name=Google></head><p translate=yes>a <b>b</b>'
     other = "<meta name=description content=notranslate><p>a"
