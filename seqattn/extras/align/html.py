@@ -131,7 +131,8 @@ class Html(Markup):
         raised = node.text.strip() if node.name in ("sub", "sup") else ""
         is_sign = bool(raised) and not any(map(str.isalpha, raised))
         if node.stays or is_sign or not (node.children or node.end):
-            text = " ".join(node.text.split()) if node.stays or is_sign else ""
+            shown = _INVISIBLE.sub("", node.text) if node.stays or is_sign else ""
+            text = " ".join(shown.split())
             units = [Unit(text, node.raw, path, kept=bool(text))]
         else:
             inner = (*path, Tags(node.start, node.end))
@@ -167,7 +168,7 @@ class Html(Markup):
         def slot(match: re.Match[str]) -> str:
             quote, value = match["quote"] or "", match["quoted"] or match["bare"] or ""
             units = self._text(value, ()) if match["name"].lower() in names else []
-            if not any(unit.text.strip() for unit in units):
+            if not any(unit.text.strip() for unit in units) or (not quote and '"' in value):
                 return match[0]
             values.append(_Value(units, _escape_like(units, quote or '"'), is_bare=not quote))
             before = match[0].removesuffix(f"{quote}{value}{quote}")

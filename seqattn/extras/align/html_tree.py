@@ -150,7 +150,7 @@ def tokens_of(text: str) -> list[Token]:
     """
     if _TOO_LONG.search(text):
         raise UserError("a character reference may have at most 20 digits; remove it")
-    is_xml = text.lstrip("\ufeff \n\r\t").startswith("<?xml") or "xmlns=" in text[:1_000]
+    is_xml = "<?xml" in text[:99] or "xhtml" in text[:999].lower()
     tokens: list[Token] = []
     begin = place = foreign = 0  # of text, of the next tag, number of open elements of XML
     while (place := text.find("<", place)) >= 0:

@@ -109,6 +109,7 @@ def test_signs_of_footnotes_are_copied():
             ["a", "x"],
             "<p aria-label = ' A '>X &shy;</p>",
         ),
+        ('<b title=a"b&#32;c>d</b>', ["d"], '<b title=a"b&#32;c>D</b>'),
         ("<b title=a>b c</b> \0", ["b c \0"], "\0 <b title=a>C B</b>"),
     ],
 )
