@@ -152,7 +152,7 @@ def _choice_quoted(override: str) -> str:
 
 
 def _lone_quoted(override: str) -> str:
-    """Quote a value that Hydra cannot parse, such as some paths.
+    """Quote a text that Hydra cannot parse, such as some paths, or one with backslashes.
 
     Lists, dicts, quoted texts and values with a comma are left to Hydra.
     """
@@ -160,8 +160,8 @@ def _lone_quoted(override: str) -> str:
     if not equals or not re.fullmatch(r"[+]*[\w.@]+", key) or not value.isprintable():
         return override
     try:
-        parsed(override)
-        is_text = False
+        is_text = isinstance(parsed(override).value(), str) and "\\" in value
     except HydraException:
-        is_text = value[:1] not in "[{'\"" and "," not in value and "${" not in value
+        is_text = "," not in value
+    is_text = is_text and value[:1] not in "[{'\"" and "${" not in value
     return f"{key}={quoted(value)}" if is_text else override

@@ -12,7 +12,7 @@ from seqattn.settings.nodes import TARGET
 FROM_BUNDLE = "_from_bundle_"
 """Key of a subcommand's YAML with the groups that a bundle fills."""
 TEXT = "_text_"
-"""Key of a subcommand's YAML with its keys for sentences, whose values need no quotes."""
+"""Key of a subcommand's YAML with its keys for sentences and expressions, which need no quotes."""
 
 
 def own_keys(subcommand: str) -> list[str]:
@@ -39,7 +39,7 @@ def from_bundle(subcommand: str) -> Mapping[str, str]:
 
 
 def text_keys(subcommand: str) -> list[str]:
-    """Return the keys for sentences."""
+    """Return the keys for sentences and expressions."""
     return [key for one in (subcommand, *bases(subcommand)) for key in document(one).get(TEXT, [])]
 
 

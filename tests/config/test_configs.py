@@ -311,6 +311,9 @@ def test_a_command_that_shows_its_settings_leaves_no_directory(tmp_path, monkeyp
         "it's",
         'a"b',
         "a|b",
+        r"C:\new\(x)\[y]\\z",
+        r"a\,b",
+        r"\[\w+\]\{0",
     ],
 )
 def test_a_lone_path_is_taken_as_it_is(key, path):
@@ -320,6 +323,7 @@ def test_a_lone_path_is_taken_as_it_is(key, path):
 
 def test_what_hydra_can_read_stays_as_it_is_typed():
     words = ["seed=2024", "cache_dir=null", "model.dim=1,2", "name=a b", "data.files=[a,b]"]
+    words += [r"name='\[a\]'", r"data.root=C:\a,C:\b", r"data.files=[C:\a,'\(b']", r"name=${x}\(y"]
     assert complete("search", words) == words
 
 
@@ -328,6 +332,20 @@ def test_a_sentence_is_quoted_unless_it_is_quoted_already_or_none_is_given():
     found = complete("generate", words)
     assert found == ["text='a, b: c'", *words[1:]]
     assert parsed(found[2]).value() is None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\[\w+\]", r"\(\w+\)", r"\\\w+", r"\{[^{}]*\}", r"\w{0,3}", "[A-Z]{2,5}", "[abc]",
+        "(a|b), c", "{a}", "a,b", r"\$\{\w+\}", r"[$]{2}x", "\\", "'a'|'b'", r'"\w+', "é|#;=", "12",
+    ],
+)  # fmt: skip
+def test_an_expression_arrives_as_it_is_typed(pattern):
+    [override] = complete("generate", [f"markup.pattern={pattern}"])
+    assert parsed(override).value() == pattern
+    typed = f"markup.pattern={quoted(pattern)}"
+    assert complete("generate", [typed]) == [typed]
 
 
 def test_an_interpolation_is_left_to_hydra_whatever_stands_beside_it():
