@@ -80,6 +80,7 @@ def folder(tmp_path_factory):
     row = {"document": text, "question": "Who met?", "context": text}
     (folder / "FILE.jsonl").write_text(json.dumps(row) + "\n")
     (folder / "FILE").write_text("a dog sees a ball .\n\nthe cat\n")
+    (folder / "FILE.html").write_text("<p>a <b>dog</b>\n<p>the cat")
     (folder / "FILE.tsv").write_text("a dog sees a ball .\te\nthe cat\td \n")
     (folder / "GLOSSARY.tsv").write_text("dog\td\nsees\td\n")
     pairs = (folder / "val.en").read_text().splitlines()

@@ -74,8 +74,8 @@ def in_one_line(text: str) -> str:
     return re.sub(r"[\r\n]+", " ", text)
 
 
-def write_lines(lines: Iterable[str], output: str | None) -> None:
-    """Write lines to standard output as they come, or to a file atomically.
+def write_lines(lines: Iterable[str], output: str | None, end: str = "\n") -> None:
+    """Write lines, each with `end`, to standard output as they come, or to a file atomically.
 
     A file whose name ends in ".gz" is compressed.
 
@@ -86,10 +86,10 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
         if sys.stdout is None:
             raise UserError("standard output is closed; set output=FILE")
         for line in lines:
-            print(line, flush=True)
+            print(line, end=end, flush=True)
         return
     path = output_file(output)
-    encoded = (f"{line}\n".encode() for line in lines)
+    encoded = (f"{line}{end}".encode() for line in lines)
     write_whole(path, _packed(encoded) if path.suffix == ".gz" else encoded)
 
 

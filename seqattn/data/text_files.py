@@ -41,7 +41,10 @@ _SIGNS = {
     "a document": re.compile(r"%PDF-|\{\\rtf"),
 }
 """Beginnings of such files."""
-_FIRST = 20
+_CHARSET = re.compile(
+    rb"(?i)<(?:meta|\?xml)\b[^>]{0,999}?\b(?:charset|encoding)\s{0,9}=[\s\"']{0,9}([\w-]+)"
+)
+_FIRST, _HEAD = 20, 8_192  # lines, and bytes of a page
 LONGEST_LINE = 1_000_000
 """Largest line in bytes; documents are far shorter, and sentencepiece would skip longer ones."""
 
@@ -167,8 +170,26 @@ def plain_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
     first = [*islice(lines, _FIRST)]
     kind = kind or next((k for k, sign in _SIGNS.items() if sign.match("\n".join(first))), None)
     if kind is not None:
+        page = "generate markup=html for a page named .html, or " * (kind == _MARKUP)
         raise UserError(
-            f"{path} is not plain text, but {kind}; use one text per line, or .jsonl with one "
-            "object per line"
+            f"{path} is not plain text, but {kind}; use {page}one text per line, or .jsonl with "
+            "one object per line"
         )
     yield from chain(first, lines)
+
+
+def read_page(path: Path) -> str:
+    """Return the text of an HTML file with its line breaks, without a byte order mark.
+
+    Raises:
+        UserError: if it is too large, or not UTF-8, or declares another charset.
+    """
+    content = read_bytes(path, LONGEST_LINE)
+    declared = _CHARSET.search(content[:_HEAD])
+    if declared and declared[1].lower() not in (b"utf-8", b"utf8"):
+        raise UserError(f"{path} declares the charset {declared[1].decode()}; convert it to UTF-8")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        where = f"byte {error.start:,}"
+        raise UserError(f"{path} is not valid UTF-8 at {where}; convert it to UTF-8") from error

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -22,13 +22,14 @@ from seqattn.bundle.bundle import Bundle
 from seqattn.checking import Count
 from seqattn.data.lines import in_one_line, read_texts
 from seqattn.data.source_ids import Headed
+from seqattn.data.text_files import read_page
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.base import AnySearch, Progress
 from seqattn.generation.windows import generate_from_windows
 from seqattn.screen import progress
-from seqattn.storage import replaced_file, user_path
+from seqattn.storage import kind_of, replaced_file, user_path
 from seqattn.subcommands.bundle_run import BundleRun, check_read
 from seqattn.subcommands.journal import Journal, open_journal
 from seqattn.subcommands.provenance import Provenance, bundle_contents
@@ -60,10 +61,12 @@ class Generation(BundleRun):
         alignments: True to write word alignments in Pharaoh format, too: the last column of tsv, or
             the key "alignment" of jsonl.
         format: output format: text, the output only; tsv, number of the input line, rank, score
-            and output; jsonl, the same by name. None for jsonl if the inputs are not texts, for tsv
-            if n_best is above 1 or there is more to write, and else for text.
+            and output; jsonl, the same by name, of markup without rank and score. None for jsonl if
+            the inputs are not texts, for tsv if n_best is above 1 or there is more to write, and
+            else for text.
         rerank: settings of reranking by another model.
-        markup: markup of the texts, as in `Bundle.generate`; None for plain text.
+        markup: markup of the texts, as in `Bundle.generate`; None for plain text. It may read an
+            input file as a whole.
         window: number of inputs of a file that are read and searched together.
         part: share of a file's inputs, such as "3/16"; None for all. Ranks, as of torchrun, each
             take a share of it.
@@ -103,8 +106,8 @@ class Generation(BundleRun):
         more = "quality" if self.quality else "alignments"
         if self._more and self.format == "text":
             raise UserError(f"format=text has no {more}; remove it, or add format=jsonl")
-        if self.markup is not None and (self.n_best or self._more or self.format):
-            raise UserError(f"markup writes one text each; remove n_best, {more} and format")
+        if self.markup is not None and (self.n_best or self._more or self.format == "tsv"):
+            raise UserError(f"markup writes one text each; remove n_best, {more} and format=tsv")
         _ = self._share  # checked before the bundle is loaded
         if self.prefix_column is not None and (self.prefix is not None or self.text is not None):
             raise UserError("prefix_column needs input, and no prefix; remove one")
@@ -115,6 +118,12 @@ class Generation(BundleRun):
     def _more(self) -> bool:
         """True if more than the outputs is written."""
         return self.alignments or self.quality is not None
+
+    @property
+    def _is_page(self) -> bool:
+        """True if the input is a file that its markup reads as a whole."""
+        kinds = getattr(self.markup, "pages", ())
+        return self.input is not None and kind_of(user_path(self.input)).lower() in kinds
 
     def run(self) -> None:
         """Read, generate and write.
@@ -137,7 +146,8 @@ class Generation(BundleRun):
         if self.target_language is not None:
             bundle = bundle.into(self.target_language)
         judge = None if self.quality is None else self.quality.of(bundle)
-        work: Work = partial(self._answers, bundle)
+        unknown = Counter[str]()
+        work: Work = partial(self._answers, bundle, unknown)
         with ExitStack() as stack:
             if generates:
                 own = self.rerank.search(self.generation)
@@ -145,7 +155,7 @@ class Generation(BundleRun):
                 search = bundle.generator(own).open()
                 reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
                 texts = self._marked if self.markup else self._outputs
-                work = partial(texts, stack.enter_context(search), reranker, judge, bundle)
+                work = partial(texts, stack.enter_context(search), reranker, judge, bundle, unknown)
             inputs = range(sys.maxsize)
             opened: AbstractContextManager[Journal] = nullcontext(Journal(self.output))
             if plain:  # all lines are checked before the first search
@@ -153,14 +163,19 @@ class Generation(BundleRun):
                 for number, of in (self._share, (place + 1, ranks)):
                     inputs = inputs[len(inputs) * (number - 1) // of : len(inputs) * number // of]
                 files = {"input": source, **getattr(self.terms, "files", {})}
+                each = self.n_best or 1, "(?s:.*)" if self._is_page else ".*"
                 opened = open_journal(
-                    self.output, self._made_from, files, place, ranks, len(inputs), self.n_best or 1
+                    self.output, self._made_from, files, place, ranks, len(inputs), *each
                 )
             journal, tell = stack.enter_context(opened), None
             if source is not None and place == 0:
                 bar = progress("generating", "texts", journal.done, above=self.output is None)
                 tell = stack.enter_context(bar)
-            journal.write(self._results(bundle, work, source, inputs, journal.done, tell))
+            end = "" if self._is_page and self.format != "jsonl" else "\n"
+            journal.write(self._results(bundle, work, source, inputs, journal.done, tell), end=end)
+        _say_unknown(unknown)
+        if self.markup is not None:
+            self.markup.say()
         if judge is not None:
             judge.say()
 
@@ -173,8 +188,7 @@ class Generation(BundleRun):
         done: int,
         tell: Progress | None,
     ) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of inputs and the lines of each window, and say what is unknown."""
-        unknown = Counter[str]()
+        """Yield the number of inputs and the lines of each window."""
         total = len(inputs) if inputs.stop < sys.maxsize else None
 
         def told(part: int, _: int, tokens: int = 0) -> None:
@@ -184,11 +198,6 @@ class Generation(BundleRun):
         for rows in self._windows(bundle, source, inputs[done:]):
             yield len(rows), [*work(inputs.start + done, rows, told)]
             done += len(rows)
-            if not self.markup:  # whose tags are no text
-                several = len(bundle.reads) if "text" not in bundle.reads else 0
-                read = [one[:several] if several else (one,) for _, one in rows]
-                unknown.update(bundle.tokenizer.unknown([*map(in_one_line, chain(*read))]))
-        _say_unknown(unknown)
 
     def _windows(self, bundle: Any, source: Path | None, inputs: range) -> Iterable[Rows]:
         """Return the windows of a file's inputs, or the parts of standard input as they arrive."""
@@ -241,6 +250,8 @@ class Generation(BundleRun):
         return generates
 
     def _read(self, bundle: Bundle, source: Path | None) -> Iterator[Rows]:
+        if source is not None and self._is_page:
+            return iter([[(1, read_page(source))]])
         if self.prefix_column is not None:
             return read_texts(source, bundle.config.get("data"), str(self.prefix_column))
         return bundle.read_inputs(source)
@@ -251,11 +262,13 @@ class Generation(BundleRun):
         reranker: Reranker | None,
         judge: Any,
         bundle: Any,
+        unknown: Counter[str],
         first: int,
         rows: Rows,
         progress: Progress,
     ) -> Iterator[str]:
         texts = [text for _, text in rows]
+        unknown.update(bundle.tokenizer.unknown([*map(in_one_line, texts)]))
         read: TextLines = bundle.lines(texts)
         places = [first + number for number in read.texts]
         numbers = [number for number, _ in rows]
@@ -296,16 +309,23 @@ class Generation(BundleRun):
         reranker: Reranker | None,
         judge: Any,
         bundle: Any,
+        unknown: Counter[str],
         first: int,
         rows: Rows,
         progress: Progress,
     ) -> Iterator[str]:
-        def generate(texts: list[str]) -> list[str]:
-            plain = [*enumerate(texts, 1)]
-            return [*self._outputs(generator, reranker, judge, bundle, first, plain, progress)]
+        plain = replace(self, format="text")._outputs
 
-        texts = self.markup.generate([text for _, text in rows], generate, bundle.align)
-        yield from texts if self.text is not None else map(in_one_line, texts)
+        def generate(texts: list[str]) -> list[str]:
+            own = first, [*enumerate(texts, 1)], of_rows
+            return [*plain(generator, reranker, judge, bundle, unknown, *own)]
+
+        def of_rows(done: int, total: int, tokens: int = 0) -> None:
+            progress(done * len(rows) // total, len(rows), tokens)
+
+        form = "text" if self.text is not None or self._is_page else "line"
+        form = "jsonl" if self.format == "jsonl" else form
+        yield from self.markup.lines(rows, generate, bundle.align, form)
 
     def _line(
         self,
@@ -336,8 +356,12 @@ class Generation(BundleRun):
         last = [one if key == "alignment" else one.tsv() for key, one in more.items()]
         return "\t".join([f"{number}\t{rank}\t{score:.4f}", output.replace("\t", " "), *last])
 
-    def _answers(self, bundle: Any, first: int, rows: Rows, progress: Progress) -> Iterator[str]:
+    def _answers(
+        self, bundle: Any, unknown: Counter[str], first: int, rows: Rows, progress: Progress
+    ) -> Iterator[str]:
         asked, count = [one for _, one in rows], self.n_best or 1
+        read = chain(*(one[: len(bundle.reads)] for one in asked))
+        unknown.update(bundle.tokenizer.unknown([*map(in_one_line, read)]))
         for row in bundle.answer_rows(asked, self.generation, count, progress, first):
             yield json.dumps(row, ensure_ascii=False)
 

@@ -54,18 +54,20 @@ class Journal:
         self,
         windows: Iterable[tuple[int, Iterable[str]]],
         each: Callable[[Iterable[str]], Iterable[str]] = iter,
+        end: str = "\n",
     ) -> None:
         """Write the output at the end, or to a stream as it comes.
 
         Args:
             windows: number of inputs and lines of each window after those in this rank's file.
             each: function that the lines of all ranks pass through.
+            end: what is written after each line.
 
         Raises:
             UserError: if it cannot be written, or an input has changed.
         """
         if not self.files:
-            write_lines(each(chain.from_iterable(lines for _, lines in windows)), self.output)
+            write_lines(each(chain.from_iterable(lines for _, lines in windows)), self.output, end)
             return
         own = self.files[self.rank]
         for count, lines in windows:
@@ -82,7 +84,7 @@ class Journal:
         if self.rank == 0:
             parts = (lines for one in self.files for _, lines, _ in self._windows(one))
             ready = chain.from_iterable(parts)
-            write_lines(each(ready), self.output)
+            write_lines(each(ready), self.output, end)
             for one in self.files:
                 one.unlink()
 

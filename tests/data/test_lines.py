@@ -4,10 +4,12 @@ import io
 import json
 import os
 import sys
+from contextlib import nullcontext
 
 import pytest
 
 from seqattn.data.lines import read_texts
+from seqattn.data.text_files import read_page
 from seqattn.errors import UserError
 
 BOM = b"\xef\xbb\xbf"
@@ -79,7 +81,7 @@ def test_json_is_read_as_what_it_is(tmp_path):
         ("x.json", "[", "x.json is not valid JSON, line 1"),
         ("x.csv", "a,b", "x.csv is not plain text, but a table; use one text per line, or .jsonl"),
         ("x.po", "a", "x.po is not plain text, but a catalog of messages; use"),
-        ("x.Xml", "a", "x.Xml is not plain text, but XML or HTML"),
+        ("x.Xml", "a", "x.Xml is not plain text, but XML or HTML; use generate markup=html for a "),
         ("x.docx", "a", "x.docx is not plain text, but a document"),
         ("x.tmx.gz", "", "x.tmx.gz is not plain text, but XML or HTML"),
         ("x", '\ufeff<?xml version="1.0"?><xliff/>', "x is not plain text, but XML or HTML"),
@@ -95,3 +97,26 @@ def test_what_is_no_text_is_refused_and_not_translated(tmp_path, name, content, 
     with pytest.raises(UserError) as error:
         [*read_texts(tmp_path / name)]
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"<p>\xff", "x.html is not valid UTF-8 at byte 3; convert it to UTF-8"),
+        ("\ufeff<p>".encode("utf-16-le"), "x.html is not valid UTF-8 at byte 0; convert it"),
+        (b"<META CHARSET='Latin1'>", "x.html declares the charset Latin1; convert it to UTF-8"),
+        (
+            b'<meta http-equiv="Content-Type"\ncontent="text/html; charset=windows-1252">',
+            "x.html declares the charset windows-1252; convert it",
+        ),
+        (b'<?xml version="1.0" encoding="us-ascii"?>', "x.html declares the charset us-ascii; c"),
+        (b"<meta charset=UTF-8><script charset=x>", None),
+        (b"<p>" + b" " * 1_000_000, "x.html is larger than the maximum of 1,000,000 bytes"),
+        (b"<meta " * 200_000, "x.html is larger than the maximum of 1,000,000 bytes"),
+        (b"<meta " * 100_000, None),
+    ],
+)
+def test_a_page_that_is_not_utf8_is_refused_and_not_guessed(tmp_path, content, line):
+    (tmp_path / "x.html").write_bytes(content)
+    with nullcontext() if line is None else pytest.raises(UserError, match=line):
+        assert read_page(tmp_path / "x.html") == content.decode()

@@ -1,6 +1,7 @@
 """Progress of a long output: continued after a kill, and never that of another command."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,17 @@ def test_what_is_cut_anywhere_continues_to_the_same_lines(place):
         assert lines == [*LINES, ""]
         counts.add(before)
     assert counts == {0, 2, 3, 6}
+
+
+def test_a_text_of_several_lines_is_continued_and_written_whole(place):
+    record, inputs = Provenance(settings={}, contents={}), {"input": place / "in"}
+    for windows in (stopping([(1, ["a\r\nb"])]), [(1, ["c\n\nd"])]):
+        opened = open_journal(
+            str(place / "out"), lambda: record, inputs, total=2, line_pattern="(?s:.*)"
+        )
+        with suppress(KeyboardInterrupt), opened as journal:
+            journal.write(windows, end="")
+    assert (place / "out").read_bytes() == b"a\r\nbc\n\nd"
 
 
 def test_a_damaged_window_and_what_follows_are_made_again(place):

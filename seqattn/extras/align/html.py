@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape, unescape
+from typing import ClassVar
 
 from seqattn.extras.align.html_tree import (
     ATTRIBUTE,
@@ -73,6 +74,8 @@ class Html(Markup):
 
     attributes: bool = False
     _notices: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    pages: ClassVar[Sequence[str]] = (".html", ".htm", ".xhtml")
 
     def document(self, text: str) -> Document:
         self.check_size(text)

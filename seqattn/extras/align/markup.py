@@ -1,13 +1,15 @@
 """Generation of texts with tags or placeholders, which are put where their words went."""
 
+import json
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from seqattn.analysis.word_alignment import WordAlignment
+from seqattn.data.lines import in_one_line
 from seqattn.errors import UserError
 from seqattn.extras.align.segment import Restored, Segment, Unit
 
@@ -19,6 +21,12 @@ PLACEHOLDERS = (  # {{x}}, {name}, %(name)s, %s, <name>, links, addresses
 BREAKS = re.compile(r"(\r\n|\r|\n)")
 LONGEST = 200_000
 """Characters of a text with markup."""
+_JOINED = "became one line; format=jsonl keeps line breaks"
+_REPAIRED = "had tags without their counterpart, which were added or left out"
+_SPLIT = "; if the file is one page, name it .html"
+Rows = Sequence[tuple[int, str]]
+Generate = Callable[[list[str]], list[str]]
+Align = Callable[[list[str], list[str]], list[WordAlignment]]
 
 
 class Document(NamedTuple):
@@ -30,6 +38,11 @@ class Document(NamedTuple):
     def segments(self) -> list[Segment]:
         """Segments with words."""
         return [part for part in self.parts if isinstance(part, Segment) and part.text]
+
+    @property
+    def spelling(self) -> str:
+        """The text; its tags may have been repaired."""
+        return self.restored([one.restored(one.text, ()) for one in self.segments]).text
 
     def restored(self, outputs: Sequence[Restored]) -> Restored:
         """Return the text with the outputs of its segments."""
@@ -57,6 +70,10 @@ class Markup(ABC):
 
     pattern: str | None = None
     _parts: "re.Pattern[str] | None" = field(default=None, init=False, repr=False, compare=False)
+    _said: dict[str, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    pages: ClassVar[Sequence[str]] = ()
+    """Suffixes of files that are read as a whole."""
 
     def __post_init__(self) -> None:
         if self.pattern is None:
@@ -77,12 +94,7 @@ class Markup(ABC):
             UserError: if it is too long, or nests too deeply.
         """
 
-    def generate(
-        self,
-        texts: Sequence[str],
-        generate: Callable[[list[str]], list[str]],
-        align: Callable[[list[str], list[str]], list[WordAlignment]],
-    ) -> list[str]:
+    def generate(self, texts: Sequence[str], generate: Generate, align: Align) -> list[str]:
         """Return outputs with markup; print to standard error which protected parts were lost.
 
         Args:
@@ -90,7 +102,38 @@ class Markup(ABC):
             generate: returns the outputs of texts without.
             align: aligns the words of texts and outputs.
         """
-        documents = [self.document(text) for text in texts]
+        return [one.text for one, _ in self._outputs([*enumerate(texts, 1)], generate, align)]
+
+    def lines(self, rows: Rows, generate: Generate, align: Align, form: str) -> Iterator[str]:
+        """Yield the outputs of numbered texts as lines; `say` says what became of them.
+
+        Args:
+            rows, generate, align: as `generate`.
+            form: "line", with spaces for line breaks; "text", as it is; "jsonl", with the text.
+        """
+        outputs = self._outputs(rows, generate, align)
+        for (number, text), (output, document) in zip(rows, outputs, strict=True):
+            line = in_one_line(output.text) if form == "line" else output.text
+            if line != output.text:
+                self._said.setdefault(_JOINED, []).append(number)
+            if document.spelling != text:
+                self._said.setdefault(_REPAIRED + _SPLIT * (form == "line"), []).append(number)
+            if form == "jsonl":
+                row: dict[str, object] = {"line": number, "source": text, "output": line}
+                row |= {"lost": output.lost} if output.lost else {}
+                line = json.dumps(row, ensure_ascii=False)
+            yield line
+
+    def say(self) -> None:
+        """Print to standard error what became of all `lines`."""
+        for what, numbers in self._said.items():
+            count = f"{len(numbers):,} output{'s' * (len(numbers) > 1)} (first: {numbers[0]:,})"
+            print(f"{count} {what}", file=sys.stderr)
+
+    def _outputs(
+        self, rows: Rows, generate: Generate, align: Align
+    ) -> list[tuple[Restored, Document]]:
+        documents = [self.document(text) for _, text in rows]
         segments = [segment for document in documents for segment in document.segments]
         outputs = generate([segment.text for segment in segments])
         linked = [place for place, segment in enumerate(segments) if segment.linked]
@@ -103,9 +146,9 @@ class Markup(ABC):
             for place, (segment, output) in enumerate(zip(segments, outputs, strict=True))
         )
         results = []
-        for number, document in enumerate(documents, 1):
+        for (number, _), document in zip(rows, documents):
             one = document.restored([next(restored) for _ in document.segments])
-            results.append(one.text)
+            results.append((one, document))
             if one.lost:
                 more = f" and {len(one.lost) - 5:,} more" if len(one.lost) > 5 else ""
                 print(f"text {number:,}: lost {', '.join(one.lost[:5])}{more}", file=sys.stderr)

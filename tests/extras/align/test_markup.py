@@ -1,5 +1,7 @@
 """Tags and placeholders come back where their words went, and the rest is as it was."""
 
+import gzip
+import json
 from html.parser import HTMLParser
 from random import Random
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ from seqattn.errors import UserError
 from seqattn.extras.align.html import Html
 from seqattn.extras.align.html_tree import _OPTIONAL, _VOID
 from seqattn.extras.align.markup import LONGEST, Placeholders
-from tests.cli.small import succeed
+from tests.cli.small import json_lines, run, succeed
 
 WELL_FORMED = [
     "Hello <b>world</b>!",
@@ -204,6 +206,60 @@ def test_many_placeholders_take_linear_time(capsys):
 def test_a_pattern_that_cannot_be_is_refused(pattern, line):
     with pytest.raises(UserError, match=line):
         Placeholders(pattern=pattern)
+
+
+def test_texts_whose_tags_are_repaired_are_known_by_their_spelling():
+    assert [Html().document(text).spelling for text in WELL_FORMED] == WELL_FORMED
+    assert not [text for text in BROKEN if Html().document(text).spelling == text]
+
+
+PAGE = "<!DOCTYPE html>\r\n<p>a <b>dog\r\nsees</b>\r\n<pre>a\r\n  b</pre>\r\n<ul><li>two birds</ul>"
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n\r\n"])
+def test_an_html_file_is_one_text_and_keeps_its_line_breaks(capfd, trained, tmp_path, end):
+    file, out = tmp_path / "a.HTM.gz", tmp_path / "out"
+    file.write_bytes(gzip.compress(f"\ufeff{PAGE}{end}".encode()))
+    words = (f"bundle={trained}/model", "markup=html", f"input={file}")
+    expected = seqattn.load(trained / "model").generate(PAGE + end, markup="html")
+    assert "<pre>a\r\n  b</pre>" in expected
+    ended = run(capfd, "generate", *words, f"output={out}")
+    assert (ended.code, "without their counterpart" in ended.err) == (0, False)
+    assert out.read_bytes() == expected.encode()
+    assert succeed(capfd, "generate", *words) == expected
+    [row] = json_lines(succeed(capfd, "generate", *words, "format=jsonl"))
+    assert row == {"line": 1, "source": PAGE + end, "output": expected}
+    shares = [tmp_path / f"out{part}" for part in (1, 2)]
+    for part, share in enumerate(shares, 1):
+        succeed(capfd, "generate", *words, f"output={share}", f"part={part}/2")
+    assert b"".join(share.read_bytes() for share in shares) == expected.encode()
+
+
+def test_lines_that_break_tags_or_lose_line_breaks_are_counted_once_a_run(capfd, trained, tmp_path):
+    words = (f"bundle={trained}/model", "markup=html", "window=2")
+    (tmp_path / "x.txt").write_text("a dog\n<ul>\n<li>a \u9d5c ball\n</ul>\n<p>a <b>dog")
+    ended = run(capfd, "generate", *words, f"input={tmp_path}/x.txt")
+    assert ended.out.count("\n") == 5
+    assert "\n3 outputs (first: 2) had tags without their counterpart, " in f"\n{ended.err}"
+    assert "if the file is one page, name it .html" in ended.err
+    assert "lacks 1 piece of the input, such as \u9d5c" in ended.err
+    (tmp_path / "x.jsonl").write_text('{"source": "a dog"}\n{"source": "<pre>a\\n b</pre>"}')
+    ended = run(capfd, "generate", *words, f"input={tmp_path}/x.jsonl")
+    assert ended.out.endswith("\n<pre>a  b</pre>\n")
+    assert ended.err == "1 output (first: 2) became one line; format=jsonl keeps line breaks\n"
+    ended = run(capfd, "generate", *words, f"input={tmp_path}/x.jsonl", "format=jsonl")
+    assert json_lines(ended.out)[1] == dict.fromkeys(("source", "output"), "<pre>a\n b</pre>") | {
+        "line": 2
+    }
+    assert not ended.err
+
+
+def test_lost_parts_are_named_by_line_and_listed_in_json(capsys):
+    lines = Placeholders().lines(
+        [(7, "a %s"), (9, "a")], lambda some: ["b"] * len(some), aligned(lambda j, n: 0), "jsonl"
+    )
+    assert [row.get("lost") for row in map(json.loads, lines)] == [["%s"], None]
+    assert capsys.readouterr().err == "text 7: lost %s\n"
 
 
 def test_a_command_and_python_give_the_same(capfd, trained):
