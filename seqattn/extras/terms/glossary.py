@@ -1,6 +1,7 @@
 """Glossaries: target terms of source terms, from files and requests."""
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,10 +20,22 @@ from seqattn.extras.terms.words import Index, Lexicon, plain
 from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.constraints import Constraints
-from seqattn.storage import user_path
+from seqattn.storage import kind_of, user_path
 from seqattn.tokens import UNK
 
-_QUOTED = re.compile('"((?:[^"]|"")*)"')
+_HEADERS = [
+    {*names.split()}
+    for names in (
+        "source src target tgt trg term terms translation language en de fr es pt nl pl ru zh ja "
+        "english german french spanish italian portuguese dutch polish russian czech "
+        "turkish swedish ukrainian danish finnish greek hungarian chinese japanese korean arabic",
+        "quelle ziel quellsprache zielsprache deutsch englisch französisch spanisch italienisch de "
+        "en niederländisch portugiesisch polnisch russisch tschechisch türkisch chinesisch",
+        "source cible terme traduction langue anglais allemand français espagnol italien fr en de",
+        "origen destino término traducción idioma inglés alemán francés español italiano es en de",
+    )
+]
+"""Words of headers in one language."""
 LONGEST = 40
 """Maximum tokens of a target term, and hundreds of characters of a line."""
 
@@ -39,7 +52,8 @@ class Glossary:
     """Terms that outputs must have, or must not have, where the source has theirs.
 
     Args:
-        file: lines of a source term and target terms, separated by tabs; None for `entries`.
+        file: lines of a source term and target terms, separated by tabs, or a ".csv" file; None for
+            `entries`.
         entries: a target term, or several, for each source term. One of several is enough, and "!"
             before one forbids it; those of the source term "" are forbidden in every output.
         case: True if upper and lower case differ.
@@ -99,13 +113,11 @@ class Glossary:
             lines = [(f"terms entry {source!r}", [source, *_listed(target)])
                      for source, target in self.entries.items()]  # fmt: skip
         else:
-            path = user_path(self.file)
-            numbered = enumerate(read_lines(Path(path), 100 * LONGEST), 1)
-            lines = [(f"{path} line {n}", _cells(line)) for n, line in numbered if line.strip()]
+            lines = _table(Path(user_path(self.file)))
         for where, (source, *targets) in lines:
             source, targets = source.strip(), [target.strip() for target in targets]
             if not targets or not all(self._folded(target.strip("!")) for target in targets):
-                raise UserError(f"{where} must be a source term, a tab and target terms")
+                raise UserError(f"{where} must be a source term, a tab (or comma) and target terms")
             yield from ((source, target, where) for target in targets)
 
     def _folded(self, text: str) -> str:
@@ -216,11 +228,27 @@ class Glossary:
         return [one for one in (*own.required, *own.forbidden) if one in found]
 
 
-def _cells(line: str) -> list[str]:
-    """Return the cells of a line, but empty ones at its end, without quotation marks around one."""
-    cells = line.rstrip().split("\t")
-    quoted = [_QUOTED.fullmatch(cell.strip()) for cell in cells]
-    return [one[1].replace('""', '"') if one else cell for one, cell in zip(quoted, cells)]
+def _table(path: Path) -> list[tuple[str, list[str]]]:
+    """Return place and cells of each row that has some, without empty ones at its end.
+
+    Standard error says if the first was a header, which is left out with the columns of its notes.
+    """
+    lines, mark = [*read_lines(path, 100 * LONGEST)], "\t"
+    if kind_of(path) == ".csv":
+        mark = next((m for m in "\t;" if all(m in line for line in lines if line.strip())), ",")
+    cell = re.compile(rf' *"((?:[^"\t]|"")*)" *(?:{mark}|$)|([^{mark}]*)(?:{mark}|$)')
+    rows = [[one.replace('""', '"') or two for one, two in cell.findall(line)] for line in lines]
+    table = [(f"{path} line {n}", [*map(str.strip, row)]) for n, row in enumerate(rows, 1)]
+    where, head = next((row for row in table if any(row[1])), ("", []))
+    names = [re.findall(r"(?<![-\w])[^\W\d_]+", one.casefold()) for one in head]
+    first = {*chain(*names[:2])}
+    if all(names[:2]) and names[:1] != names[1:2] and any(first <= words for words in _HEADERS):
+        notes = {n: head[n] for n, one in enumerate(names) if n > 1 and one and one != names[1]}
+        unread = f"; not read: {', '.join(notes.values())}" if notes else ""
+        print(f"{where} is read as a header{unread}", file=sys.stderr)
+        table = [(at, [c for n, c in enumerate(row) if n not in notes]) for at, row in table]
+        table = [row for row in table if row[0] != where]
+    return [(at, row[: max(n for n, c in enumerate(row, 1) if c)]) for at, row in table if any(row)]
 
 
 def _listed(target: Any) -> list[str]:

@@ -20,7 +20,8 @@ from seqattn.tokens import UNK
 
 BYTES = "".join(map(chr, range(0xDC80, 0xDD00)))
 """Bytes of a character, as in `Tokenizer.target_texts`."""
-_ODD = re.compile(r"\s{2,}|[^\S ]|[\u2019\u00ad\u200b\u2060\ufeff]")
+_UNSEEN = "\u00ad\u200b\u200e\u200f\u2060\ufeff"
+_ODD = re.compile(rf"[\s{_UNSEEN}]{{2,}}|[^\S ]|[\u2019{_UNSEEN}]")
 _RUN = re.compile(f"[{BYTES}]+")
 
 
@@ -41,7 +42,7 @@ def occurrences(text: str, term: str) -> Iterator[int]:
 def plain(text: str, fold: bool) -> str:
     """Return a text as it is compared: in NFC, with single spaces and straight apostrophes, without
     invisible characters, and casefolded if `fold`."""
-    text = _ODD.sub(lambda one: " " if one[0].isspace() else "'" * (one[0] == "\u2019"), text)
+    text = _ODD.sub(lambda one: "'" if one[0] == "\u2019" else one[0].strip(_UNSEEN) and " ", text)
     return normalize("NFC", text.casefold() if fold else text)
 
 

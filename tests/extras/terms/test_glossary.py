@@ -62,7 +62,10 @@ def test_the_longer_of_two_terms_is_taken_and_words_are_whole():
     assert kept.unmet("York", "Y z Zz") == []
 
 
-@pytest.mark.parametrize("space", [" ", "  ", "\u00a0", "\u202f ", "\n", "\u3000"])
+@pytest.mark.parametrize(
+    "space",
+    [" ", "  ", " \u00ad ", "\u200b \u200e", " \ufeff", "\u00a0", "\u202f ", "\n", "\u3000"],
+)
 def test_terms_are_compared_with_single_spaces_in_one_normal_form(space):
     entries = {"file system": "Datei System", "caf\u00e9": "l\u2019e\u0301t\u00e9", "it's": "!a b"}
     glossary = Glossary(entries=entries, case=True)
@@ -82,6 +85,179 @@ def test_cells_are_read_as_spreadsheets_write_them(tmp_path):
         [["tree"], []],
         [[], ['5" disk']],
     ]
+
+
+# As people write them: each row, and what is read of it; → is a tab, ␣ a no-break space, ¬ a soft
+# hyphen, ^ a typographic apostrophe.
+TABLES = r'''
+plain.tsv
+dog→Hund => Hund
+cat→Katze→Kater => Katze / Kater
+bank→Ufer→!Bank => Ufer / !Bank
+→!Geldhaus => !Geldhaus
+cold→! kalt => !kalt
+New York→New York => New York
+犬→Hund, m. => Hund, m.
+it's→l^été => l^été
+C++→C++ => C++
+a/b→x; y => x; y
+#1→(x) => (x)
+!a→b => b
+a\b→c\d => c\d
+5" disk→3" Platte => 3" Platte
+"dog→Hündin" => Hündin"
+a "b"→"c" d => "c" d
+'dog'→'x' => 'x'
+source→Quelle => Quelle
+English→German => German
+
+padded.tsv
+→→→ =>
+ dog → Hund →→ => Hund
+ =>
+cat→Katze→Kater→ => Katze / Kater
+ →→ =>
+owl→Eule→  → => Eule
+file␣system→Datei␣ system => Datei␣ system
+a ¬ b→x¬y => x¬y
+␣ice→Eis␣ => Eis
+
+quoted.tsv
+"dog"→"Hund" => Hund
+"say ""no"""→"!nein" => !nein
+ "owl" → "Eule"→ => Eule
+""→"!x" => !x
+"cat"→Katze→"" => Katze
+"a, b"→"c; d" => c; d
+"x=1"→"" 1 => "" 1
+
+sheet.tsv
+English→German => header
+dog→Hund => Hund
+cat→Katze→Kater => Katze / Kater
+
+noted.tsv
+→ =>
+English→German→Note → => header: Note
+dog→Hund→see 3 => Hund
+cat→Katze => Katze
+owl→Eule→→Uhu => Eule / Uhu
+bank→!Bank→never→ => !Bank
+
+synonyms.tsv
+English→German→German 2→→Comment→French => header: Comment, French
+cat→Katze→Kater→Mieze→x→chat => Katze / Kater / Mieze
+dog→Hund→→→→chien => Hund
+bat→Schläger => Schläger
+
+source.csv
+source,target => header
+dog,Hund => Hund
+cat,Katze,Kater => Katze / Kater
+,!Bank => !Bank
+"dog, big","Hund, groß" => Hund, groß
+ "say ""no""" , "nein" => nein
+x,"y => "y
+a;b,c;d => c;d
+owl, Eule ,, => Eule
+,,, =>
+
+unnamed.csv
+dog,Hund => Hund
+bank,Ufer,!Bank => Ufer / !Bank
+"a","b","" => b
+5" disk,Platte => Platte
+
+capitals.csv
+Source Term,Target Term,Definition,Target Term 2 => header: Definition
+dog,Hund,"an animal, which barks",Hündin => Hund / Hündin
+cat,Katze,, => Katze
+owl,Eule => Eule
+
+excel.csv
+Englisch;Deutsch;Anmerkung => header: Anmerkung
+dog;Hund; => Hund
+bank;Ufer;kein, Geld => Ufer
+;!Geldhaus; => !Geldhaus
+"a;b";"c;d";"e;f" => c;d
+;; =>
+
+tabs.csv
+English→German => header
+a, b→c; d => c; d
+
+codes.csv
+en,de => header
+dog,Hund => Hund
+
+locales.csv
+en-US,pt_BR => header
+dog,cachorro => cachorro
+
+both.csv
+Term (EN),Term (DE),POS => header: POS
+dog,Hund,noun => Hund
+
+french.tsv
+Terme source→Terme cible→Remarque => header: Remarque
+chien→Hund→ici => Hund
+
+spanish.tsv
+Inglés→Español => header
+dog→perro => perro
+
+languages.tsv
+English→Englisch => Englisch
+German→Deutsch => Deutsch
+
+same.tsv
+French→French => French
+term→Begriff => Begriff
+
+target.tsv
+target→Ziel => Ziel
+source→Quelle => Quelle
+
+later.csv
+dog,Hund => Hund
+source,target => target
+
+german.txt
+Quelle→Ziel→Hinweis→Ziel 2 => header: Hinweis
+Hund→dog→m→hound => dog / hound
+Bär→bear => bear
+Straße→street→→ => street
+Tür→!gate→x→door => door / !gate
+
+polish.csv
+"English";"Polish";"" => header
+"to polish";"polerować";"szlifować" => polerować / szlifować
+polish;pasta => pasta
+
+one.csv
+dog,Hund => Hund
+'''
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("table", TABLES.strip().split("\n\n"))
+def test_tables_are_read_as_people_write_them(tmp_path, capsys, table, end):
+    signs = str.maketrans("→␣¬^", "\t\u00a0\u00ad\u2019")
+    name, *lines = table.translate(signs).split("\n")
+    rows, expected = zip(*(line.split(" =>") for line in lines), strict=True)
+    content = "\ufeff" * (end != "\n") + end.join(rows) + end * len(rows)
+    (tmp_path / name).write_text(content, encoding="utf-8", newline="")
+    read = [""] * len(rows)
+    for own in Glossary(str(tmp_path / name)).terms.values():
+        texts = own.required | {f"!{text}": where for text, where in own.forbidden.items()}
+        for text, where in texts.items():
+            place = int(where.rpartition(" ")[2]) - 1
+            read[place] += f" / {text}" if read[place] else f" {text}"
+    said = capsys.readouterr().err.replace("; not read", "")
+    if said:
+        place = said.removeprefix(f"{tmp_path / name} line ").partition(" is read as a header")
+        read[int(place[0]) - 1] = f" header{place[2].rstrip()}"
+    assert read == [*expected]
 
 
 def test_case_is_kept_where_asked(loaded):
@@ -127,11 +303,11 @@ def test_a_file_and_json_say_the_same_and_outputs_without_their_terms_are_named(
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ("dog", "g.tsv line 1 must be a source term, a tab and target terms"),
-        ("dog\ttree\ndog\t", "g.tsv line 2 must be a source term, a tab and target terms"),
-        ("dog\t!", "g.tsv line 1 must be a source term, a tab and target terms"),
-        ("dog\t\u00ad", "g.tsv line 1 must be a source term, a tab and target terms"),
-        ("dog\t\ttree", "g.tsv line 1 must be a source term, a tab and target terms"),
+        ("dog", "g.tsv line 1 must be a source term, a tab"),
+        ("dog\ttree\ndog\t", "g.tsv line 2 must be a source term, a tab"),
+        ("dog\t!", "g.tsv line 1 must be a source term, a tab"),
+        ("dog\t\u00ad", "g.tsv line 1 must be a source term, a tab"),
+        ("dog\t\ttree", "g.tsv line 1 must be a source term, a tab"),
         ("\ttree", "g.tsv line 1: 'tree' is required without a source term; add one"),
         ("dog\ttree\ndog\t!Tree", "g.tsv line 1: 'tree' is required, but "),
         ("dog\told tree\n\n\t!tree", "g.tsv line 3 forbids it"),
@@ -160,7 +336,7 @@ def test_what_is_wrong_with_a_glossary_is_named_by_its_line(
         ({}, "terms needs either a file or entries"),
         ({"file": "x", "entries": {"a": "b"}}, "terms needs either a file or entries"),
         ({"entries": {"a": 1}}, "target terms must be texts, got 1"),
-        ({"entries": {"a": []}}, "terms entry 'a' must be a source term, a tab and target terms"),
+        ({"entries": {"a": []}}, "terms entry 'a' must be a source term, a tab"),
         ({"entries": {"a": "the", "": "!the"}}, "terms entry 'a': 'the' is required, but terms en"),
         ({"entrys": {}}, "unknown key terms.entrys"),
     ],
