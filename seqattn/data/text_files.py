@@ -22,7 +22,8 @@ from seqattn.storage import kind_of
 _MARKUP, _CATALOG, _SUBTITLES = "XML or HTML", "a catalog of messages", "subtitles"
 _NOT_PLAIN = {
     **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow", ".ods", ".xls", ".xlsx"), "a table"),
-    **dict.fromkeys((".xml", ".tmx", ".xlf", ".xliff", ".html", ".htm", ".sgm"), _MARKUP),
+    **dict.fromkeys((".xml", ".tmx", ".xlf", ".xliff", ".html", ".htm", ".xhtml"), _MARKUP),
+    ".sgm": _MARKUP,
     **dict.fromkeys((".po", ".pot"), _CATALOG),
     **dict.fromkeys((".srt", ".vtt"), _SUBTITLES),
     **dict.fromkeys((".doc", ".docx", ".odt", ".pdf", ".rtf", ".zip"), "a document or an archive"),

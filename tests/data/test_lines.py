@@ -82,6 +82,11 @@ def test_json_is_read_as_what_it_is(tmp_path):
         ("x.csv", "a,b", "x.csv is not plain text, but a table; use one text per line, or .jsonl"),
         ("x.po", "a", "x.po is not plain text, but a catalog of messages; use"),
         ("x.Xml", "a", "x.Xml is not plain text, but XML or HTML; use generate markup=html for a "),
+        (
+            "x.xhtml",
+            "a",
+            "x.xhtml is not plain text, but XML or HTML; use generate",
+        ),
         ("x.docx", "a", "x.docx is not plain text, but a document"),
         ("x.tmx.gz", "", "x.tmx.gz is not plain text, but XML or HTML"),
         ("x", '\ufeff<?xml version="1.0"?><xliff/>', "x is not plain text, but XML or HTML"),
