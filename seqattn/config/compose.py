@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -23,7 +24,7 @@ from seqattn.config.subcommand_files import (
     own_keys,
 )
 from seqattn.errors import UserError
-from seqattn.settings.choices import check_fit
+from seqattn.settings.choices import SLOT_NODES, check_fit
 from seqattn.settings.choices import choices as shipped
 from seqattn.settings.documents import bundle_dir
 from seqattn.settings.nodes import TARGET, import_path, missing_extra, nearest
@@ -126,26 +127,26 @@ def resolve_settings(subcommand: str, config: DictConfig, **own: str) -> Setting
     settings = plain(config)
     for key in (FROM_BUNDLE, TEXT):
         settings.pop(key, None)
-    mixed = {key: names for key, names in map(_mixture, completed) if names}
+    chosen = _attentions(completed) if "attention" in config else {}
+    mixed = {key: names for key, names in chosen.items() if len(names) > 1}
+    name = HydraConfig.get().job.config_name
     slots = {key: key.partition("@")[2] or key for key in mixed}
-    rest = [word for word in completed if _mixture(word)[0] not in mixed]
+    rest = [word for word in completed if word.partition("=")[0] not in mixed]
     typed = {slot: [word for word in rest if _keys_below(slot, word)] for slot in slots.values()}
     rest = [word for word in rest if not any(word in words for words in typed.values())]
     for key, names in mixed.items():
         slot = slots[key]
         others = [*rest, *(f"{one}={mixed[one][0]}" for one in mixed if one != key)]
-        members = [plain(compose(subcommand, [*others, f"{key}={name}"]))[slot] for name in names]
+        members = [plain(compose(name, [*others, f"{key}={one}"]))[slot] for one in names]
         settings[slot] = []
-        for name, member in zip(names, members, strict=True):
+        for one, member in zip(names, members, strict=True):
             words = [
                 word
                 for word in typed[slot]
                 if _has(member, keys := _keys_below(slot, word))
                 or not any(_has(other, keys) for other in members)
             ]
-            settings[slot].append(
-                plain(compose(subcommand, [*others, *words, f"{key}={name}"]))[slot]
-            )
+            settings[slot].append(plain(compose(name, [*others, *words, f"{key}={one}"]))[slot])
     _check_keys(subcommand, settings)
     _drop_watch(settings, overrides)
     for node in (settings, settings.get("rerank") or {}):
@@ -210,8 +211,8 @@ def settings_of_training(config: DictConfig, **own: str) -> Settings:
 def choices() -> dict[str, str]:
     """Return the choices of Hydra's current job by group, without the recipe that follows."""
     chosen = dict(HydraConfig.get().runtime.choices)
-    lists = map(_mixture, HydraConfig.get().overrides.task)
-    chosen |= {group: f"[{','.join(names)}]" for group, names in lists if names}
+    for group, names in _attentions(HydraConfig.get().overrides.task).items():
+        chosen[group] = f"[{','.join(names)}]" if len(names) > 1 else names[0]
     return {
         str(group): re.sub(OWN, "", str(name))
         for group, name in chosen.items()
@@ -227,7 +228,7 @@ def _check_keys(subcommand: str, settings: Settings) -> None:
             raise UserError(f"unknown key {key}{nearest(key, [*needed, *optional])}")
     for key in needed:
         if key not in settings:
-            raise UserError(f"missing required key {key}; remove ~{key}")
+            raise UserError(f"missing required key {key}; remove ~{key} or {key}=[]")
 
 
 def _keys_of(subcommand: str) -> tuple[list[str], list[str]]:
@@ -274,8 +275,17 @@ def _has(node: Any, keys: Sequence[str]) -> bool:
     return True
 
 
-def _mixture(override: str) -> tuple[str, list[str]]:
-    match = re.fullmatch(r"(attention(?:@(?:encoder|decoder|cross)_attention)?)=\[(.*)\]", override)
-    if match is None:
-        return override, []
-    return match[1], [name.strip() for name in match[2].split(",")]
+def _attentions(overrides: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names of the attentions in each group, where Hydra does not note a single one."""
+    hydra, names = HydraConfig.get(), dict[str, list[str]]()
+    groups = {"attention", *(f"attention@{slot}" for slot in SLOT_NODES)}
+    typed = [word for word in overrides if re.match(r"attention(@\w+)?=\[", word)]
+    if not typed and groups <= hydra.runtime.choices.keys():
+        return {}
+    loader, words = GlobalHydra.instance().config_loader(), list(overrides)
+    for one in loader.compute_defaults_list(hydra.job.config_name, words, RunMode.RUN).defaults:
+        group, _, name = (one.config_path or "").rpartition("/")
+        if group == "attention" and not (one.parent or "").startswith("attention/"):
+            key = f"attention@{one.package}".removesuffix("@attention")
+            names.setdefault(key, []).append(name)
+    return names
