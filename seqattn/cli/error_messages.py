@@ -15,7 +15,7 @@ from yaml import YAMLError
 
 from seqattn.errors import UserError
 from seqattn.places import CONF, install
-from seqattn.settings.choices import SLOT_NODES
+from seqattn.settings.choices import SLOT_NODES, choices
 
 _MEANT = {
     "lr": "optimizer.lr",
@@ -38,6 +38,8 @@ _MEANT = {
     "fp16": "trainer.precision",
     "bf16": "trainer.precision",
     "attention_health": "watch.health",
+    "root": "data.files.train",
+    "path": "data.files.train",
 }
 """Names of keys in other toolkits or earlier versions, and their equivalents here."""
 _SLOTS = [f"attention@{node}" for node in SLOT_NODES]
@@ -137,13 +139,24 @@ def _worded(error: BaseException) -> str | None:
         with suppress(ConfigKeyError):  # above the root
             while True:
                 root = OmegaConf.select(root, "..")
-        keys = _keys(OmegaConf.to_container(root))
+        keys = [*_keys(OmegaConf.to_container(root))]
         wrong = str(error.full_key)
         if wrong in groups:
             return f"no config group {wrong} here: this subcommand has none, or ~{wrong} removed it"
         if wrong == "scorer" and "bundle" in root:  # filled by the bundle, without choices
             return _SCORER
+        group, _, key = wrong.partition(".")
+        if key.isdecimal():
+            return f"unknown key {wrong}; {group}.KEY=VALUE sets KEY in all of a list that have it"
+        having = [name for name, node in choices(group).items() if key in node]
+        if having and _MEANT.get(key) not in keys:
+            return f"unknown key {wrong}; {group}={'|'.join(having)} has it"
         return f"unknown key {wrong}{nearest(wrong, [*keys, *groups, 'hydra', *_SLOTS])}"
+    if merged := re.match(r"In ('[^']*'): [^\n]*\nCannot merge", str(error)):
+        way = (
+            "several choices of a group stand in defaults, such as 'override attention: [mha, gqa]'"
+        )
+        return f"the config {merged[1]} has a list where keys belong, or the reverse; {way}"
     if "Ambiguous value for argument" in str(error):
         return f"{str(error).splitlines()[0]}: add -m to run each, or write [a,b] for a list"
     if str(error).startswith("Error resolving interpolation '${data}_${model}'"):

@@ -206,7 +206,8 @@ class FileOrHub(Source):
         """
         known = self.paths or self.hub_splits
         if split not in known:
-            raise MissingSplit(f"the data has no {split} split, only {', '.join(known)}")
+            hint = f"; add data.files.{split}=FILE" * (split in HUB_SPLITS)
+            raise MissingSplit(f"the data has no {split} split, only {', '.join(known)}{hint}")
         held_out = " (held out)" * (split in self.drawn)
         if self.dataset is not None:
             return f"{self.dataset} ({self.hub_splits[split]}){held_out}"

@@ -95,7 +95,7 @@ class ScoredRun(BundleRun):
         try:
             table = source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)
         except MissingSplit as error:
-            hint = "; use split=val, or give the data a test split" * (self.split == "test")
+            hint = "; or use split=val" * (self.split == "test")
             raise UserError(f"{error}{hint}") from error
         if source.parts:
             self.data.parts = source.parts  # of a copy

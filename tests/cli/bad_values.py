@@ -240,7 +240,7 @@ NAMES = (
     ("compare", "+foo=1", "unknown key foo; did you mean pool"),
     ("train", "logger=nope", "unknown choice logger=nope; choose from csv, m"),
     ("train", "trainer.lightning.foo=1", "unknown key trainer.lightning.foo; did you m"),
-    ("train", "attention=[]", "unknown choice attention=; choose from additive"),
+    ("train", "attention=[]", "missing required key attention; remove ~attention or attention=[]"),
     ("train", "optimizer._target_=os.getcwd", "unknown key optimizer.lr; optimizer has no keys"),
     ("train", "schedule._target_=seqattn.nope", "cannot import schedule._target_=seqattn.nope: se"),
     ("train", "~model", "recipe=DATA_MODEL needs data and model; remove ~data or ~model"),

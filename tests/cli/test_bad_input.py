@@ -13,6 +13,7 @@ from filelock import FileLock
 from lightning import Trainer
 from omegaconf import OmegaConf
 
+from seqattn.inputs import read_yaml
 from seqattn.training.fit import _is_theirs
 from seqattn.training.run_directory import claimed
 from tests.cli.small import (
@@ -27,6 +28,7 @@ from tests.cli.small import (
     write_corpus,
     write_split,
 )
+from tests.pages import files
 
 
 @pytest.fixture
@@ -412,6 +414,21 @@ def test_a_config_of_ones_own_includes_the_subcommand(tmp_path, capfd):
     assert "seed: 2345" in succeed(capfd, "train", *words)
 
 
+def test_a_config_of_ones_own_has_a_list_of_attentions_and_their_keys(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # outside the project
+    (tmp_path / "my.yaml").write_text(files("configuration.md")["my.yaml"])
+    words = ("--config-dir", ".", "--config-name", "my", "run_dir=run", "trainer=cpu",
+             "trainer.fast_dev_run=true", "task.final=null", "cache_dir=cache")  # fmt: skip
+    succeed(capfd, "train", *words)
+    config = read_yaml(tmp_path / "run" / "config.yaml")
+    heads = [(one["num_heads"], one["num_kv_heads"]) for one in config["attention"]]
+    assert (heads, config["choices"]["attention"]) == ([(2, 2), (2, 2)], "[mha,gqa]")
+    assert (config["model"]["dim"], config["seed"]) == (64, 2)
+    (tmp_path / "my.yaml").write_text("defaults: [train, _self_]\nattention: [mha, gqa]\n")
+    said = refusal(capfd, "train", *words)
+    assert said.startswith("the config 'my' has a list where keys belong, or the reverse; several")
+
+
 def test_a_job_that_fails_is_said_in_its_line_and_the_last(capfd, corpus, tmp_path):
     words = train_arguments(corpus, f"run_dir={tmp_path}/run", "seed=a,b")
     ended = run(capfd, "train", "-m", *words)
@@ -489,17 +506,28 @@ def test_a_typo_in_one_job_of_a_sweep_is_refused_before_any(capfd, corpus, tmp_p
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("data.source=en", "; choose from data.alignments"),  # rather than task.scorer
+        ("data.source=en", "; data=multi30k has it"),  # rather than task.scorer
+        ("data.sauce=en", "; choose from data.alignments"),
+        ("data.root=x", "; data=aeslc|multi30k|parallel_text|shards|squad has it"),
+        ("model.cell=gru", "; model=rnn|span_rnn has it"),
+        ("attention.0.dropout=0", "; attention.KEY=VALUE sets KEY in all of a list that have it"),
         ("model.num_heads=2", "; did you mean attention.num_heads?"),
         ("trainer.max_length=9", "; did you mean loader.max_length?"),
     ],
 )
 def test_a_wrong_key_is_looked_for_in_its_own_group_first(word, hint):
-    assert refused_before_work(word) == f"unknown key {word.partition('=')[0]}{hint}"
+    wrong = word.partition("=")[0].removesuffix(".dropout")
+    assert refused_before_work(word) == f"unknown key {wrong}{hint}"
+
+
+@pytest.mark.parametrize("word", ["data.root=x", "data.path=x"])
+def test_a_place_of_data_in_files_is_named(word):
+    refused = refused_before_work("data=table", word)
+    assert refused == f"unknown key {word[:-2]}; did you mean data.files.train?"
 
 
 def test_a_missing_test_split_points_to_validation(capfd, trained, tmp_path):
     words = (f"bundle={trained}/model", f"output={tmp_path}/out", "data.test=tst")
     text = refusal(capfd, "evaluate", *words)
-    assert text.endswith("; use split=val, or give the data a test split")
+    assert text.endswith("; or use split=val")
     assert "use split" not in refusal(capfd, "evaluate", *words, "data.val=no", "split=val")

@@ -183,7 +183,8 @@ def test_a_table_gives_its_named_columns(tmp_path, suffix, capfd):
 
     assert columns(source.load("train")) == {"source": ENGLISH, "target": GERMAN}
     assert capfd.readouterr() == ("", "")
-    assert refusal(lambda: source.load("val")) == "the data has no val split, only train"
+    has = "the data has no val split, only train"
+    assert refusal(lambda: source.load("val")) == f"{has}; add data.files.val=FILE"
     other = Table({"train": str(path)}, source_column="en", target_column="fr")
     assert re.fullmatch(
         rf"{path} has no column 'fr', only (en, de|de, en)", refusal(lambda: other.load("train"))

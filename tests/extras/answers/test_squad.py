@@ -280,7 +280,9 @@ def test_questions_have_one_origin():
         "split must be one of train, val, test, got 'dev'"
     )
     alone = Squad(files={"train": "x.json", "val": None})
-    assert refusal(lambda: alone.load("val")) == "the data has no val split, only train"
+    assert refusal(lambda: alone.load("val")) == (
+        "the data has no val split, only train; add data.files.val=FILE"
+    )
 
 
 def test_the_hub_gives_the_same_questions(monkeypatch, tmp_path):
