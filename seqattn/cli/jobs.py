@@ -110,6 +110,9 @@ def report_jobs() -> None:
     words = {
         name: [str(word) for word in _read(runs[name] / "overrides.yaml", list)] for name in scores
     }
+    from seqattn.screen import print_table  # Rich and Lightning take a moment to import
+    from seqattn.training.progress import score_text
+
     shared = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
     # jobs may have different tasks or scored splits
     figures = list(dict.fromkeys(key for row in scores.values() for key in row))
@@ -117,12 +120,10 @@ def report_jobs() -> None:
     lines = {
         f"{name} best" if name == best else name: [
             " ".join(word for word in words[name] if word not in shared),
-            *(f"{row[key]:.4g}" if key in row else "" for key in figures),
+            *(score_text(key, row[key], ".4g") if key in row else "" for key in figures),
         ]
         for name, row in scores.items()
     }
-    from seqattn.screen import print_table  # Rich takes a moment to import
-
     print_table(str(folder), lines, ["overrides", *figures])
     rows = [["job", "best", "overrides", *figures]]
     for (name, row), line in zip(scores.items(), lines.values(), strict=True):

@@ -20,7 +20,10 @@ _HIDDEN = ("nll", "rouge1", "rouge2", "rougeLsum", "chrF")
 
 def score_text(name: str, value: float, form: str = ".3f") -> str:
     """Return a score as text; token accuracy in percent, like the scores of outputs beside it."""
-    return f"{value:.1%}" if name.removeprefix("val/") == "accuracy" else f"{value:{form}}"
+    percent = name.removeprefix("val/") == "accuracy"
+    value, form = (100 * value, ".1f") if percent else (value, form)
+    text = f"{value:{form}}"
+    return (text if float(text) or not value else f"{value:.1g}") + "%" * percent
 
 
 class EpochLines(Callback):
@@ -43,12 +46,15 @@ class EpochLines(Callback):
         self._first = 0
         self._estimated = False
 
-    def figures(self, trainer: Trainer, pl_module: LightningModule) -> str:
-        """Return a text with the training loss, the last validation scores, and the speed."""
+    def figures(self, trainer: Trainer, pl_module: LightningModule, validated: bool = True) -> str:
+        """Return a text with the training loss, the last validation scores, and the speed.
+
+        Args: validated: False to leave these scores out.
+        """
         scores, parts = dict(trainer.callback_metrics), []
         if "train/loss" in scores:
-            parts.append(f"train loss {float(scores['train/loss']):.3f}")
-        logged = [key.removeprefix("val/") for key in scores if key.startswith("val/")]
+            parts.append(f"train loss {score_text('loss', float(scores['train/loss']))}")
+        logged = [key.removeprefix("val/") for key in scores if key.startswith("val/")] * validated
         names = [name for name in _FIRST if name in logged]
         if getattr(pl_module, "generates_now", True):  # else other scores are from an earlier epoch
             names += [name for name in logged if name not in _FIRST + _HIDDEN]
@@ -62,7 +68,7 @@ class EpochLines(Callback):
                 mark = f" (best {score_text(name, best.best)}, step {best.step})"
                 mark = " (best)" if best.step == trainer.global_step else mark
             if name == "loss" and (nll := float(scores.get("val/nll", value))) != value:
-                mark = f" (smoothed; nll {nll:.3f}){mark}"
+                mark = f" (smoothed; nll {score_text('nll', nll)}){mark}"
             parts.append(f"val {name} {score_text(name, value)}{mark}")
         speed = self.throughput.summary()["tokens_per_second"]
         return " · ".join([*parts, f"{speed:,.0f} {self.throughput.unit}/s"])
@@ -102,12 +108,12 @@ class EpochLines(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
             return
-        self._tell(trainer, pl_module, [])
+        self._tell(trainer, pl_module)
 
-    def _tell(self, trainer: Trainer, pl_module: LightningModule, ends: list[str]) -> None:
+    def _tell(self, trainer: Trainer, module: LightningModule, ends: Any = None) -> None:
+        """Print a line with the given ends; None for one with the scores of a validation."""
         where = [f"epoch {trainer.current_epoch + 1}", f"step {trainer.global_step}"]
-        line = " · ".join([*where, self.figures(trainer, pl_module), *ends])
-        say(line)
+        say(" · ".join([*where, self.figures(trainer, module, ends is None), *(ends or ())]))
         self._told = time.monotonic()
 
 

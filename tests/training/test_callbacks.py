@@ -11,7 +11,7 @@ from seqattn.data.batch import collate
 from seqattn.screen import duration, progress
 from seqattn.training.callbacks import Diverged, Finite, LastValidation, Monitored, Throughput
 from seqattn.training.monitors import steps_now
-from seqattn.training.progress import EpochLines
+from seqattn.training.progress import EpochLines, score_text
 
 
 class Module:
@@ -177,6 +177,21 @@ def test_a_line_after_each_validation_tells_the_epoch_the_step_and_the_scores(ca
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("val/accuracy", 0.9149, "91.5%"),
+        ("val/accuracy", 0.0004, "0.04%"),
+        ("val/accuracy", 0.0, "0.0%"),
+        ("val/wer", 46.0, "46.000"),
+        ("val/loss", 0.0004, "0.0004"),
+        ("val/loss", math.nan, "nan"),
+    ],
+)
+def test_a_small_score_is_not_rounded_to_zero(name, value, text):
+    assert score_text(name, value) == text
+
+
 def test_a_line_says_how_the_watched_number_stands_to_its_best(capsys):
     best = Monitored("val/bleu", "max")
     lines = EpochLines(Throughput(), best)
@@ -208,8 +223,12 @@ def test_without_a_terminal_a_line_comes_every_so_often_with_the_time_left(clock
         clock.seconds += 10
         lines.on_train_batch_end(owner, module)
     assert module.logged == [{"train/seconds_left": 2400.0 - 10 * step} for step in (2, 4, 6, 8)]
-    first, second = capsys.readouterr().err.splitlines()
+    owner.callback_metrics = {"train/loss": 1.5, "val/loss": 2.0}  # of an earlier validation
+    clock.seconds += 30
+    lines.on_train_batch_end(owner, module)
+    first, second, third = capsys.readouterr().err.splitlines()
     assert first == "epoch 3 · step 3 · 0 target tokens/s · 39 min 30 s left"
+    assert third.startswith("epoch 3 · step 8 · train loss 1.500 · 0 target tokens/s · ")
     assert second.startswith("epoch 3 · step 6 · ")
 
 
