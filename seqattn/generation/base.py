@@ -1,5 +1,6 @@
 """Base of searches: the model interface they need, length limits, and hypotheses."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -106,6 +107,11 @@ class AnySearch:
 
     output: ClassVar[str]
     """Kind of output, as in models and tasks."""
+
+    def __str__(self) -> str:
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).lower()
+        width: int | None = getattr(self, "beam_size", None)
+        return name if width is None else f"{name}, beam_size={width}"
 
     def giving(self, count: int) -> Any:
         """Return the same search for the best `count` distinct outputs of each input.

@@ -172,6 +172,9 @@ def print_result(
     speed, unit = setup.throughput.summary(), setup.throughput.unit
     # figures first; the signatures are in the bundle's scores.json
     rows = {n: score_text(n, x, ".4g") for n, x in result.scores.items() if isinstance(x, float)}
+    if search := result.scores.get("search"):
+        other = setup.validated_by
+        rows["search"] = search + f" (validations: {other})" * (other not in ("", search))
     rows |= {"steps": f"{result.steps:,}", "saved weights": weights}
     time_of = f"time since step {result.first:,}" if result.first else "time"
     rows[time_of] = " · ".join(f"{part} {duration(seconds)}" for part, seconds in times.items())

@@ -56,6 +56,8 @@ class Setup:
         ("target", "loader.max_length"),
     )
     """Texts that must fit the model's positions, and the keys that bound them."""
+    validated_by: ClassVar[str] = "greedy search"
+    """Search of validations during training; "" for that of the final scores."""
 
     def __init__(self, run: TrainingSettings) -> None:
         bundle, tokenizer, self.checkpoint = None, None, None
@@ -145,7 +147,7 @@ class Setup:
         for split, rows in self.scored.items():
             with progress(f"scoring {split}", self.bundle.unit) as tell:
                 scores |= self.scores(split, rows, count, tell)
-        return scores
+        return scores | ({"search": str(self.run.generation)} if scores else {})
 
     def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
         """Return scores of the bundle on the first `count` rows of a split, or on all."""

@@ -114,7 +114,9 @@ def test_a_sweep_ends_with_a_line_for_each_job_the_best_marked(capfd, corpus, tm
     ]
     scores = json.loads((tmp_path / "sweep/1/model/scores.json").read_text())
     assert lines[1].split("\t")[head.split("\t").index("val/loss")] == str(scores["val/loss"])
-    assert all(found in ended.out for found in ("1 best", "optimizer.lr=0.01", "val/loss"))
+    accuracy = f"{scores['val/accuracy']:.1%}"
+    shown = ("1 best", "optimizer.lr=0.01", "val/loss", accuracy)
+    assert all(found in ended.out.partition("1 best")[2] or found in ended.out for found in shown)
 
 
 def test_a_sweep_s_table_has_what_any_job_scored(capfd, corpus, tmp_path):
@@ -125,6 +127,11 @@ def test_a_sweep_s_table_has_what_any_job_scored(capfd, corpus, tmp_path):
     assert without[head.index("val/bleu")] == ""
     assert float(scored[head.index("val/bleu")]) >= 0
     assert all(one[head.index("val/loss")] for one in (without, scored))
+    searches = [
+        json.loads((tmp_path / f"sweep/{job}/model/scores.json").read_text()).get("search")
+        for job in (0, 1)
+    ]
+    assert searches == [None, "beam search, beam_size=5"]
 
 
 def test_every_job_that_crashes_says_why(capfd, corpus, tmp_path, monkeypatch):

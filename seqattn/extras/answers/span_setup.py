@@ -22,6 +22,7 @@ class SpanSetup(Setup):
     data_type, task_type = SpanData, SpanTask
     tokens = ("context tokens", "context_tokens")
     sides = (("window", "loader.window"), ("question", "loader.max_question"))
+    validated_by = ""
 
     def scored_lengths(self) -> dict[str, int]:
         return {}  # longer ones are read in windows
