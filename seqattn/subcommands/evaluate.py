@@ -152,6 +152,7 @@ class Evaluation(ScoredRun):
             "bundle": str(user_path(self.bundle).absolute()),  # valid in any folder
             "split": self.split,
             "rows": len(outputs.texts),
+            "unit": outputs.unit,
             "scores": plain_scores(scores),
             "group": self.group,
             "notes": told if self.group is None else [],
@@ -168,7 +169,8 @@ class Evaluation(ScoredRun):
         results["made_from"] = contents_now(self.bundle, files(self.split))
         write_json(self.directory / "scores.json", results)
         rows["written to"] = str(self.directory)
-        notes = [f"scored {len(outputs.texts):,} rows of {results['data']}"]
+        search = self.rerank.search(self.generation)
+        notes = [f"scored {len(outputs.texts):,} rows of {results['data']} by {search}"]
         notes += getattr(self.data, "report", list)()
         notes += doubts(self.scorer, outputs.rows.references)
         if not silent:

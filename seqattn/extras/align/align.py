@@ -240,6 +240,8 @@ class Aligner:
         found: list[Links] = []
         for source, target, words in zip(sources, targets, bundle.align(sources, targets)):
             links = linked_words(words, source, target)
+            if links is None and bundle.unit == "words":  # of letters
+                links = frozenset((i, j) for j, i in enumerate(words.links))
             found.append(links or frozenset())
             if words_in(source) and words_in(target) and not links:
                 fits = links is not None

@@ -119,13 +119,13 @@ class Comparison:
         sources = [row.source for row in rows[:_TIMED]]
         costs = measure_costs(systems.runs, sources, self.rounds, self.device, self.trust)
         judged = judge(systems.runs, self.pool)
-        title = f"{len(rows):,} sentences of the {results.split} split"
+        title = f"{len(rows):,} {results.unit} of the {results.split} split"
         if runs[0].group is not None and runs[0].labels is not None:
             title += f" in {len({*runs[0].labels}):,} groups (group={runs[0].group})"
             print(group_summary(runs[0].group, runs[0].labels), file=sys.stderr)
         words = [*(line for one in judged for line in one.words), *_notes(systems, self.pool)]
         tables = [
-            system_table(title, results.data, judged, costs),
+            system_table(title, results, judged, costs),
             *(pair_table(one) for one in judged),
         ]
         if output_dir is not None:

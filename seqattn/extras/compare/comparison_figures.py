@@ -52,9 +52,11 @@ def figures_of(
             first,
             metrics[0].lower,
         )
-    ticks, curves = _by_length(systems, first)
+    unit = next(iter(systems.values()))[0].results.unit
+    ticks, curves = _by_length(systems, first, in_letters=unit == "words")
     measured["by length"] = {"bins": ticks, "points": curves}
-    across = "words in the source (below: number of sentences)"
+    counted = "letters of the word" if unit == "words" else "words in the source"
+    across = f"{counted} (below: number of {unit})"
     drawn["By length of the source"] = band_panels(
         curves, f"{first} by source length", across, ticks
     )
@@ -104,9 +106,13 @@ def _quality(score: SystemScore) -> Point:
     return Point(0, score.mean, *(score.interval or ()))
 
 
-def _by_length(systems: Runs, metric: str) -> tuple[list[str], Curves]:
+def _by_length(systems: Runs, metric: str, in_letters: bool) -> tuple[list[str], Curves]:
     """Return scores of sentences of similar length, with about equally many in each bin."""
-    sources = [row.source for row in next(iter(systems.values()))[0].rows]
+    first = next(iter(systems.values()))[0]
+    data, sources = first.settings.get("data") or {}, [row.source for row in first.rows]
+    if in_letters:  # as words
+        mark = data.get("feature_mark", ";") if data.get("features_column") else None
+        sources = [" ".join(text.split(mark)[0] if mark else text) for text in sources]
     words = [len(split_words(source)) for source in sources]
     shares = np.linspace(0, 1, _MOST_BINS + 1)[1:-1]
     edges = sorted({max(1, int(edge)) for edge in np.quantile(words, shares)})

@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 
 from seqattn.extras.compare.costs import CACHED, Cost
-from seqattn.extras.compare.run_results import ComparedRun
+from seqattn.extras.compare.run_results import ComparedRun, Results
 from seqattn.extras.compare.system_statistics import MetricFigures
 from seqattn.extras.compare.systems import shortened
 from seqattn.metrics.significance import LEVEL
@@ -52,7 +52,7 @@ def table(
 
 
 def system_table(
-    title: str, origin: str, metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]
+    title: str, results: Results, metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]
 ) -> TableDocument:
     """Return a row for each system, best by the first metric first, with every known cost."""
     known = [key for key in _COLUMNS if any(getattr(cost, key) for cost in costs.values())]
@@ -66,8 +66,11 @@ def system_table(
         for name, score in metrics[0].systems.items()
     ]
     columns = ["system", "seeds", *(metric.name for metric in metrics)]
-    [origin] = shortened([origin])
-    notes = [f"sentences from {origin}", *(f"{one.name}: {one.signature}" for one in metrics)]
+    [origin], unit = shortened([results.data]), results.unit
+    rows_are = f"; what is said of sentences here is of {unit}" * (unit != "sentences")
+    notes = [
+        f"{unit} from {origin}{rows_are}", *(f"{one.name}: {one.signature}" for one in metrics)
+    ]  # fmt: skip
     if "peak_memory_mb" in known:
         notes.append(
             "peak memory: of the training process, or of its GPU; minimum over seeds; jobs of a "

@@ -42,6 +42,7 @@ class Results(BaseModel):
 
     bundle: str
     split: str
+    unit: str = "sentences"
     data: str
     scores: dict[str, Score]
     generation: dict[str, Any]

@@ -85,10 +85,8 @@ def draw_text(
     for name, ids in (("text", source), ("target", target)):
         if most is None:
             _check_length(name, ids)
-    sides = (
-        Sentence(source, tokenizer.source_pieces(source, None if window else text)),
-        Sentence(target, tokenizer.target_pieces(target, output)),
-    )
+    pieces = bundle.pieces_of((source, target), (None if window else text, output))
+    sides = map(Sentence, (source, target), pieces)
     return attention_heatmaps(bundle.model, *sides, only, heads, most, said, bundle.reading)
 
 

@@ -113,8 +113,7 @@ class Results:
             output.attention = Maps(maps=shown_maps, without=maps.without)
         cross = [one for name, one in weights.items() if place_of(name)[0] == "cross"]
         if "alignment" in self.request.parts and cross:
-            tokenizer = self.bundle.tokenizer
-            pieces = tokenizer.source_pieces(source), tokenizer.target_pieces(target)
+            pieces = self.bundle.pieces_of((source, target), (None, None))
             words = align(aligning(cross, self.bundle.reading), *pieces)
             output.alignment = Alignment(
                 source=words.source, output=words.target, links=words.links

@@ -2,12 +2,13 @@
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from seqattn.analysis.word_alignment import BEGINS, MARKS
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of
 from seqattn.bundle.outputs import Outputs
@@ -16,6 +17,7 @@ from seqattn.data.lines import LONGEST, read_texts, write_lines
 from seqattn.data.text_files import read_lines
 from seqattn.extras.transduction.scorer import WordScorer
 from seqattn.extras.transduction.words import Words, pieces
+from seqattn.generation.forced_decoding import Sides
 from seqattn.settings.nodes import TARGET, build, import_path
 from seqattn.storage import kind_of
 
@@ -60,6 +62,12 @@ class WordBundle(Bundle):
                 what = f"{len(unseen):,} features of the input did not occur in training"
                 print(f"{what}, such as {unseen[0]}", file=sys.stderr)
         return super().encode(read)
+
+    def pieces_of(self, pair: Sides, texts: Sequence[str | None]) -> list[list[str]]:
+        """Return the pieces of a pair as `Bundle`, each as a word, so that letters are aligned."""
+        marks = (*MARKS, BEGINS)
+        sides = super().pieces_of(pair, texts)
+        return [[one if one.startswith(marks) else BEGINS + one for one in side] for side in sides]
 
     def outputs(self, *args: Any, **kwargs: Any) -> "WordOutputs":
         scorer: Any = build(part_of(self.config, "task.scorer", self.path), "task.scorer")

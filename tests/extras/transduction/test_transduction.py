@@ -310,6 +310,17 @@ def test_an_evaluation_by_groups_is_compared_by_them(trained, capfd):
     assert [row["group"] for row in rows] == [row["source"].split(";")[0] for row in rows]
     scores = json.loads((scored / "scores.json").read_text())["scores"]
     assert [len(one["interval"]) for one in scores.values()] == [2] * 4
+    assert run_subcommand("compare", [f"runs=[{scored}]", f"output={trained}/compared"]) == 0
+    figures = json.loads((trained / "compared" / "figures.json").read_text())
+    assert figures["title"] == "8 words of the val split in 8 groups (group=lemma)"
+    letters = [len(line.split("\t")[0]) for line in FORMS[::5]]
+    ticks = figures["curves"]["by length"]["bins"]
+    assert [tick.partition("\n")[0] for tick in ticks][-1] in {
+        str(max(letters)),
+        "over 5",
+        "over 6",
+    }
+    assert capfd.readouterr().err.count(told) == 1
     for more in ([], ["group=prefix:3"], ["group=3"]):
         assert run_subcommand("compare", [f"runs=[{scored}]", *more]) == 2 * (more == ["group=3"])
     ended = capfd.readouterr()
@@ -338,6 +349,12 @@ def test_a_picture_has_a_row_for_each_character_and_feature(trained):
     axes = look.figures["cross"].axes
     labels = [[label.get_text() for label in one.get_xticklabels()] for one in axes]
     assert ["k", "o", "t", "a", ";N", ";DAT(SG)", "</s>"] in labels
+    links = look.lines[2].removeprefix("attention: ").split(", ")
+    assert [link[0] for link in links] == [*"kotawi"]
+    assert {link[4:] for link in links} <= {"k", "o", "t", "a", ";N", ";DAT(SG)"}
+    bundle = load(trained / "run/model")
+    [words] = bundle.align("kota;N;DAT(SG)", "kotawi")
+    assert f"alignment: {words.pharaoh()}" == look.lines[3]
 
 
 def test_a_transduction_searches_until_no_unfinished_hypothesis_can_win():
