@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
 
 from benchmarks.command import CONF as SUITES
 from benchmarks.support import BEGIN, END, support_table
@@ -168,6 +169,29 @@ def test_every_key_of_the_configuration_is_named_in_code():
     assert missing == []
 
 
+def test_the_keys_of_the_page_for_users_of_other_toolkits_are_there():
+    rows = [
+        line.split("|")[1] for line in PAGES["coming_from.md"].splitlines() if line[:3] == "| `"
+    ]
+    words = [word for row in rows for word in re.findall(r"`([\w.]+=\S+)`", row)]
+    data = [f"data={word[5:]}" for word in words if word.startswith("data=")]
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        for word in words:
+            group = word.partition("=")[0]
+            other = ["attention=bahdanau"] if word == "model=rnn" else []
+            tried = data if group.startswith("data.") else [None]
+            tried += ["model=rnn"] if group == "attention" else []
+            assert any(_composes([*filter(None, [one]), word, *other]) for one in tried), word
+    assert len(words) > 40
+
+
+def _composes(words):
+    try:
+        return compose("train", words)
+    except HydraException:
+        return None
+
+
 def test_every_link_leads_somewhere():
     for page, text in PAGES.items():
         home = ROOT if page == "README.md" else (ROOT / "docs" / page).parent
@@ -266,7 +290,8 @@ OF_SUBCOMMANDS = ("python scripts/", "seqattn ")
 NOT_ON_A_BUNDLE = (
     "benchmark.py|demo.py|seqattn se|seqattn tr|dataset=|jsonl.gz|input=DIR"
     "|=R/|RUN1|=.DIR.|=ROOT|TEXT|test.pos|question=.Who runs|choose=true"  # in examples
-    "|seqattn im|=marian|deu.dev|=train.en|instead=|word=bank|quality=true"  # of other models
+    "|seqattn im|=marian|deu.dev|data.files|=train.en|instead="  # of other models
+    "|word=bank|quality=true"
 )
 IN_README = commands(OF_SUBCOMMANDS, "README.md")
 
