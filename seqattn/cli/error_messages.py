@@ -145,17 +145,15 @@ def _worded(error: BaseException) -> str | None:
             return f"no config group {wrong} here: this subcommand has none, or ~{wrong} removed it"
         if wrong == "scorer" and "bundle" in root:  # filled by the bundle, without choices
             return _SCORER
-        group, _, key = wrong.partition(".")
+        place, _, key = wrong.partition(".")
         if key.isdecimal():
-            return f"unknown key {wrong}; {group}.KEY=VALUE sets KEY in all of a list that have it"
-        having = [name for name, node in choices(group).items() if key in node]
+            return f"unknown key {wrong}; {place}.KEY=VALUE sets KEY in all of a list that have it"
+        having = [name for name, node in choices(place).items() if key in node]
         if having and _MEANT.get(key) not in keys:
-            return f"unknown key {wrong}; {group}={'|'.join(having)} has it"
+            return f"unknown key {wrong}; {place}={'|'.join(having)} has it"
         return f"unknown key {wrong}{nearest(wrong, [*keys, *groups, 'hydra', *_SLOTS])}"
     if merged := re.match(r"In ('[^']*'): [^\n]*\nCannot merge", str(error)):
-        way = (
-            "several choices of a group stand in defaults, such as 'override attention: [mha, gqa]'"
-        )
+        way = "name several choices in defaults, such as 'override attention: [mha, gqa]'"
         return f"the config {merged[1]} has a list where keys belong, or the reverse; {way}"
     if "Ambiguous value for argument" in str(error):
         return f"{str(error).splitlines()[0]}: add -m to run each, or write [a,b] for a list"

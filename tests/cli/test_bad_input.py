@@ -426,7 +426,7 @@ def test_a_config_of_ones_own_has_a_list_of_attentions_and_their_keys(tmp_path, 
     assert (config["model"]["dim"], config["seed"]) == (64, 2)
     (tmp_path / "my.yaml").write_text("defaults: [train, _self_]\nattention: [mha, gqa]\n")
     said = refusal(capfd, "train", *words)
-    assert said.startswith("the config 'my' has a list where keys belong, or the reverse; several")
+    assert said.startswith("the config 'my' has a list where keys belong, or the reverse; name")
 
 
 def test_a_job_that_fails_is_said_in_its_line_and_the_last(capfd, corpus, tmp_path):

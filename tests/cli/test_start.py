@@ -131,7 +131,7 @@ def test_a_sweep_s_table_has_what_any_job_scored(capfd, corpus, tmp_path):
         json.loads((tmp_path / f"sweep/{job}/model/scores.json").read_text()).get("search")
         for job in (0, 1)
     ]
-    assert searches == [None, "beam search, beam_size=5"]
+    assert searches == [None, "beam search, beam_size=2"]
 
 
 def test_every_job_that_crashes_says_why(capfd, corpus, tmp_path, monkeypatch):
