@@ -85,8 +85,8 @@ def draw_text(
     for name, ids in (("text", source), ("target", target)):
         if most is None:
             _check_length(name, ids)
-    pieces = bundle.pieces_of((source, target), (None if window else text, output))
-    sides = map(Sentence, (source, target), pieces)
+    read, written = bundle.pieces_of((source, target), (None if window else text, output))
+    sides = Sentence(source, read), Sentence(target, written)
     return attention_heatmaps(bundle.model, *sides, only, heads, most, said, bundle.reading)
 
 
