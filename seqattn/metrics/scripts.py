@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 _UNSPACED = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "BOPOMOFO ")
@@ -70,17 +71,15 @@ def _parts(run: str) -> tuple[str, ...]:
     """Split a run of characters that are not spaces; see `split_words`."""
     if run.isascii():
         return (run,)
-    parts, before = [""], ""
-    for character in run:
+    begins, before = [0], ""
+    for place, character in enumerate(run):
         kind = _kind(character)
         if kind in ("", "mark"):
-            parts[-1] += character
             continue
         if before and "unspaced" in (before, kind):
-            parts.append("")
-        parts[-1] += character
+            begins.append(place)
         before = kind
-    return tuple(parts)
+    return tuple(run[begin:end] for begin, end in pairwise([*begins, len(run)]))
 
 
 def unsplit(texts: Iterable[str]) -> bool:
