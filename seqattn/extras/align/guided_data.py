@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from seqattn.data.text_files import scan_text
 from seqattn.data.token_dataset import TokenDataset
 from seqattn.data.word_links import each_links, word_numbers, words_in
 from seqattn.errors import UserError
+from seqattn.metrics.scripts import unsplit
 from seqattn.screen import say
 from seqattn.storage import user_path
 
@@ -101,6 +103,8 @@ class LinkedRows(TokenRows[Batch]):
             if len(text.split()) != self._counts[row, side]
         }
         self._check(key)
+        if any(unsplit(islice(side, _CHECKED)) for side in sides):
+            say(f"{key} counts texts without spaces between words as one word each; split them")
 
     def _check(self, key: str) -> None:
         """Say how many pairs are not supervised, as their words are not those of the tokenizer."""

@@ -314,6 +314,21 @@ def test_links_count_words_between_spaces_whatever_the_tokenizer_folds(tmp_path,
         data.setup("fit")
 
 
+def test_links_of_texts_without_spaces_are_told(tmp_path, capfd):
+    for suffix, line in (("en", "he buys books"), ("zh", "他买书和狗。")):
+        (tmp_path / f"train.{suffix}").write_text(f"{line}\n" * 30, encoding="utf-8")
+    links = str(write_links(tmp_path, "links", ["1-0"] * 30))
+    source = ParallelText(str(tmp_path), "en", "zh", val="train")
+    data = LinkedData(
+        source, TokenizerConfig(), LoaderOptions(), str(tmp_path), 1, None,
+        links={"train": ("links", links)},
+    )  # fmt: skip
+    data.setup("fit")
+    data.first("train")
+    told = "links counts texts without spaces between words as one word each; split them"
+    assert capfd.readouterr().err.count(told) == 1
+
+
 def test_links_of_all_pairs_are_drawn_along_with_them(corpus, links_file, tmp_path):
     """Those of val as if they had been named; a file of the pairs left in train has no others."""
     lines, whole = links_file.read_text().splitlines(), [*zip(*texts_of(corpus))]
