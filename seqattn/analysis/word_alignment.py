@@ -1,7 +1,7 @@
 """Word alignment from attention between pieces."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -16,6 +16,8 @@ BEGINS = "▁"
 """Word boundary symbol of sentencepiece."""
 BREAK = "↵"
 """Symbol of a line break."""
+WordsOf = Callable[[Sequence[str]], list[tuple[str, list[int]]]]
+"""Function that finds words in pieces, such as `words_of`."""
 MARKS = ("<pad>", "<s>", "</s>")
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")
 
@@ -100,7 +102,10 @@ def aligning(layers: Sequence[Tensor], reading: AlignmentReading = PLAIN) -> Ten
 
 
 def align(
-    weights: Tensor, source_pieces: Sequence[str], target_pieces: Sequence[str]
+    weights: Tensor,
+    source_pieces: Sequence[str],
+    target_pieces: Sequence[str],
+    words: WordsOf | None = None,
 ) -> WordAlignment:
     """Align each target word to the source word that gets most of its attention.
 
@@ -114,8 +119,9 @@ def align(
         weights: (T, S) of cross-attention, one row per target piece.
         source_pieces: S pieces.
         target_pieces: T pieces.
+        words: None for `words_of`.
     """
-    source, target = words_of(source_pieces), words_of(target_pieces)
+    source, target = map(words or words_of, (source_pieces, target_pieces))
     links: list[int] = []
     if source and target:
         pieces = [places for _, places in target]

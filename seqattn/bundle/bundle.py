@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, overload
 
 from seqattn.analysis.forced_alignment import aligning_pairs
-from seqattn.analysis.word_alignment import AlignmentReading, WordAlignment, align
+from seqattn.analysis.word_alignment import AlignmentReading, WordAlignment, WordsOf, align
 from seqattn.bundle.files import part_of
 from seqattn.bundle.outputs import Outputs, Rank
 from seqattn.bundle.prefixes import Prefixes
@@ -58,6 +58,7 @@ class Bundle:
             training, and directory.
         ensemble: other bundles' models, whose probabilities are averaged with this one's.
         searched_by: returns a search bound to the model of an engine; None for PyTorch.
+        words_by: finds the words to align in pieces; None for those between spaces.
     """
 
     model: Seq2SeqModel
@@ -67,6 +68,7 @@ class Bundle:
     path: Path
     ensemble: Sequence[Seq2SeqModel] = ()
     searched_by: Callable[[Search], Generator] | None = None
+    words_by: WordsOf | None = None
 
     batches: ClassVar[str] = "pairs"
     """Kind of batches that its loader makes."""
@@ -215,7 +217,8 @@ class Bundle:
         else:
             if prefix is not None or terms is not None:
                 raise UserError("markup supports neither prefix nor terms; remove them")
-            outputs = markup.generate(text_list(texts), generate, self.align)
+            aligned = replace(self, words_by=markup.words_by)
+            outputs = markup.generate(text_list(texts), generate, aligned.align)
         return outputs[0] if isinstance(texts, str) else outputs
 
     def hypotheses(
@@ -320,8 +323,8 @@ class Bundle:
         ]
         weights = aligning_pairs(self.model, [*fitting.values()], readings)
         for (number, pair), each in zip(fitting.items(), weights, strict=True):
-            pieces = self.pieces_of(pair, (sources[number], targets[number]))
-            results[number] = [align(rows, *pieces) for rows in each]
+            read, said = self.pieces_of(pair, (sources[number], targets[number]))
+            results[number] = [align(rows, read, said, self.words_by) for rows in each]
         return results
 
     def fitting_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> dict[int, Sides]:

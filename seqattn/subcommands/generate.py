@@ -28,7 +28,8 @@ from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.base import AnySearch, Progress
 from seqattn.generation.windows import generate_from_windows
-from seqattn.screen import progress
+from seqattn.metrics.scripts import unsplit
+from seqattn.screen import progress, say
 from seqattn.storage import kind_of, replaced_file, user_path
 from seqattn.subcommands.bundle_run import BundleRun, check_read
 from seqattn.subcommands.journal import Journal, open_journal
@@ -283,9 +284,12 @@ class Generation(BundleRun):
         more: list[tuple[str, Any, Any]] = []  # name, one for each output, and of several lines
         more += [("alignment", bundle.align, pharaoh)] if self.alignments else []
         more += [("quality", judge, judge.joined)] if judge is not None else []
-        for _, make, _ in more:
+        for name, make, _ in more:
             lines = [line for line, some in zip(read.lines, best) for _ in some]
-            made = iter(make(lines, [one[0] for some in best for one in some]))
+            said = [one[0] for some in best for one in some]
+            if name == "alignment" and first == 0 and any(map(unsplit, (lines, said))):
+                say("alignments count texts without spaces between words as one word each")
+            made = iter(make(lines, said))
             best = [[(*one, next(made)) for one in some] for some in best]
         for place, lines in enumerate(read.groups(best)):
             number, text = rows[place]
@@ -323,9 +327,10 @@ class Generation(BundleRun):
         def of_rows(done: int, total: int, tokens: int = 0) -> None:
             progress(done * len(rows) // total, len(rows), tokens)
 
+        align = replace(bundle, words_by=self.markup.words_by).align
         form = "text" if self.text is not None or self._is_page else "line"
         form = "jsonl" if self.format == "jsonl" else form
-        yield from self.markup.lines(rows, generate, bundle.align, form)
+        yield from self.markup.lines(rows, generate, align, form)
 
     def _line(
         self,

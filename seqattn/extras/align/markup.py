@@ -4,20 +4,43 @@ import json
 import re
 import sys
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from seqattn.analysis.word_alignment import WordAlignment
+from seqattn.analysis.word_alignment import WordAlignment, WordsOf
 from seqattn.data.lines import in_one_line
 from seqattn.errors import UserError
-from seqattn.extras.align.segment import Restored, Segment, Unit
+from seqattn.extras.align.segment import Restored, Segment, Unit, copies_in, parts_of
 
-PLACEHOLDERS = (  # {{x}}, {name}, %(name)s, %s, <name>, links, addresses
-    r"\{\{[^{}\n]{0,99}\}\}|\$?\{[\w.:!,]{0,99}\}|%\(\w{1,99}\)[a-z]|%(?:\d\$)?[a-z@]\b"
-    r"|<<?\w{1,99}>>?|https?://[^\s<>\"']{0,999}[\w/]|\b[\w.+-]{1,64}@[\w.-]{1,99}\w"
-)
-"""Bounded, so that no text takes long."""
+_INNER = r"[^{}\n]"
+for _ in range(4):
+    _INNER = rf"(?:[^{{}}\n]|\{{{_INNER}{{0,999}}+\}})"
+_SIZE = r"(?:\d{1,4}|\*(?:\d{1,2}\$)?)"
+_SIZES = rf"(?:{_SIZE}(?:\.{_SIZE}?)?|\.{_SIZE}?)"
+_FLAGS, _TYPE = "[-+#0,']{0,4}", "(?:hh|ll|[hlLqjzt]|I32|I64)?[diouxXeEfFgGaAcCsSpnbBhH@]"
+PLACEHOLDERS = "|".join((
+    r"\{\{\{?[^{}\n]{0,99}\}?\}\}|\{%[^{}\n]{0,99}%\}|<%[^%\n]{0,99}%>",  # {{x}} {% x %} <%= x %>
+    rf"\{{ ?[\w.-]{{1,99}} ?, ?[a-z]{{2,20}} ?,{_INNER}{{0,999}}+\}}",  # {n, plural, other {#}}
+    r"[#$]\{[^{}\n]{1,99}\}|\$t\([^()\n]{1,99}\)|@(?:\.\w{1,20})?:\w[\w.]{0,99}\b",  # ${x} $t(x)
+    r"%?\{ ?[\w.$@()\[\]'\"-]{0,99} ?(?:[!:|,][^{}\n]{0,99})?\}",  # {x} %{x} {0:>9} {d, date}
+    rf"%%|%\([^()\s]{{1,99}}\){_FLAGS}{_SIZES}?{_TYPE}",  # %(x).2f
+    rf"%<\w{{1,99}}>(?:{_FLAGS}{_SIZES}?{_TYPE}(?![A-Za-z]))?",  # %<x>d
+    rf"(?<!\d)%\d{{1,2}}\${_FLAGS}{_SIZES}?(?:[tT][A-Za-z]|{_TYPE})",  # %1$s
+    rf"(?<!\d)%<?{_FLAGS}{_SIZES}{_TYPE}(?![A-Za-z]{{4}})",  # %5d
+    r"(?<!\d)%L?\d{1,2}(?![\w%$])|(?<!\d)%d(?![A-Za-z]{4}|[A-Za-z]{1,3}%(?![A-Za-z]))",  # %1 %dpx
+    rf"(?<!\d)%<?{_FLAGS}(?:@|(?:{_TYPE}|[tT]?[A-Za-z])(?![A-Za-z>]))",  # %s %ld %@ %tY
+    r"(?<!\d)%[A-Za-z]\w{0,98}%(?![\w%])",  # %name%
+    r"</?\w[\w.:-]{0,99} ?/?>|<<\w{1,99}>>|<\w[\w:]{0,20}\s[^<>\n]{0,499}[\"'/]>",  # <x> <x y="z">
+    r"https?://[^\s<>\"']{0,999}[\w/]|\b[\w.+-]{1,64}@[\w.-]{1,99}\w",
+    r"(?<![\w$])\$[A-Za-z_]\w{0,99}|(?<!\w)__[A-Za-z]\w{0,99}|(?<!\S):[A-Za-z_]\w{1,99}",
+))  # fmt: skip
+"""Placeholders of printf, Objective-C, Java, Python, Ruby, ICU and templates; links, addresses.
+
+Bounded, so that no text takes long. A % behind a digit is a percent sign, unless another follows.
+"""
+_ALIKE = re.compile(r"%[^\s%]{0,5}?[A-Za-z]\w{0,20}|\{[^{}\n]{0,20}\}?")
 BREAKS = re.compile(r"(\r\n|\r|\n)")
 LONGEST = 200_000
 """Characters of a text with markup."""
@@ -69,11 +92,15 @@ class Markup(ABC):
     """
 
     pattern: str | None = None
-    _parts: "re.Pattern[str] | None" = field(default=None, init=False, repr=False, compare=False)
-    _said: dict[str, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
-
+    words_by: ClassVar[WordsOf] = staticmethod(parts_of)
+    """Finds the words to align in pieces."""
     pages: ClassVar[Sequence[str]] = ()
     """Suffixes of files that are read as a whole."""
+    _parts: "re.Pattern[str] | None" = field(default=None, init=False, repr=False, compare=False)
+    _said: dict[str, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _lost: list[tuple[int, list[str]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.pattern is None:
@@ -100,9 +127,11 @@ class Markup(ABC):
         Args:
             texts: with markup.
             generate: returns the outputs of texts without.
-            align: aligns the words of texts and outputs.
+            align: aligns texts and outputs, by `words_by`.
         """
-        return [one.text for one, _ in self._outputs([*enumerate(texts, 1)], generate, align)]
+        outputs = self._outputs([*enumerate(texts, 1)], generate, align)
+        _say_lost([(n, one.lost) for n, (one, _) in enumerate(outputs, 1) if one.lost])
+        return [one.text for one, _ in outputs]
 
     def lines(self, rows: Rows, generate: Generate, align: Align, form: str) -> Iterator[str]:
         """Yield the outputs of numbered texts as lines; `say` says what became of them.
@@ -114,6 +143,7 @@ class Markup(ABC):
         outputs = self._outputs(rows, generate, align)
         for (number, text), (output, document) in zip(rows, outputs, strict=True):
             line = in_one_line(output.text) if form == "line" else output.text
+            self._lost.extend([(number, output.lost)] if output.lost else [])
             if line != output.text:
                 self._said.setdefault(_JOINED, []).append(number)
             if document.spelling != text:
@@ -129,6 +159,7 @@ class Markup(ABC):
         for what, numbers in self._said.items():
             count = f"{len(numbers):,} output{'s' * (len(numbers) > 1)} (first: {numbers[0]:,})"
             print(f"{count} {what}", file=sys.stderr)
+        _say_lost(self._lost)
 
     def _outputs(
         self, rows: Rows, generate: Generate, align: Align
@@ -140,7 +171,9 @@ class Markup(ABC):
         words = align(
             [segments[place].text for place in linked], [outputs[place] for place in linked]
         )
-        links = {place: one.links for place, one in zip(linked, words, strict=True)}
+        links = {
+            place: segments[place].links(*one) for place, one in zip(linked, words, strict=True)
+        }
         restored = iter(
             segment.restored(output, links.get(place, ()))
             for place, (segment, output) in enumerate(zip(segments, outputs, strict=True))
@@ -149,9 +182,6 @@ class Markup(ABC):
         for (number, _), document in zip(rows, documents):
             one = document.restored([next(restored) for _ in document.segments])
             results.append((one, document))
-            if one.lost:
-                more = f" and {len(one.lost) - 5:,} more" if len(one.lost) > 5 else ""
-                print(f"text {number:,}: lost {', '.join(one.lost[:5])}{more}", file=sys.stderr)
         return results
 
     def kept(self, text: str) -> list[Unit]:
@@ -164,9 +194,11 @@ class Markup(ABC):
         for match in self._parts.finditer(text) if self._parts else ():
             if not match[0]:
                 raise UserError("markup.pattern must not match the empty text")
-            units += [Unit(letter, letter) for letter in text[place : match.start()]]
-            units.append(Unit(match[0], match[0], (), True))
-            place = match.end()
+            part = match[0].strip()
+            begin = match.start() + match[0].index(part)
+            units += [Unit(letter, letter) for letter in text[place:begin]]
+            units += [Unit(part, part, (), True)] * bool(part)
+            place = begin + len(part)
         return units + [Unit(letter, letter) for letter in text[place:]]
 
     def check_size(self, text: str) -> None:
@@ -178,6 +210,18 @@ class Markup(ABC):
             )
 
 
+def _say_lost(texts: Sequence[tuple[int, list[str]]]) -> None:
+    """Print which protected parts were lost. Args: texts: their numbers, and the parts of each."""
+    if not texts:
+        return
+    number, lost = texts[0]
+    which = f"text {number:,}:"
+    if len(texts) > 1:
+        which = f"{len(texts):,} texts, which format=jsonl names (first: {number:,}),"
+    more = f" and {len(lost) - 5:,} more" if len(lost) > 5 else ""
+    print(f"{which} lost {', '.join(lost[:5])}{more}", file=sys.stderr)
+
+
 @dataclass(frozen=True)
 class Placeholders(Markup):
     """Plain text with placeholders, each line by itself.
@@ -186,10 +230,21 @@ class Placeholders(Markup):
         pattern: as `Markup`; None for `PLACEHOLDERS`.
     """
 
+    _told: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         if self.pattern is None:
             object.__setattr__(self, "pattern", PLACEHOLDERS)
         super().__post_init__()
+
+    def _outputs(self, rows: Rows, *functions: Any) -> list[tuple[Restored, Document]]:
+        if self._parts is not None and self.pattern == PLACEHOLDERS and not self._told:
+            rests = (self._parts.sub("\n", text) for _, text in rows)
+            if alike := next(filter(None, map(_ALIKE.search, rests)), None):
+                self._told.append(alike[0])
+                what = f"some parts look like placeholders but are read as text, such as {alike[0]}"
+                print(f"{what}; set markup.pattern to copy them", file=sys.stderr)
+        return super()._outputs(rows, *functions)
 
     def document(self, text: str) -> Document:
         self.check_size(text)
@@ -209,12 +264,9 @@ class Line(Segment):
         return "".join(unit.text for unit in self.units)
 
     def restored(self, output: str, links: Sequence[int]) -> Restored:
-        rest, units = output, [unit for unit in self.units if unit.kept]
-        for unit in units:
-            if unit.text not in rest:
-                return super().restored(output, links)
-            rest = rest.replace(unit.text, " ", 1)
-        return Restored(output, [])
+        kept = Counter(unit.text for unit in self.units if unit.kept)
+        copies = Counter(output[begin:end] for begin, end in copies_in(kept, output))
+        return Restored(output, []) if kept <= copies else super().restored(output, links)
 
 
 class Whole(Line):

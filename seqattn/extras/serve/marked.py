@@ -1,17 +1,23 @@
 """Requests with markup: generated as plain segments, and put together again."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from seqattn.errors import UserError
 from seqattn.extras.serve.model_thread import Task
-from seqattn.extras.serve.schemas import Generated, GenerateRequest, GenerateResponse, Output
+from seqattn.extras.serve.schemas import (
+    Alignment,
+    Generated,
+    GenerateRequest,
+    GenerateResponse,
+    Output,
+)
 from seqattn.settings.choices import choices
 from seqattn.settings.nodes import build
 
 
-def marked(generate: Callable[[GenerateRequest], Task], request: GenerateRequest) -> Task:
-    """Return the work for a request with a format other than text. Args: generate: for text."""
+def marked(work: Any, request: GenerateRequest) -> Task:
+    """Return the work for a request with a format other than text. Args: work: its `Texts`."""
     keys = [name for name in ("prefix", "terms", "intervene", "stream") if getattr(request, name)]
     keys += [f"return={part}" for part in request.parts if part != "scores"]
     if keys:
@@ -29,13 +35,14 @@ def marked(generate: Callable[[GenerateRequest], Task], request: GenerateRequest
         "format": "text",
         "parts": ["alignment"] if linked else [],
     }
-    jobs, response = generate(request.model_copy(update=plain))
+    aligned = replace(work, bundle=replace(work.bundle, words_by=markup.words_by))
+    jobs, response = aligned.generate(request.model_copy(update=plain))
 
     def output(document: Any, results: list[Generated], rank: int) -> Output:
         each = [result.outputs[min(rank, len(result.outputs) - 1)] for result in results]
         restored = document.restored(
             [
-                segment.restored(one.text, one.alignment.links if one.alignment else ())
+                segment.restored(one.text, _links(segment, one.alignment))
                 for segment, one in zip(document.segments, each, strict=True)
             ]
         )
@@ -51,3 +58,7 @@ def marked(generate: Callable[[GenerateRequest], Task], request: GenerateRequest
         return GenerateResponse(results=results)
 
     return Task(jobs, together)
+
+
+def _links(segment: Any, words: Alignment | None) -> Any:
+    return segment.links(words.source, words.output, words.links) if words else ()

@@ -86,7 +86,8 @@ class Results:
                 output.source_tokens = tokenizer.source_pieces(source)
             target = self.bundle.ended(hypothesis.ids)
             if {"alignment", "attention"} & set(parts):
-                self._look(output, source, target)
+                whole = one.text if len(one.windows) == 1 else None
+                self._look(output, source, target, whole)
             if self._judge is not None and len(one.windows) == 1:
                 output.quality = Quality(**self._judge.judge_ids(source, target).document())
         return output
@@ -102,7 +103,7 @@ class Results:
                 f"output with {most:,} tokens; request fewer outputs"
             )
 
-    def _look(self, output: Output, source: list[int], target: list[int]) -> None:
+    def _look(self, output: Output, source: list[int], target: list[int], text: str | None) -> None:
         """Add alignment and attention to an output, from a pass over the complete output."""
         with intervened(self.bundle.model, self.request.intervene):
             maps = observed(self.bundle.model, Pair(source, target))
@@ -113,8 +114,9 @@ class Results:
             output.attention = Maps(maps=shown_maps, without=maps.without)
         cross = [one for name, one in weights.items() if place_of(name)[0] == "cross"]
         if "alignment" in self.request.parts and cross:
-            pieces = self.bundle.pieces_of((source, target), (None, None))
-            words = align(aligning(cross, self.bundle.reading), *pieces)
+            read, said = self.bundle.pieces_of((source, target), (text, output.text))
+            rows = aligning(cross, self.bundle.reading)
+            words = align(rows, read, said, self.bundle.words_by)
             output.alignment = Alignment(
                 source=words.source, output=words.target, links=words.links
             )

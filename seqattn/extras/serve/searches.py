@@ -70,12 +70,14 @@ class Input(NamedTuple):
         place: index in the request.
         search: the search.
         constraints: constraints on its outputs; None for none.
+        text: the text.
     """
 
     windows: list[list[int]]
     place: int
     search: Search
     constraints: Constraints | None
+    text: str
 
     @property
     def size(self) -> int:

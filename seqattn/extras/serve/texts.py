@@ -73,7 +73,7 @@ class Texts:
             return into.generate(request.model_copy(update={"target_language": None}), tell)
         if request.format != "text":
             self.limits.check_texts(text_list(request.inputs))
-            return marked(self.generate, request)
+            return marked(self, request)
         watched = request.intervene is not None or "attention" in request.parts
         inputs, lines = self.read(request, copies=not watched)
         results = Results(self.bundle, request, self.limits, self.metrics)
@@ -172,8 +172,8 @@ class Texts:
         terms = _terms(request)
         search = search if terms is None else terms.search(search)
         each = self.bundle.constraints(lines, request.prefix, terms) or repeat(None)
-        rows = zip(self.encode(lines.lines), lines.texts, each)
-        inputs = [Input(windows, at, search, own) for windows, at, own in rows]
+        rows = zip(self.encode(lines.lines), lines.texts, each, lines.lines)
+        inputs = [Input(windows, at, search, own, text) for windows, at, own, text in rows]
         self._check(request, search, inputs)
         return inputs, lines
 

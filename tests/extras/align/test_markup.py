@@ -2,9 +2,10 @@
 
 import gzip
 import json
+from collections import Counter
 from html.parser import HTMLParser
+from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,8 +14,10 @@ from seqattn.analysis.word_alignment import WordAlignment
 from seqattn.errors import UserError
 from seqattn.extras.align.html import Html
 from seqattn.extras.align.html_tree import _OPTIONAL, _VOID
-from seqattn.extras.align.markup import LONGEST, Placeholders
+from seqattn.extras.align.markup import _ALIKE, LONGEST, Placeholders
+from seqattn.extras.align.segment import copies_in, parts_of, spans
 from tests.cli.small import json_lines, run, succeed
+from tests.growth import SIGNS, grows
 
 WELL_FORMED = [
     "Hello <b>world</b>!",
@@ -123,7 +126,7 @@ def test_tags_follow_their_words(text, output):
 def test_an_element_of_several_places_is_written_at_each():
     [output] = Html().generate(
         ["he <b>switches on</b> it"], lambda texts: ["er schaltet es ein"],
-        lambda *sides: [SimpleNamespace(links=[0, 1, 3, 2])],
+        lambda a, b: [WordAlignment(a[0].split(), b[0].split(), [0, 1, 3, 2])],
     )  # fmt: skip
     assert output == "er <b>schaltet</b> es <b>ein</b>"
 
@@ -159,6 +162,137 @@ def test_placeholders_that_a_model_garbles_are_restored_or_named(capsys):
     assert capsys.readouterr().err == "text 1: lost %s\n"
     own = Placeholders(pattern=r"ACME \w+")
     assert own.generate(["by ACME Dog"], backwards, BACKWARDS) == ["ACME Dog BY"]
+
+
+TABLE = (Path(__file__).parent / "placeholders.txt").read_text(encoding="utf-8").splitlines()
+ROWS = [row.partition(" ⇒ ")[::2] for row in TABLE if not row.startswith("# ")]
+LOCALIZED = [(text, parts.split(" · ") if parts else []) for text, parts in ROWS]
+"""Texts of localization files with their placeholders."""
+
+
+def kept_in(text):
+    segments = Placeholders().document(text).segments
+    return [unit.text for segment in segments for unit in segment.units if unit.kept]
+
+
+def restored(markup, text, output, links):
+    """The text of an output, and what is lost. Args: links: of the parts of both, by `spans`."""
+    document = markup.document(text)
+    [segment] = document.segments
+    return document.restored([segment.restored(output, links)])
+
+
+def test_placeholders_of_localization_files_are_found():
+    assert len(LOCALIZED) > 90
+    assert [(text, kept_in(text)) for text, _ in LOCALIZED] == LOCALIZED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda words: [], lambda words: ["x"], lambda words: [word[1:] for word in words[::-1]]],
+    ids=["dropped", "all lost in a word", "changed and turned"],
+)
+def test_each_placeholder_is_in_the_output_once_or_lost(change):
+    for text, parts in LOCALIZED:
+        output = " ".join(change([word for word in text.split() if not kept_in(word)] + parts))
+        count = len(spans(output))
+        for links in ([], [0] * count):
+            found, lost = restored(Placeholders(), text, output, links)
+            copies = Counter(found[begin:end] for begin, end in copies_in(parts, found))
+            assert copies + Counter(lost) == Counter(parts), (text, output, links, found, lost)
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "links", "found"),
+    [
+        ("你好{name}、欢迎光临。", "Hello, welcome to us!", [0, 3, 4, 5],
+         "Hello {name}, welcome to us!"),
+        ("他买{name}和狗。", "He buys and dogs.", [0, 1, 3, 4], "He buys {name} and dogs."),
+        ("他买{name}和狗。", "他买和狗。", [0, 1, 3, 4], "他买{name}和狗。"),
+        ("他买{name}和狗。", "He buys Nam, dogs.", [0, 1, 2, 4], "He buys {name} dogs."),
+        ("สวัสดี{name}ยินดีต้อนรับ", "Hello and welcome", [0, 5, 9], "Hello {name} and welcome"),
+        ("He buys {name} today.", "他今天买X。", [0, 3, 3, 1, 2], "他今天买{name}"),
+        ("a {n}-fold increase", "ein facher Anstieg", [0, 1, 2], "ein {n} facher Anstieg"),
+        ("{name}'s dogs sleep.", "Die Hunde schlafen.", [0, 1, 2], "{name} Die Hunde schlafen."),
+        ("{name}你好", "Hello", [1], "{name} Hello"),
+        ("{name}你好", "好", [1], "{name}好"),
+        ("Dear{name}, she sees", "Liebe, sie sieht", [0, 1, 2], "Liebe{name}, sie sieht"),
+        ("buys {a}/{b} books", "kauft A/B Bücher", [0, 1, 2], "kauft {a}/{b} Bücher"),
+        ("buys {a}/{b} books", "kauft {b}/A Bücher", [0, 1, 2], "kauft {b}/A {a} Bücher"),
+        ("他买{a}和{b}。", "He buys.", [0, 1], "He buys {a} {b}."),
+    ],
+)  # fmt: skip
+def test_a_placeholder_in_a_word_leaves_the_output_as_it_is(text, output, links, found):
+    assert restored(Placeholders(), text, output, links) == (found, [])
+
+
+def test_markers_in_a_word_leave_the_output_as_it_is():
+    text, output = r"\v 1 He buys \wj these books\wj*.", "1 Er kauft diese Bücher."
+    found = restored(Placeholders(pattern=r"\\\w+\*?"), text, output, [1, 2, 3, 5, 6])
+    assert found == (r"1 Er kauft diese Bücher\wj*.", ["\\v", "\\wj"])
+    text, output = "He buys <code>x</code>-like books.", "Er kauft existierende Bücher."
+    found = restored(Html(), text, output, [0, 1, 2, 3])
+    assert found.text == "Er kauft <code>x</code> existierende Bücher."
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "links", "found"),
+    [
+        ("我买<b>书</b>和狗。", "I buy books and dogs.", [0, 1, 2, 3, 4],
+         "I buy <b>books</b> and dogs."),
+        ("He <b>buys</b> <a href=x>books</a>.", "他买书。", [0, 1, 2],
+         "他<b>买</b><a href=x>书</a>。"),
+        ("He <b>buys</b> books.", "他买书。", [0, 1, 2], "他<b>买</b>书。"),
+        ("<i>他</i>买<b>书</b>。", "彼は本を買う。", [0, 0, 2, 2, 1, 1],
+         "<i>彼は</i><b>本を</b>買う。"),
+        ("他<b>买</b>书<img>和狗。", "he dogs and books buys", [0, 4, 3, 2, 1],
+         "he dogs and books<img> <b>buys</b>"),
+        ("ฉัน<b>รัก</b>หมา", "I love dogs", [0, 2, 4], "I <b>love</b> dogs"),
+        ("<b>ខ្ញុំ</b>ឆ្កែ", "I dog", [0, 3], "<b>I</b> dog"),
+        ("<b>ဂျပန်</b>ခွေး", "Japan dog", [0, 3], "<b>Japan</b> dog"),
+    ],
+)  # fmt: skip
+def test_tags_in_scripts_without_spaces_follow_letters(text, output, links, found):
+    assert restored(Html(), text, output, links).text == found
+
+
+def test_links_between_pieces_are_links_between_letters():
+    """A tag is around what comes from a piece that it holds in part, whatever else is in it."""
+    [segment] = Html().document("在<a>北京</a>、我 buy <b>books</b>。").segments
+    assert segment.links(["在北京、", "我", "buy", "books。"], ["I", "书书", "x"], [1, 3, 0]) == [
+        3, 5, 5, 1,
+    ]  # fmt: skip
+    assert segment.links(["在北京、我", "buy"], ["I"], [0]) == []
+
+
+def test_parts_of_words_are_those_of_pieces():
+    pieces = ["<s>", "▁", "他的", "<0xE4>", "<0xB9>", "<0xB0>", "书", "。", "▁bo", "oks"]
+    chinese, words = [("他的", [2]), ("买", [3, 4, 5]), ("书。", [6])], [("books", [8, 9])]
+    assert parts_of([*pieces, "▁a", "书"]) == [*chinese, *words, ("a", [10]), ("书", [11])]
+
+
+def test_what_looks_like_a_placeholder_is_told_once(capsys):
+    markup = Placeholders()
+    for _ in range(2):
+        markup.generate(["100% sure {x}", "{see below} a", "50%d"], list, aligned(lambda j, n: 0))
+    line = "some parts look like placeholders but are read as text, such as {see below}; set "
+    assert capsys.readouterr().err == f"{line}markup.pattern to copy them\n"
+    Placeholders(pattern="b").generate(["{see below}"], list, aligned(lambda j, n: 0))
+    Placeholders().generate([text for text, parts in LOCALIZED if parts], list, BACKWARDS)
+    assert capsys.readouterr().err == ""
+
+
+def test_placeholders_take_linear_time():
+    def read(text):
+        Placeholders().document(text)
+        _ALIKE.search(text)
+
+    def put(text):
+        restored(Placeholders(), text, text[::-1] + text, [])
+
+    parts = ("{a,", "{a,b,{", "{x}", "<a b='", "{a[")
+    assert [sign for sign in (*SIGNS, *parts) if grows(read, sign)] == []
+    assert not grows(put, "犬{x}%d")
 
 
 @pytest.mark.parametrize(
@@ -260,6 +394,13 @@ def test_lost_parts_are_named_by_line_and_listed_in_json(capsys):
     )
     assert [row.get("lost") for row in map(json.loads, lines)] == [["%s"], None]
     assert capsys.readouterr().err == "text 7: lost %s\n"
+
+
+def test_alignments_of_texts_without_spaces_are_told(capfd, trained):
+    words = "generate", f"bundle={trained}/model", "alignments=true"
+    told = "alignments count texts without spaces between words as one word each"
+    assert told in run(capfd, *words, "text=他买书和狗。").err
+    assert told not in run(capfd, *words, "text=a dog").err
 
 
 def test_a_command_and_python_give_the_same(capfd, trained):

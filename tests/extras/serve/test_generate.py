@@ -126,7 +126,13 @@ def test_an_output_as_long_as_the_positions_is_looked_into(tmp_path_factory, tok
         ask(client, "/v1/explain", text="a dog", method="attention")
 
 
-MARKED = ["<p>a <b>dog</b> sees</p>\n<ul><li>the <i>cat</i></ul>", TEXT, "", "<br>"]
+MARKED = [
+    "<p>a <b>dog</b> sees</p>\n<ul><li>the <i>cat</i></ul>",
+    TEXT,
+    "",
+    "<br>",
+    "<b>犬</b>が a",
+]
 
 
 @pytest.mark.parametrize("kind", ["html", "placeholders"])
