@@ -178,11 +178,10 @@ class Markup(ABC):
             segment.restored(output, links.get(place, ()))
             for place, (segment, output) in enumerate(zip(segments, outputs, strict=True))
         )
-        results = []
-        for (number, _), document in zip(rows, documents):
-            one = document.restored([next(restored) for _ in document.segments])
-            results.append((one, document))
-        return results
+        return [
+            (document.restored([next(restored) for _ in document.segments]), document)
+            for document in documents
+        ]
 
     def kept(self, text: str) -> list[Unit]:
         """Return the units of plain text: protected parts, and single characters.

@@ -388,12 +388,20 @@ def test_lines_that_break_tags_or_lose_line_breaks_are_counted_once_a_run(capfd,
     assert not ended.err
 
 
-def test_lost_parts_are_named_by_line_and_listed_in_json(capsys):
-    lines = Placeholders().lines(
-        [(7, "a %s"), (9, "a")], lambda some: ["b"] * len(some), aligned(lambda j, n: 0), "jsonl"
-    )
-    assert [row.get("lost") for row in map(json.loads, lines)] == [["%s"], None]
-    assert capsys.readouterr().err == "text 7: lost %s\n"
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ([(7, "a %s"), (9, "a")], "text 7: lost %s\n"),
+        ([(7, "a %s"), (9, "a %d")], "2 texts, which format=jsonl names (first: 7), lost %s\n"),
+    ],
+)
+def test_lost_parts_are_told_once_and_listed_in_json(capsys, texts, told):
+    markup = Placeholders()
+    lines = markup.lines(texts, lambda some: ["b"] * len(some), aligned(lambda j, n: 0), "jsonl")
+    lost = [row.get("lost") for row in map(json.loads, lines)]
+    assert lost == [[text[2:]] if text[2:] else None for _, text in texts]
+    markup.say()
+    assert capsys.readouterr().err == told
 
 
 def test_alignments_of_texts_without_spaces_are_told(capfd, trained):
