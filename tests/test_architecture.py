@@ -209,10 +209,12 @@ def test_the_package_itself_imports_what_loads_and_trains_and_that_late():
     assert set(edges(HOME / "inputs.py")) == {"seqattn.errors", "seqattn.storage"}
 
 
-def test_a_page_of_help_and_a_refusal_wait_for_no_torch():
-    code = "import seqattn.cli.main, sys; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+def test_a_page_of_help_and_a_refusal_wait_for_neither_torch_nor_datasets():
+    for needs, heavy in (("cli.main, seqattn.bundle.files", "torch"), ("data.sources", "datasets")):
+        code = f"import seqattn.{needs}, sys; print('{heavy}' in sys.modules)"
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout == "False\n", needs
 
 
 def test_the_page_of_help_waits_for_nothing_at_all():

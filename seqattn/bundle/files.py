@@ -4,20 +4,22 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from safetensors import SafetensorError
-from torch import nn
 
 from seqattn.bundle.card import model_card
-from seqattn.bundle.weights import save_weights
-from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
 from seqattn.settings.documents import CONFIG, FORMAT, HUB, SCORES, WEIGHTS, Config, read, written
 from seqattn.settings.nodes import Node
 from seqattn.storage import is_file, new_directory, real_path, user_path, write_whole
+
+if TYPE_CHECKING:  # configurations are read, and refused, without PyTorch
+    from torch import nn
+
+    from seqattn.data.tokenizer import Tokenizer
 
 CARD = "README.md"
 _LARGEST, _DEEPEST = 1 << 20, 8
@@ -26,8 +28,8 @@ _LARGEST, _DEEPEST = 1 << 20, 8
 def write_bundle(
     path: Path,
     config: Mapping[str, Node],
-    model: nn.Module,
-    tokenizer: Tokenizer,
+    model: "nn.Module",
+    tokenizer: "Tokenizer",
     scores: Mapping[str, Any],
     cost: Mapping[str, str] | None = None,
     beside: Callable[[Path], object] = lambda directory: None,
@@ -43,6 +45,8 @@ def write_bundle(
     Raises:
         UserError: if it cannot be written, `path` holds something else, or weights are not finite.
     """
+    from seqattn.bundle.weights import save_weights
+
     document = written(config)
     sizes = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -76,7 +80,7 @@ def store(path: Path, config: Mapping[str, Node], **nodes: Node) -> None:
     write_whole(path / CONFIG, written({**config, **nodes}).encode())
 
 
-def _check_finite(model: nn.Module) -> None:
+def _check_finite(model: "nn.Module") -> None:
     for name, tensor in model.state_dict().items():
         if not tensor.isfinite().all():
             raise UserError(

@@ -4,19 +4,18 @@ import glob
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal, Self
-
-import datasets
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from seqattn.checking import NotNegative
-from seqattn.data.arrow_tables import TEXT, table_of
 from seqattn.data.base import TOGETHER, MissingSplit, Source, drawn, several
-from seqattn.data.table import Table
 from seqattn.data.text_files import aligned_lines, read_lines, scan_text
 from seqattn.errors import UserError
 from seqattn.places import shipped
 from seqattn.roles import Role
 from seqattn.storage import file_faults, is_file, user_path
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 class ParallelText(Source):
@@ -62,9 +61,11 @@ class ParallelText(Source):
         self.drawn, self.together = drawn(hold_out, hold_out_test), TOGETHER[hold_out_by]
         self.names |= dict.fromkeys(self.drawn, train)
 
-    def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
+    def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
         files = self._files(split)
         digests = [digest for paths in files for digest in self._scan(split, paths)]
+        from seqattn.data.arrow_tables import TEXT, table_of  # `datasets` takes a second to import
+
         pairs = chain.from_iterable(zip(*map(read_lines, paths), strict=True) for paths in files)
         rows = (dict(zip(self.suffixes, pair, strict=True)) for pair in pairs)
         # cached by content, not by path: a changed file is read again
@@ -179,13 +180,15 @@ class Multi30k(ParallelText):
         super().__init__(root or "", source, target, test=test, alignments=alignments)
         self.hub = None
         if root is None:
+            from seqattn.data.table import Table
+
             if test != "test_2016_flickr":
                 raise UserError(f"data.test={test} is not on the hub; set data.root=DIR")
             self.hub = Table(
                 dataset="bentrevett/multi30k", source_column=source, target_column=target
             )
 
-    def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
+    def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
         if self.hub is None:
             return super().load(split, cache_dir)
         try:

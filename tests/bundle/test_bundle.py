@@ -338,7 +338,7 @@ def test_a_bundle_that_cannot_be_written_leaves_the_old_one(loaded, tmp_path, mo
     def full(*args, **options):
         raise OSError(28, "No space left on device")
 
-    for name, file in (("bundle.files.save_weights", ""), ("storage.flush", "/joint.model")):
+    for name, file in (("bundle.weights.save_weights", ""), ("storage.flush", "/joint.model")):
         with monkeypatch.context() as patched:
             patched.setattr(f"seqattn.{name}", full)
             with pytest.raises(UserError) as error:

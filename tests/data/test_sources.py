@@ -10,7 +10,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from seqattn.data.sources import DemoTranslation, Multi30k, ParallelText, Table
+from seqattn.data.sources import DemoTranslation, Multi30k, ParallelText
+from seqattn.data.table import Table
 from tests.data.source_helpers import columns, json_lines, refusal
 
 ENGLISH = ["a dog", "two cats .", "the end"]

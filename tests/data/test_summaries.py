@@ -6,8 +6,8 @@ import pytest
 from seqattn.data.base import Texts
 from seqattn.data.email_threads import Threads
 from seqattn.data.module import Seq2SeqData
-from seqattn.data.sources import ParallelText, Table
-from seqattn.data.table import Aeslc
+from seqattn.data.sources import ParallelText
+from seqattn.data.table import Aeslc, Table
 from seqattn.data.vocabulary import TokenizerConfig
 from tests.data.source_helpers import columns, json_lines, refusal
 
