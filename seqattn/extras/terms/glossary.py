@@ -20,6 +20,7 @@ from seqattn.extras.terms.words import Index, Lexicon, plain
 from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.constraints import Constraints
+from seqattn.inputs import check_there
 from seqattn.storage import kind_of, user_path
 from seqattn.tokens import UNK
 
@@ -113,7 +114,9 @@ class Glossary:
             lines = [(f"terms entry {source!r}", [source, *_listed(target)])
                      for source, target in self.entries.items()]  # fmt: skip
         else:
-            lines = _table(Path(user_path(self.file)))
+            path = user_path(self.file)
+            check_there(path, "a glossary")
+            lines = _table(path)
         for where, (source, *targets) in lines:
             source, targets = source.strip(), [target.strip() for target in targets]
             if not targets or not all(self._folded(target.strip("!")) for target in targets):
@@ -126,7 +129,7 @@ class Glossary:
     @property
     def files(self) -> dict[str, Path]:
         """Files that it is read from, by key."""
-        return {} if self.file is None else {"terms.file": Path(user_path(self.file))}
+        return {} if self.file is None else {"terms.file": user_path(self.file)}
 
     def search(self, search: Search) -> Search:
         """Return a search that finds outputs with the terms.

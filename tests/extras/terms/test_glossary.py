@@ -1,6 +1,7 @@
 """Glossaries: what they require of the outputs of a bundle, and what is wrong with them."""
 
 import json
+import os
 
 import pytest
 
@@ -314,7 +315,7 @@ def test_a_file_and_json_say_the_same_and_outputs_without_their_terms_are_named(
         ("dog\ttree\ncat\t☃", "g.tsv line 2: the target vocabulary lacks some of '☃'"),
         ("cat\t" + "tree " * 60, "tokens, but the maximum is 39"),
         ("", "g.tsv has no terms"),
-        (None, "g.tsv: No such file or directory"),
+        (None, "g.tsv does not exist; expected a glossary"),
     ],
 )
 def test_what_is_wrong_with_a_glossary_is_named_by_its_line(
@@ -328,6 +329,13 @@ def test_what_is_wrong_with_a_glossary_is_named_by_its_line(
         (tmp_path / "g.tsv").write_text(content)
     words = (f"bundle={bundle}", "text=a dog", "terms=glossary", f"terms.file={tmp_path}/g.tsv")
     assert line in refusal(capfd, "generate", *words)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_glossary_is_no_pipe_which_would_be_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "g.tsv")
+    with pytest.raises(UserError, match=r"g.tsv is not a regular file; expected a glossary"):
+        Glossary(str(tmp_path / "g.tsv"))
 
 
 @pytest.mark.parametrize(
