@@ -9,8 +9,8 @@ from seqattn.processes import end_quietly
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `seqattn SUBCOMMAND [key=value ...]` and return the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("-h", "--help"):
+    first, *rest = list(sys.argv[1:] if argv is None else argv) or ["help"]
+    if not rest and first in ("-h", "--help", "help"):
         from seqattn.cli.help_page import subcommands
 
         lines = "\n".join(f"  {name:<13} {about}" for name, about in subcommands().items())
@@ -18,12 +18,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"usage: seqattn SUBCOMMAND [key=value ...]\n\n{lines}\n\n"
             "Run seqattn SUBCOMMAND --help for details, seqattn --version for the version."
         )
-    elif arguments == ["--version"]:
+    elif not rest and first in ("-V", "--version", "version"):
         page = f"seqattn {__version__}"
     else:
         from seqattn.cli.main import run_subcommand  # Hydra takes a quarter of a second to import
 
-        return run_subcommand(arguments[0], arguments[1:])
+        if first in ("-h", "--help", "help"):
+            first, *rest = *rest, "--help"
+        return run_subcommand(first, rest)
     try:
         print(page, flush=True)
     except BrokenPipeError:

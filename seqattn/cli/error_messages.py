@@ -2,7 +2,8 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from traceback import walk_tb
 from typing import Any
@@ -13,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
+from seqattn.config.subcommand_files import bases, document, text_keys
 from seqattn.errors import UserError
 from seqattn.places import CONF, install
 from seqattn.settings.choices import SLOT_NODES, choices
@@ -102,6 +104,34 @@ def nearest(wrong: str, options: Iterable[str]) -> str:
         endings = {option.rpartition(".")[2]: option for option in options}
         close = [endings[end] for end in difflib.get_close_matches(last, endings, n=1, cutoff=0.7)]
     return f"; did you mean {' or '.join(close[:3])}?" if close else ""
+
+
+def with_keys(subcommand: str, arguments: Sequence[str], words: Sequence[str]) -> str | None:
+    """Return the command that words without keys were meant for, None if that is unclear.
+
+    They are an experiment, the bundle, the text and the required keys, in this order.
+    """
+    lone = [word for word in words if "=" not in word and not word.startswith("~")]
+    if not lone or any("" in word.split("=", 1) for word in words):  # spaces around "="
+        return None
+    own, texts, values = document(subcommand), text_keys(subcommand)[:1], lone
+    keys = [key for key in own if key == "bundle" or own[key] == "???"]
+    keys[1:1] = texts
+    if "train" in (subcommand, *bases(subcommand)):
+        shipped = {file.stem for file in (CONF / "experiment").glob("*.yaml")}
+        keys[:0] = ["experiment"] * (lone[0] in shipped)
+    keys = [key for key in keys if not any(word.startswith(f"{key}=") for word in words)]
+    if keys[:1] == ["bundle"] and " " in lone[0]:  # a text
+        values = ["RUN/model", *lone]
+    if keys[-1:] == texts != []:
+        values = [*values[: len(keys) - 1], *filter(None, [" ".join(values[len(keys) - 1 :])])]
+    if keys == ["runs"]:
+        values = [f"[{','.join(values)}]"]
+    if len(values) > len(keys):
+        return None
+    typed = [f"{key}={shlex.quote(value)}" for key, value in zip(keys, values)]
+    others = [shlex.quote(word) for word in arguments if word not in lone]
+    return " ".join(["seqattn", subcommand, *typed, *others])
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -18,7 +18,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from seqattn.cli.error_messages import in_words
+from seqattn import __version__
+from seqattn.cli.error_messages import in_words, with_keys
 from seqattn.cli.help_page import help_page
 from seqattn.cli.jobs import SWEEP, Jobs, report_jobs
 from seqattn.cli.subcommands import Action, action_of, job_dir
@@ -144,12 +145,15 @@ def _run(
     subcommand: str, arguments: list[str], jobs: _Jobs, action: Action | None, conf: Path
 ) -> None:
     action = action or action_of(subcommand)
-    if {"-h", "--help"} & set(arguments):
-        print(help_page(subcommand, arguments, conf))
+    if {"-h", "--help", "help", "--version"} & {*arguments}:
+        version = "--version" in arguments  # not Hydra's
+        print(f"seqattn {__version__}" if version else help_page(subcommand, arguments, conf))
         return
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra re-raises exceptions, to be reported here
     created = register_resolvers()
     options, overrides, own = _parted(subcommand, arguments)
+    if meant := with_keys(subcommand, arguments, overrides):
+        raise UserError(f"each argument needs a key; did you mean: {meant}")
     if own or any(override.startswith(("trust=", "hydra.searchpath=")) for override in overrides):
         sys.path.append(str(Path.cwd()))  # usual location of a user's package
     options += ["--config-dir", str(CONF)] if conf != CONF else []

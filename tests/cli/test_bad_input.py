@@ -370,6 +370,41 @@ def test_a_subcommand_or_an_option_that_is_not_there(capfd):
 
 
 @pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("generate RUN/model hello", "generate bundle=RUN/model text=hello"),
+        ("generate R/model He buys them. -m", "generate bundle=R/model text='He buys them.' -m"),
+        ("generate bundle=R n_best=2 Hi", "generate text=Hi bundle=R n_best=2"),
+        ("evaluate RUN/model", "evaluate bundle=RUN/model"),
+        ("serve RUN/model port=80", "serve bundle=RUN/model port=80"),
+        ("explain RUN/model Hi", "explain bundle=RUN/model text=Hi"),
+        ("analyze RUN/model Hi output=d", "analyze bundle=RUN/model text=Hi output=d"),
+        ("report RUN/model p.html", "report bundle=RUN/model output=p.html"),
+        ("compare A B", "compare runs='[A,B]'"),
+        ("train demo", "train experiment=demo"),
+        ("train demo seed=2", "train experiment=demo seed=2"),
+    ],
+)
+def test_words_without_keys_are_answered_with_the_command_to_type(capfd, words, meant):
+    line = f"each argument needs a key; did you mean: seqattn {meant}"
+    assert refusal(capfd, *words.split()) == line
+
+
+def test_a_text_alone_is_no_bundle(capfd):
+    assert refusal(capfd, "generate", "He buys them.").endswith(
+        "seqattn generate bundle=RUN/model text='He buys them.'"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["generate text = hi", "generate text=two words more", "train gqa", "export A B C"],
+)
+def test_words_whose_keys_are_unclear(capfd, words):
+    assert "is not key=value; write no spaces around =" in refusal(capfd, *words.split())
+
+
+@pytest.mark.parametrize(
     ("words", "text"),
     [
         ("--cfg foo", "argument --cfg/-c: invalid choice: 'foo' (choose from 'job', "),

@@ -662,15 +662,22 @@ def test_the_demo_is_current_if_it_began_after_its_files_were_written(tmp_path):
     assert not is_current(tmp_path, [corpus])
 
 
-def test_the_command_says_its_version(capfd):
-    assert main(["--version"]) == 0
+@pytest.mark.parametrize("words", ["--version", "-V", "version", "generate --version"])
+def test_the_command_says_its_version(capfd, words):
+    assert main(words.split()) == 0
     assert capfd.readouterr().out == f"seqattn {seqattn.__version__}\n"
+
+
+@pytest.mark.parametrize("words", ["help serve", "--help serve", "serve help", "serve -h"])
+def test_help_is_asked_for_in_any_order(capfd, words):
+    assert main(words.split()) == 0
+    assert capfd.readouterr().out.startswith("usage: seqattn serve [key=value ...]\n")
 
 
 def test_help_without_a_subcommand_lists_the_subcommands(capfd):
     assert len(subcommands()) == 22
     assert max(map(len, subcommands().values())) < 90
-    for arguments in ([], ["--help"], ["-h"]):
+    for arguments in ([], ["--help"], ["-h"], ["help"]):
         assert main(arguments) == 0
         out = capfd.readouterr().out
         assert all(f"\n  {subcommand} " in out for subcommand in subcommands())
