@@ -44,6 +44,7 @@ _MEANT = {
     "path": "data.files.train",
 }
 """Names of keys in other toolkits or earlier versions, and their equivalents here."""
+_NO_MEMORY = re.compile("MemoryError|out of memory|can't allocate memory")
 _SLOTS = [f"attention@{node}" for node in SLOT_NODES]
 
 _SCORER = "scorer has no choices; set a key of the bundle's, such as scorer.tokenize=none"
@@ -61,6 +62,9 @@ def in_words(error: Exception, started: bool) -> str | None:
         return str(error)
     if isinstance(error, BrokenPipeError):
         return None  # the reader has closed the pipe
+    if isinstance(error, MemoryError | RuntimeError) and _NO_MEMORY.search(repr(error)):
+        smaller = "smaller batches (generation.batch_size, loader.max_tokens)"
+        return f"out of memory; use {smaller}, shorter texts or a smaller model"
     if isinstance(error, YAMLError):
         return f"a config file is not valid YAML: {' '.join(str(error).split())}"
     if isinstance(error, OSError) and error.strerror:

@@ -9,10 +9,12 @@ import shutil
 from functools import partial
 
 import pytest
+import torch
 from filelock import FileLock
 from lightning import Trainer
 from omegaconf import OmegaConf
 
+from seqattn.cli.error_messages import in_words
 from seqattn.inputs import read_yaml
 from seqattn.training.fit import _is_theirs
 from seqattn.training.run_directory import claimed
@@ -402,6 +404,19 @@ def test_a_text_alone_is_no_bundle(capfd):
 )
 def test_words_whose_keys_are_unclear(capfd, words):
     assert "is not key=value; write no spaces around =" in refusal(capfd, *words.split())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ..."),
+    ],
+)
+def test_no_memory_is_said_in_a_line(error):
+    assert (in_words(error, started=True) or "").startswith("out of memory; use smaller batches")
+    assert in_words(RuntimeError("a bug"), started=True) is None
 
 
 @pytest.mark.parametrize(
