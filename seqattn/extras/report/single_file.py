@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cache
+from html import escape
 from importlib.resources import files
 
 from seqattn.extras.report.document_types import RunDocument, SentenceDocument
@@ -14,12 +15,17 @@ _IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async function|function|const|class) (\w+))", re.MULTILINE)
 
 
-def page(run: RunDocument | None = None, sentences: Sequence[SentenceDocument] = ()) -> str:
+def page(
+    run: RunDocument | None = None,
+    sentences: Sequence[SentenceDocument] = (),
+    title: str = "seqattn",
+) -> str:
     """Return the page as HTML.
 
     Args:
         run: document of the run; None for a server's page, which requests its documents.
         sentences: documents of the run's sentences, in order.
+        title: title of a server's page.
     """
     documents = [
         f'<script type="text/plain" id="sentence-{number}">{squeezed(sentence)}</script>'
@@ -28,6 +34,7 @@ def page(run: RunDocument | None = None, sentences: Sequence[SentenceDocument] =
     if run is not None:
         documents.insert(0, f'<script type="application/json" id="run">{escaped(run)}</script>')
     parts = {
+        "title": escape(title if run is None else run["title"]),
         "style": _text("style.css"),
         "documents": "\n".join(documents),
         "script": joined_scripts("live" if run is None else "main"),

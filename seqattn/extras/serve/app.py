@@ -86,9 +86,9 @@ def make_app(
         service.thread.close()
 
     app = FastAPI(
-        title="seqattn",
+        title=service.looks.name,
         version=seqattn.__version__,
-        summary="Outputs, answers and explanations of a trained encoder-decoder",
+        summary=f"API of a trained encoder-decoder, served by seqattn {seqattn.__version__}",
         lifespan=lifespan,
         docs_url=None,  # FastAPI's pages load scripts from other sites
         redoc_url=None,
@@ -154,7 +154,9 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
     @app.get("/", include_in_schema=False)
     async def live_page() -> HTMLResponse:
-        return HTMLResponse(page(), headers={"Content-Security-Policy": _POLICY})
+        return HTMLResponse(
+            page(title=service.looks.name), headers={"Content-Security-Policy": _POLICY}
+        )
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
@@ -176,8 +178,9 @@ def worded(errors: Sequence[Any]) -> tuple[int, str]:
         key = _key_of(unknown[0])
         return 422, f"unknown key {key}{nearest(key, missing)}"
     key = _key_of(closest[0])
-    if kind == "extra_forbidden":
-        return 422, f"unknown key {key}"
+    if kind == "extra_forbidden":  # its value is the list of the keys that are known
+        place, _, wrong = key.rpartition(".")
+        return 422, f"unknown key {key}{nearest(wrong, closest[0]['input'], place)}"
     if any(error["type"] == "string_unicode" for error in closest):
         return 422, f"{key} contains an unpaired surrogate; send valid Unicode"
     same = (error["msg"] for error in closest if _key_of(error) == key)

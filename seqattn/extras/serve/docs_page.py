@@ -7,17 +7,20 @@ from typing import Any
 
 _STYLE = """
 :root{color-scheme:light dark}
+p{overflow-wrap:anywhere}
 body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}
 h2{font:600 1.1rem ui-monospace,monospace;margin-top:2.2rem}h1{font-size:1.5rem}
 .wide{overflow-x:auto}table{border-collapse:collapse}
 td,th{padding:.3rem .8rem .3rem 0;border-bottom:1px solid #8886;text-align:left;vertical-align:top}
 td:first-child{font-family:ui-monospace,monospace;white-space:nowrap}
+@media(max-width:40rem){tr{border-bottom:1px solid #8886}
+td{display:block;border:0;padding:0 0 .2rem 1rem}td:first-child{padding:.3rem 0 0}}
 """
 
 
 def docs_page(document: Mapping[str, Any]) -> str:
     """Return the page. Args: document: an OpenAPI document, as `FastAPI.openapi` returns it."""
-    title = escape(f"{document['info']['title']} {document['info']['version']}")
+    title = escape(document["info"]["title"])
     operations = {
         f"{method.upper()} {path}": operation
         for path, methods in document["paths"].items()

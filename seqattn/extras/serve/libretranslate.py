@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from seqattn.checking import shown
+from seqattn.extras.serve.languages import language_name
 from seqattn.extras.serve.schemas import GenerateRequest
 from seqattn.extras.serve.service import Service
 
@@ -49,8 +50,8 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
     async def known() -> list[Language]:
         source, target = pair()
         return [
-            Language(code=source, name=source, targets=[target]),
-            Language(code=target, name=target, targets=[]),
+            Language(code=source, name=language_name(source), targets=[target]),
+            Language(code=target, name=language_name(target), targets=[]),
         ]
 
     @routes.post(

@@ -78,13 +78,16 @@ class Request(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _first_unknown(cls, value: Any) -> Any:
-        """Retain only one unknown key, since pydantic creates an error for each."""
+        """Retain only one unknown key, since pydantic creates an error for each, with those known
+        in place of its value."""
         if not isinstance(value, dict):
             return value
         fields = cls.model_fields
         known = {*fields, *(field.alias for field in fields.values())}
         unknown = [key for key in value if key not in known]
-        return {key: value[key] for key in value if key in known or key == unknown[0]}
+        names = [field.alias or name for name, field in fields.items()]
+        kept = {key: value[key] for key in value if key in known}
+        return kept | dict.fromkeys(unknown[:1], names)
 
 
 def settings_of(name: str, kinds: Sequence[Any]) -> type[Request]:

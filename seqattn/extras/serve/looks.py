@@ -63,14 +63,19 @@ class Looks:
 
     reader: Texts | Spans
 
+    @property
+    def name(self) -> str:
+        """Name of the bundle: that of its run, or of its folder elsewhere."""
+        path = self.reader.bundle.path.resolve()
+        return path.parent.name if path.name == "model" else path.name
+
     def page(self) -> PageDocument:
         """Return the overview that the page requests first."""
-        bundle = self.reader.bundle
+        bundle, name = self.reader.bundle, self.name
         own = bundle.search()
         look = looks_into([bundle], own)[0]
         usual = [name for name in bundle.searches if type(bundle.search(name)) is type(own)]
         searches = [*bundle.searches] if usual else ["own", *bundle.searches]
-        name = bundle.path.resolve().parent.name
         names: Any = bundle.config.get("choices") or {}
         run: RunDocument = {
             "title": name,

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -54,7 +55,7 @@ class Walkthrough(BundleRun):
         document = document_of(bundle, source, self.examples)
         with file_faults("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        text = page(document)
+        text = page(document, bundle.path.resolve().parent.name)
         write_whole(path, text.encode())
         print(f"walkthrough: {path}   ({len(text.encode()) / 1e6:,.1f} MB)", flush=True)
         return path
@@ -104,9 +105,9 @@ def data_script(document: dict[str, Any]) -> str:
     return f"globalThis.walkthroughModel = {json.dumps(document)};\n".replace("<", "\\u003c")
 
 
-def page(document: dict[str, Any]) -> str:
-    """Return the page as HTML that loads nothing else."""
-    parts = {"style": part("style.css"), "body": part("body.html")}
+def page(document: dict[str, Any], name: str) -> str:
+    """Return the page as HTML that loads nothing else. Args: name: name of the model."""
+    parts = {"style": part("style.css"), "body": part("body.html"), "name": escape(name)}
     parts |= {"data": data_script(document), "script": script()}
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], part("page.html"))
 

@@ -40,7 +40,7 @@ def test_the_page_names_no_address_that_could_be_fetched():
 
 def test_a_page_without_documents_is_that_of_a_server():
     assert joined_scripts("live") in page()
-    assert joined_scripts("main") in page({"sentences": []})
+    assert joined_scripts("main") in page({"title": "a", "sentences": []})
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from seqattn.extras.report import single_file
+from seqattn.extras.serve.languages import language_name
 from tests.extras.serve.conftest import TEXT, ask, client_of, outputs
 
 
@@ -93,7 +94,7 @@ def test_the_endpoints_are_a_page_that_loads_nothing(client):
         assert text in response.text
 
 
-def test_health_and_the_page_and_the_document(client):
+def test_health_and_the_page_and_the_document(client, bundle):
     assert client.get("/health").json() == {"status": "ok", "gives": "text", "waiting": 0}
     page = client.get("/")
     document = client.get("/openapi.json").json()
@@ -103,7 +104,11 @@ def test_health_and_the_page_and_the_document(client):
     schemas = document["components"]["schemas"]
     assert schemas["GenerateRequest"]["properties"].keys() >= {"inputs", "return", "intervene"}
     assert schemas["GenerateRequest"]["properties"]["inputs"]["examples"]
-    assert page.text == single_file.page()
+    name = bundle.path.parent.name
+    assert page.text == single_file.page(title=name)
+    assert f"<title>{name}</title>" in page.text
+    assert f"<title>{name}</title>" in client.get("/docs").text
+    assert document["info"]["title"] == name
     assert "connect-src 'self'" in page.headers["content-security-policy"]
 
 
@@ -146,6 +151,15 @@ def test_libretranslates_clients_are_answered(client, bundle, how):
     assert response.json() == {"translatedText": bundle.generate(text, markup="html")}
 
 
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [("de", "German"), ("deu_Latn", "German"), ("pt-BR", "Portuguese"), ("zho_Hans", "Chinese"),
+     ("nb", "Norwegian"), ("cy", "Welsh"), ("en_XX", "English"), ("tok", "tok")],
+)  # fmt: skip
+def test_languages_have_names(code, name):
+    assert language_name(code) == name
+
+
 def test_libretranslates_lists_alternatives_and_detection(client, bundle):
     texts = [TEXT, "two birds"]
     keys = {"q": texts, "source": "auto", "target": "de", "alternatives": 2}
@@ -158,7 +172,7 @@ def test_libretranslates_lists_alternatives_and_detection(client, bundle):
         assert form == found
     assert client.post("/translate", json={**keys, "q": []}).json()["translatedText"] == []
     languages = client.get("/languages").json()
-    assert languages[0] == {"code": "en", "name": "en", "targets": ["de"]}
+    assert languages[0] == {"code": "en", "name": "English", "targets": ["de"]}
     assert [one["code"] for one in languages] == ["en", "de"]
 
 

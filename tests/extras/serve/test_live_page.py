@@ -214,6 +214,13 @@ def test_who_leaves_in_mid_stream_leaves_the_server_free(opened, server, leave):
     assert said_so_far(server) - before < 200  # of the thousands that it would have said
 
 
+def test_the_endpoints_fit_a_narrow_page(opened, server):
+    opened.resize(400)
+    opened.open(f"http://localhost:{server}/docs")
+    nodes = "[document.documentElement, ...document.querySelectorAll('.wide')]"
+    assert opened.run(f"return {nodes}.filter((node) => node.scrollWidth > node.clientWidth)") == []
+
+
 @pytest.mark.parametrize("width", [400, 1000, 2000])
 def test_no_width_scrolls_the_page_sideways(opened, width):
     send(opened)

@@ -108,6 +108,7 @@ def test_numbers_read_off_the_page_are_those_of_capture(opened, home):
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_pieces_and_greedy_output_are_the_bundles(opened, home, text):
+    assert opened.run("return document.title").startswith(f"{home.name}: a translation")
     type_in(opened, text)
     bundle = seqattn.load(home / "bundle")
     [ids] = bundle.tokenizer.encode_source([text])
