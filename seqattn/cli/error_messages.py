@@ -63,8 +63,7 @@ def in_words(error: Exception, started: bool) -> str | None:
     if isinstance(error, BrokenPipeError):
         return None  # the reader has closed the pipe
     if isinstance(error, MemoryError | RuntimeError) and _NO_MEMORY.search(repr(error)):
-        smaller = "smaller batches (generation.batch_size, loader.max_tokens)"
-        return f"out of memory; use {smaller}, shorter texts or a smaller model"
+        return "out of memory; lower generation.batch_size, shorten texts or use a smaller model"
     if isinstance(error, YAMLError):
         return f"a config file is not valid YAML: {' '.join(str(error).split())}"
     if isinstance(error, OSError) and error.strerror:
@@ -111,26 +110,23 @@ def nearest(wrong: str, options: Iterable[str]) -> str:
 
 
 def with_keys(subcommand: str, arguments: Sequence[str], words: Sequence[str]) -> str | None:
-    """Return the command that words without keys were meant for, None if that is unclear.
-
-    They are an experiment, the bundle, the text and the required keys, in this order.
-    """
+    """Return the command that words without keys were meant for, None if that is unclear."""
     lone = [word for word in words if "=" not in word and not word.startswith("~")]
     if not lone or any("" in word.split("=", 1) for word in words):  # spaces around "="
         return None
-    own, texts, values = document(subcommand), text_keys(subcommand)[:1], lone
+    own, text, values = document(subcommand), [*text_keys(subcommand), ""][0], lone
     keys = [key for key in own if key == "bundle" or own[key] == "???"]
-    keys[1:1] = texts
+    keys[1:1] = [text] * bool(text)
     if "train" in (subcommand, *bases(subcommand)):
         shipped = {file.stem for file in (CONF / "experiment").glob("*.yaml")}
         keys[:0] = ["experiment"] * (lone[0] in shipped)
     keys = [key for key in keys if not any(word.startswith(f"{key}=") for word in words)]
     if keys[:1] == ["bundle"] and " " in lone[0]:  # a text
         values = ["RUN/model", *lone]
-    if keys[-1:] == texts != []:
-        values = [*values[: len(keys) - 1], *filter(None, [" ".join(values[len(keys) - 1 :])])]
-    if keys == ["runs"]:
-        values = [f"[{','.join(values)}]"]
+    place, last = len(keys) - 1, keys[-1:]
+    if values[place:] and last in ([text], ["runs"]):  # which take all that is left
+        rest = " ".join(values[place:]) if last == [text] else f"[{','.join(values)}]"
+        values = [*values[:place], rest]
     if len(values) > len(keys):
         return None
     typed = [f"{key}={shlex.quote(value)}" for key, value in zip(keys, values)]
