@@ -415,7 +415,7 @@ def test_words_whose_keys_are_unclear(capfd, words):
     ],
 )
 def test_no_memory_is_said_in_a_line(error):
-    assert (in_words(error, started=True) or "").startswith("out of memory; lower generation.batch_size")
+    assert (in_words(error, started=True) or "").startswith("out of memory; lower gen")
     assert in_words(RuntimeError("a bug"), started=True) is None
 
 
