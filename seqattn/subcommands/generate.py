@@ -175,10 +175,8 @@ class Generation(BundleRun):
             end = "" if self._is_page and self.format != "jsonl" else "\n"
             journal.write(self._results(bundle, work, source, inputs, journal.done, tell), end=end)
         _say_unknown(unknown)
-        if self.markup is not None:
-            self.markup.say()
-        if judge is not None:
-            judge.say()
+        for one in filter(None, (self.markup, judge, self.terms)):
+            one.say()
 
     def _results(
         self,
@@ -301,9 +299,8 @@ class Generation(BundleRun):
                 if judge is not None and not best_first:
                     judge.count(number, joined["quality"], output)
                 unmet = None if self.terms is None else self.terms.unmet(text, output)
-                if unmet and best_first == 0:
-                    told = f"output {number:,} does not satisfy the terms {', '.join(unmet)}"
-                    print(told, file=sys.stderr)
+                if unmet is not None and best_first == 0:
+                    self.terms.count(number, text, output, unmet)
                 row = (number, text, best_first + 1, output, hypotheses)
                 yield self._line(*row, joined, unmet)
 

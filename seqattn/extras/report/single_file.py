@@ -16,9 +16,7 @@ _EXPORT = re.compile(r"^export ((?:async function|function|const|class) (\w+))",
 
 
 def page(
-    run: RunDocument | None = None,
-    sentences: Sequence[SentenceDocument] = (),
-    title: str = "seqattn",
+    run: RunDocument | None = None, sentences: Sequence[SentenceDocument] = (), title: str = ""
 ) -> str:
     """Return the page as HTML.
 

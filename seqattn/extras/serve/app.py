@@ -154,9 +154,8 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
     @app.get("/", include_in_schema=False)
     async def live_page() -> HTMLResponse:
-        return HTMLResponse(
-            page(title=service.looks.name), headers={"Content-Security-Policy": _POLICY}
-        )
+        html = page(title=service.looks.name)
+        return HTMLResponse(html, headers={"Content-Security-Policy": _POLICY})
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:

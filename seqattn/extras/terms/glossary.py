@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,6 +66,7 @@ class Glossary:
     file: str | None = None
     entries: Mapping[str, Any] = field(default_factory=dict)
     case: bool = False
+    late: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if (self.file is None) == (not self.entries):
@@ -225,10 +226,43 @@ class Glossary:
             wrong += [f"!{one}" for one in own.forbidden if one in has]
         return wrong
 
+    def is_late(self, source: str, output: str) -> bool:
+        """Return True if a required term of a source is only behind the final mark of its output:
+        the first one, or the n-th for a source with n of them."""
+        ends = [mark.end() for mark in _final(3).finditer(self._folded(output))]
+        last = max(1, len(_final(1).findall(self._folded(source))))
+        if len(ends) < last:
+            return False
+        first = {term: place for place, term in reversed([*self._targets.found(output)])}
+        each = (first.keys() & own.required.keys() for own in self.matching(source).values())
+        return any(some and min(first[one] for one in some) >= ends[last - 1] for some in each)
+
+    def count(self, number: int, source: str, output: str, unmet: Sequence[str]) -> None:
+        """Name an output with unmet terms, or note a late one. Args: number: the output's line."""
+        if unmet:
+            told = f"output {number:,} does not satisfy the terms {', '.join(unmet)}"
+            print(told, file=sys.stderr)
+        elif self.is_late(source, output):
+            self.late.append(number)
+
+    def say(self) -> None:
+        """Print how many outputs have a late term."""
+        if self.late:
+            told = f"outputs with a required term behind their final mark: {len(self.late):,}"
+            print(f"{told} (first: line {self.late[0]:,})", file=sys.stderr)
+
     def present(self, own: Term, output: str) -> list[str]:
         """Return the required and the forbidden target terms that an output has."""
         found = {term for _, term in self._targets.found(output)}
         return [one for one in (*own.required, *own.forbidden) if one in found]
+
+
+@cache
+def _final(letters: int) -> re.Pattern[str]:
+    """Return a pattern of final marks. Args: letters: fewest before a full stop."""
+    first = rf"(?:(?<=[^\W\d_]{{{letters}}})\.|(?<![.!?])[!?])"
+    western = first + r"[.!?]*+[\"'“”’»)\]]*+(?=\s|$)"  # noqa: RUF001
+    return re.compile(western + "|[。！？｡．؟۔।॥։።፧။៕᙮‼⁇⁈⁉]+")  # noqa: RUF001
 
 
 def _table(path: Path) -> list[tuple[str, list[str]]]:

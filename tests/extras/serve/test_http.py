@@ -5,7 +5,7 @@ import re
 import pytest
 
 from seqattn.extras.report import single_file
-from seqattn.extras.serve.languages import language_name
+from seqattn.extras.serve.libretranslate import language_name
 from tests.extras.serve.conftest import TEXT, ask, client_of, outputs
 
 

@@ -9,6 +9,7 @@ import seqattn
 from seqattn.errors import UserError
 from seqattn.extras.terms.glossary import Glossary
 from tests.cli.small import json_lines, refusal, run, succeed
+from tests.growth import grows
 
 TEXTS = ["a dog sees the cat", "two birds", "", "an old house by the tree"]
 ENTRIES = {"dog": "birds", "birds": ["some cat", "bread"], "": "!the", "house": ["tree", "!two"]}
@@ -329,6 +330,46 @@ def test_what_is_wrong_with_a_glossary_is_named_by_its_line(
         (tmp_path / "g.tsv").write_text(content)
     words = (f"bundle={bundle}", "text=a dog", "terms=glossary", f"terms.file={tmp_path}/g.tsv")
     assert line in refusal(capfd, "generate", *words)
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "late"),
+    [
+        ("She sees the cat.", "Sie sieht die Katze. Hunde.", True),
+        ("She sees the cat.", "Sie sieht die Katze. hunde", True),
+        ("She sees the cat.", "Sie sieht „die Katze.“ Hunde.", True),
+        ("She sees the cat.", "Sie sieht die Hunde.", False),
+        ("She sees the cat.", "Hunde sehen. Hunde.", False),
+        ("the cat", "Die Katze Hunde", False),
+        ("Go. See the cat.", "Geht jetzt. Seht die Hunde.", False),
+        ("Go. See the cat.", "Geht jetzt. Seht die Katze! Hunde.", True),
+        ("Doctor Smith has a cat.", "Dr. Smith hat Hunde.", False),
+        ("A cat on May 3.", "Am 3. Mai Hunde.", False),
+        ("dogs.", "他看见。猫。", True),
+        ("dogs.", "他看见猫。", False),
+        ("birds.", "वह देखता है। पक्षी।", True),
+        ("birds.", "هل رأى؟ طيور", True),
+    ],
+)
+def test_a_term_behind_the_final_mark_is_late_in_any_script(source, output, late):
+    entries = {"cat": "Hunde", "dogs": ["Katzen", "猫"], "birds": ["पक्षी", "طيور"]}
+    assert Glossary(entries=entries).is_late(source, output) is late
+
+
+@pytest.mark.parametrize("sign", ["!", ".", 'cat."', "cat. ", '!"', "。", "a"])
+def test_work_on_final_marks_grows_with_the_text(sign):
+    glossary = Glossary(entries={"cat": "Hunde"})
+    assert not grows(lambda text: glossary.is_late(text, text), sign)
+
+
+def test_late_terms_are_counted_in_one_line(capfd):
+    glossary = Glossary(entries={"cat": "Hunde"})
+    for number, output in ((3, "Hunde."), (5, "Die Katze. Hunde."), (1_007, "Katzen. Hunde")):
+        glossary.count(number, "The cat.", output, [])
+    glossary.say()
+    assert capfd.readouterr().err == (
+        "outputs with a required term behind their final mark: 2 (first: line 5)\n"
+    )
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
