@@ -45,7 +45,7 @@ class Explaining:
         bundles: paths of several models instead, for the same sentences.
         data, generation, scorer, split, cache_dir, device, trust: as `ScoredRun`.
         output: directory for tables and curves; None for explanations/SPLIT next to the first
-            bundle.
+            bundle, with the suffixes -outputs and -bundles, or explanations/text for a sentence.
         methods: names of `METHODS`; None for all that apply and are not slow.
         sentences: use the first N rows of the split; 0 for all.
         targets: targets to explain. Alignment error is computed for references only.
@@ -121,8 +121,9 @@ class Explaining:
     @property
     def directory(self) -> Path:
         """Output directory."""
-        default = Path(self.paths[0]).parent / "explanations" / self.split
-        return user_path(self.output or default)
+        name = self.split if self.text is None else "text"
+        name += "-outputs" * (self.targets == "outputs") + "-bundles" * (len(self.paths) > 1)
+        return user_path(self.output or Path(self.paths[0]).parent / "explanations" / name)
 
     def run(self) -> dict[str, Any]:
         """Explain, evaluate, write and print; return the contents of explanations.json.

@@ -37,7 +37,8 @@ class TermScores(ScoredRun):
         terms: a `Glossary`, or None.
         count: terms of each pair.
         seed: of random terms.
-        output: JSON file; None for evaluation/terms-SPLIT.json beside the bundle.
+        output: JSON file; None for evaluation/terms-SPLIT.json beside the bundle, with the
+            suffixes -glossary and -ensemble.
     """
 
     links: str
@@ -54,7 +55,9 @@ class TermScores(ScoredRun):
             UserError: if the bundle, the data, the links or the output cannot be used, or there are
                 no terms.
         """
-        path = user_path(self.bundle).parent / "evaluation" / f"terms-{self.split}.json"
+        name = f"terms-{self.split}{'-glossary' * bool(self.terms)}"
+        name += "-ensemble" * bool(self.ensemble)
+        path = user_path(self.bundle).parent / "evaluation" / f"{name}.json"
         path = user_path(self.output) if self.output else path
         with file_faults("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)

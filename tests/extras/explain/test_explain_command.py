@@ -10,6 +10,7 @@ from seqattn.analysis.intervene import intervene, uniform
 from seqattn.analysis.word_alignment import align
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
+from seqattn.extras.explain.explain import Explaining
 from seqattn.extras.explain.explanations import METHODS, explain
 from seqattn.extras.explain.method_scores import ExplainedBundle
 from seqattn.subcommands.run_tables import run_tables
@@ -26,6 +27,17 @@ def gold(tmp_path_factory):
     lines = (" ".join(f"{n}-{n}" for n in range(len(source.split()))) for source, _ in GOLD)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
+
+
+def test_no_explanations_replace_others():
+    one, two = {"bundle": "a/model"}, {"bundles": ["a/model", "b/model"]}
+    outputs, text = {"targets": "outputs"}, {"text": "a dog"}
+    places = [
+        str(Explaining(data=None, generation=None, **keys).directory)
+        for keys in (one, one | {"split": "test"}, one | outputs, one | text, two, two | text)
+    ]
+    names = ["val", "test", "val-outputs", "text", "val-bundles", "text-bundles"]
+    assert places == [f"a/explanations/{name}" for name in names]
 
 
 @pytest.fixture(scope="module")

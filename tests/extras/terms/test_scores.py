@@ -63,3 +63,11 @@ def test_what_cannot_be_scored_is_refused_before_the_first_search(
         (["generation=greedy"], "required terms need generation=beam, got GreedySearch; "),
     ):
         assert refusal(capfd, "term_scores", *words, *changes).startswith(line)
+    (tmp_path / "model").symlink_to(trained / "model")
+    (tmp_path / "g.tsv").write_text("a\tb\n")
+    others = ["terms=glossary", f"terms.file={tmp_path}/g.tsv"]
+    for name, changes in (("", []), ("-glossary", others)):  # no table replaces the other
+        place = tmp_path / "evaluation" / f"terms-val{name}.json"
+        place.mkdir(parents=True)
+        line = refusal(capfd, "term_scores", *words, f"bundle={tmp_path}/model", *changes)
+        assert line == f"output={place} is a directory; give a file name"
