@@ -121,7 +121,7 @@ class Explaining:
     @property
     def directory(self) -> Path:
         """Output directory."""
-        name = self.split if self.text is None else "text"
+        name: str = self.split if self.text is None else "text"
         name += "-outputs" * (self.targets == "outputs") + "-bundles" * (len(self.paths) > 1)
         return user_path(self.output or Path(self.paths[0]).parent / "explanations" / name)
 
