@@ -67,6 +67,7 @@ class Glossary:
     entries: Mapping[str, Any] = field(default_factory=dict)
     case: bool = False
     late: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+    """Lines of outputs with a late term."""
 
     def __post_init__(self) -> None:
         if (self.file is None) == (not self.entries):
