@@ -209,8 +209,12 @@ def test_the_package_itself_imports_what_loads_and_trains_and_that_late():
     assert set(edges(HOME / "inputs.py")) == {"seqattn.errors", "seqattn.storage"}
 
 
-def test_a_page_of_help_and_a_refusal_wait_for_neither_torch_nor_datasets():
-    for needs, heavy in (("cli.main, seqattn.bundle.files", "torch"), ("data.sources", "datasets")):
+def test_a_page_of_help_and_a_refusal_wait_for_no_slow_import():
+    for needs, heavy in (
+        ("cli.main, seqattn.bundle.files", "torch"),
+        ("data.sources", "datasets"),
+        ("subcommands.evaluate", "lightning"),
+    ):
         code = f"import seqattn.{needs}, sys; print('{heavy}' in sys.modules)"
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
