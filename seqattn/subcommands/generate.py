@@ -23,7 +23,7 @@ from seqattn.checking import Count
 from seqattn.data.lines import in_one_line, read_texts
 from seqattn.data.source_ids import Headed
 from seqattn.data.text_files import read_page
-from seqattn.data.text_lines import TextLines
+from seqattn.data.text_lines import TextLines, say_copied
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.base import AnySearch, Progress
@@ -45,6 +45,33 @@ Rows = Sequence[tuple[int, Any]]
 """Inputs with their line numbers."""
 Work = Callable[[int, Rows, Progress], Iterator[str]]
 """Function of the first input's index, inputs and a callback, that yields lines."""
+
+
+@dataclass
+class _Notices:
+    """What standard error says of all inputs and outputs at the end.
+
+    Args:
+        unknown: pieces of inputs that the vocabulary lacks.
+        copied: number of lines without a letter.
+        unsplit: True if alignments count texts as single words.
+    """
+
+    unknown: Counter[str] = field(default_factory=Counter)
+    copied: int = 0
+    unsplit: bool = False
+
+    def say(self) -> None:
+        say_copied(self.copied)
+        if self.unsplit:
+            say("alignments count texts without spaces between words as one word each")
+        if number := self.unknown.total():
+            some = ", ".join(piece[:_WIDEST] for piece, _ in self.unknown.most_common(_SHOWN))
+            print(
+                f"the vocabulary lacks {number:,} piece{'s' * (number > 1)} of the input, such as "
+                f"{some}; the model reads each as unknown",
+                file=sys.stderr,
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +174,8 @@ class Generation(BundleRun):
         if self.target_language is not None:
             bundle = bundle.into(self.target_language)
         judge = None if self.quality is None else self.quality.of(bundle)
-        unknown = Counter[str]()
-        work: Work = partial(self._answers, bundle, unknown)
+        notices = _Notices()
+        work: Work = partial(self._answers, bundle, notices)
         with ExitStack() as stack:
             if generates:
                 own = self.rerank.search(self.generation)
@@ -156,7 +183,7 @@ class Generation(BundleRun):
                 search = bundle.generator(own).open()
                 reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
                 texts = self._marked if self.markup else self._outputs
-                work = partial(texts, stack.enter_context(search), reranker, judge, bundle, unknown)
+                work = partial(texts, stack.enter_context(search), reranker, judge, bundle, notices)
             inputs = range(sys.maxsize)
             opened: AbstractContextManager[Journal] = nullcontext(Journal(self.output))
             if plain:  # all lines are checked before the first search
@@ -174,8 +201,7 @@ class Generation(BundleRun):
                 tell = stack.enter_context(bar)
             end = "" if self._is_page and self.format != "jsonl" else "\n"
             journal.write(self._results(bundle, work, source, inputs, journal.done, tell), end=end)
-        _say_unknown(unknown)
-        for one in filter(None, (self.markup, judge, self.terms)):
+        for one in filter(None, (notices, self.markup, judge, self.terms)):
             one.say()
 
     def _results(
@@ -261,14 +287,15 @@ class Generation(BundleRun):
         reranker: Reranker | None,
         judge: Any,
         bundle: Any,
-        unknown: Counter[str],
+        notices: _Notices,
         first: int,
         rows: Rows,
         progress: Progress,
     ) -> Iterator[str]:
         texts = [text for _, text in rows]
-        unknown.update(bundle.tokenizer.unknown([*map(in_one_line, texts)]))
         read: TextLines = bundle.lines(texts)
+        notices.unknown.update(bundle.tokenizer.unknown([*map(in_one_line, read.lines)]))
+        notices.copied += read.copied
         places = [first + number for number in read.texts]
         numbers = [number for number, _ in rows]
         prefix = self.prefix_column and [cast(Headed, text).beside or "" for text in texts]
@@ -285,8 +312,8 @@ class Generation(BundleRun):
         for name, make, _ in more:
             lines = [line for line, some in zip(read.lines, best) for _ in some]
             said = [one[0] for some in best for one in some]
-            if name == "alignment" and first == 0 and any(map(unsplit, (lines, said))):
-                say("alignments count texts without spaces between words as one word each")
+            if name == "alignment":
+                notices.unsplit |= any(map(unsplit, (lines, said)))
             made = iter(make(lines, said))
             best = [[(*one, next(made)) for one in some] for some in best]
         for place, lines in enumerate(read.groups(best)):
@@ -310,7 +337,7 @@ class Generation(BundleRun):
         reranker: Reranker | None,
         judge: Any,
         bundle: Any,
-        unknown: Counter[str],
+        notices: _Notices,
         first: int,
         rows: Rows,
         progress: Progress,
@@ -319,7 +346,7 @@ class Generation(BundleRun):
 
         def generate(texts: list[str]) -> list[str]:
             own = first, [*enumerate(texts, 1)], of_rows
-            return [*plain(generator, reranker, judge, bundle, unknown, *own)]
+            return [*plain(generator, reranker, judge, bundle, notices, *own)]
 
         def of_rows(done: int, total: int, tokens: int = 0) -> None:
             progress(done * len(rows) // total, len(rows), tokens)
@@ -359,11 +386,11 @@ class Generation(BundleRun):
         return "\t".join([f"{number}\t{rank}\t{score:.4f}", output.replace("\t", " "), *last])
 
     def _answers(
-        self, bundle: Any, unknown: Counter[str], first: int, rows: Rows, progress: Progress
+        self, bundle: Any, notices: _Notices, first: int, rows: Rows, progress: Progress
     ) -> Iterator[str]:
         asked, count = [one for _, one in rows], self.n_best or 1
         read = chain(*(one[: len(bundle.reads)] for one in asked))
-        unknown.update(bundle.tokenizer.unknown([*map(in_one_line, read)]))
+        notices.unknown.update(bundle.tokenizer.unknown([*map(in_one_line, read)]))
         for row in bundle.answer_rows(asked, self.generation, count, progress, first):
             yield json.dumps(row, ensure_ascii=False)
 
@@ -375,17 +402,6 @@ def _different(bundle: Bundle, hypotheses: Sequence[Hypothesis]) -> list[tuple[s
     for output, hypothesis in zip(outputs, hypotheses, strict=True):
         best.setdefault(output, hypothesis)
     return list(best.items())
-
-
-def _say_unknown(unknown: Counter[str]) -> None:
-    """Print to standard error how many pieces the vocabulary lacks."""
-    if number := unknown.total():
-        some = ", ".join(piece[:_WIDEST] for piece, _ in unknown.most_common(_SHOWN))
-        print(
-            f"the vocabulary lacks {number:,} piece{'s' * (number > 1)} of the input, such as "
-            f"{some}; the model reads each as unknown",
-            file=sys.stderr,
-        )
 
 
 def _say_how(expected: str, source: Path | None) -> None:

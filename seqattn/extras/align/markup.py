@@ -214,11 +214,10 @@ def _say_lost(texts: Sequence[tuple[int, list[str]]]) -> None:
     if not texts:
         return
     number, lost = texts[0]
-    which = f"text {number:,}:"
-    if len(texts) > 1:
-        which = f"{len(texts):,} texts, which format=jsonl names (first: {number:,}),"
     more = f" and {len(lost) - 5:,} more" if len(lost) > 5 else ""
-    print(f"{which} lost {', '.join(lost[:5])}{more}", file=sys.stderr)
+    several = f"{len(texts):,} texts lost protected parts, which format=jsonl lists: "
+    first = f"text {number:,}: lost {', '.join(lost[:5])}{more}"
+    print(several * (len(texts) > 1) + first, file=sys.stderr)
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,10 @@ class Glossary:
     file: str | None = None
     entries: Mapping[str, Any] = field(default_factory=dict)
     case: bool = False
-    late: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
-    """Lines of outputs with a late term."""
+    _unmet: list[tuple[int, Sequence[str]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+    _late: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if (self.file is None) == (not self.entries):
@@ -239,18 +241,22 @@ class Glossary:
         return any(some and min(first[one] for one in some) >= ends[last - 1] for some in each)
 
     def count(self, number: int, source: str, output: str, unmet: Sequence[str]) -> None:
-        """Name an output with unmet terms, or note a late one. Args: number: the output's line."""
+        """Note an output with unmet or late terms. Args: number: the output's line."""
         if unmet:
-            told = f"output {number:,} does not satisfy the terms {', '.join(unmet)}"
-            print(told, file=sys.stderr)
+            self._unmet.append((number, unmet))
         elif self.is_late(source, output):
-            self.late.append(number)
+            self._late.append(number)
 
     def say(self) -> None:
-        """Print how many outputs have a late term."""
-        if self.late:
-            told = f"outputs with a required term behind their final mark: {len(self.late):,}"
-            print(f"{told} (first: line {self.late[0]:,})", file=sys.stderr)
+        """Print to standard error how many outputs have unmet terms, and late ones."""
+        if self._unmet:
+            count, (number, terms) = len(self._unmet), self._unmet[0]
+            told = f"output {number:,} does not satisfy the terms {', '.join(terms)}"
+            more = f"{count:,} outputs do not satisfy their terms, which format=jsonl lists: "
+            print(more * (count > 1) + told, file=sys.stderr)
+        if self._late:
+            told = f"outputs with a required term behind their final mark: {len(self._late):,}"
+            print(f"{told} (first: line {self._late[0]:,})", file=sys.stderr)
 
     def present(self, own: Term, output: str) -> list[str]:
         """Return the required and the forbidden target terms that an output has."""

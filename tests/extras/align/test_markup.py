@@ -392,7 +392,10 @@ def test_lines_that_break_tags_or_lose_line_breaks_are_counted_once_a_run(capfd,
     ("texts", "told"),
     [
         ([(7, "a %s"), (9, "a")], "text 7: lost %s\n"),
-        ([(7, "a %s"), (9, "a %d")], "2 texts, which format=jsonl names (first: 7), lost %s\n"),
+        (
+            [(7, "a %s"), (9, "a %d")],
+            "2 texts lost protected parts, which format=jsonl lists: text 7: lost %s\n",
+        ),
     ],
 )
 def test_lost_parts_are_told_once_and_listed_in_json(capsys, texts, told):

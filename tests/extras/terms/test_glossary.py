@@ -299,7 +299,8 @@ def test_a_file_and_json_say_the_same_and_outputs_without_their_terms_are_named(
     assert ended.code == 0
     rows = [json.loads(line) for line in ended.out.splitlines()]
     assert rows[0]["unmet"] == ["birds"] or "birds" in rows[0]["output"]
-    assert "output 2 does not satisfy the terms some cat | bread" in ended.err
+    told = "2 outputs do not satisfy their terms, which format=jsonl lists: output 1 does not "
+    assert f"{told}satisfy the terms birds\n" in ended.err
 
 
 @pytest.mark.parametrize(
