@@ -42,10 +42,7 @@ _SIGNS = {
     "a document": re.compile(r"%PDF-|\{\\rtf"),
 }
 """Beginnings of such files."""
-_CHARSET = re.compile(
-    rb"(?i)<(?:meta|\?xml)\b[^>]{0,999}?\b(?:charset|encoding)\s{0,9}=[\s\"']{0,9}([\w-]+)"
-)
-_FIRST, _HEAD = 20, 8_192  # lines, and bytes of a page
+_FIRST = 20
 LONGEST_LINE = 1_000_000
 """Largest line in bytes; documents are far shorter, and sentencepiece would skip longer ones."""
 
@@ -177,20 +174,3 @@ def plain_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
             "one object per line"
         )
     yield from chain(first, lines)
-
-
-def read_page(path: Path) -> str:
-    """Return the text of an HTML file with its line breaks, without a byte order mark.
-
-    Raises:
-        UserError: if it is too large, or not UTF-8, or declares another charset.
-    """
-    content = read_bytes(path, LONGEST_LINE)
-    declared = _CHARSET.search(content[:_HEAD])
-    if declared and declared[1].lower() not in (b"utf-8", b"utf8"):
-        raise UserError(f"{path} declares the charset {declared[1].decode()}; convert it to UTF-8")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        where = f"byte {error.start:,}"
-        raise UserError(f"{path} is not valid UTF-8 at {where}; convert it to UTF-8") from error

@@ -22,7 +22,6 @@ from seqattn.bundle.bundle import Bundle
 from seqattn.checking import Count
 from seqattn.data.lines import in_one_line, read_texts
 from seqattn.data.source_ids import Headed
-from seqattn.data.text_files import read_page
 from seqattn.data.text_lines import TextLines, say_copied
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
@@ -276,7 +275,7 @@ class Generation(BundleRun):
 
     def _read(self, bundle: Bundle, source: Path | None) -> Iterator[Rows]:
         if source is not None and self._is_page:
-            return iter([[(1, read_page(source))]])
+            return iter([[(1, self.markup.read(source))]])
         if self.prefix_column is not None:
             return read_texts(source, bundle.config.get("data"), str(self.prefix_column))
         return bundle.read_inputs(source)

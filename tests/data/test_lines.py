@@ -4,12 +4,10 @@ import io
 import json
 import os
 import sys
-from contextlib import nullcontext
 
 import pytest
 
 from seqattn.data.lines import read_texts
-from seqattn.data.text_files import read_page
 from seqattn.errors import UserError
 
 BOM = b"\xef\xbb\xbf"
@@ -102,26 +100,3 @@ def test_what_is_no_text_is_refused_and_not_translated(tmp_path, name, content, 
     with pytest.raises(UserError) as error:
         [*read_texts(tmp_path / name)]
     assert text in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        (b"<p>\xff", "x.html is not valid UTF-8 at byte 3; convert it to UTF-8"),
-        ("\ufeff<p>".encode("utf-16-le"), "x.html is not valid UTF-8 at byte 0; convert it"),
-        (b"<META CHARSET='Latin1'>", "x.html declares the charset Latin1; convert it to UTF-8"),
-        (
-            b'<meta http-equiv="Content-Type"\ncontent="text/html; charset=windows-1252">',
-            "x.html declares the charset windows-1252; convert it",
-        ),
-        (b'<?xml version="1.0" encoding="us-ascii"?>', "x.html declares the charset us-ascii; c"),
-        (b"<meta charset=UTF-8><script charset=x>", None),
-        (b"<p>" + b" " * 1_000_000, "x.html is larger than the maximum of 1,000,000 bytes"),
-        (b"<meta " * 200_000, "x.html is larger than the maximum of 1,000,000 bytes"),
-        (b"<meta " * 100_000, None),
-    ],
-)
-def test_a_page_that_is_not_utf8_is_refused_and_not_guessed(tmp_path, content, line):
-    (tmp_path / "x.html").write_bytes(content)
-    with nullcontext() if line is None else pytest.raises(UserError, match=line):
-        assert read_page(tmp_path / "x.html") == content.decode()

@@ -5,8 +5,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape, unescape
+from pathlib import Path as FilePath
 from typing import ClassVar
 
+from seqattn.errors import UserError
 from seqattn.extras.align.html_tree import (
     ATTRIBUTE,
     Node,
@@ -19,6 +21,7 @@ from seqattn.extras.align.html_tree import (
 )
 from seqattn.extras.align.markup import BREAKS, Document, Markup, Whole
 from seqattn.extras.align.segment import Path, Restored, Segment, Tags, Unit
+from seqattn.inputs import read_bytes
 from seqattn.metrics.scripts import in_word
 
 _WITHIN = frozenset((
@@ -34,6 +37,10 @@ _INVISIBLE = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u206
 _READ = frozenset(("alt", "aria-label", "placeholder", "title"))
 """Attributes that people read, as is the value of a button."""
 _BUTTONS = frozenset(("button", "reset", "submit"))
+_CHARSET = re.compile(
+    rb"(?i)<(?:meta|\?xml)\b[^>]{0,999}?\b(?:charset|encoding)\s{0,9}=[\s\"']{0,9}([\w-]+)"
+)
+_LONGEST, _HEAD = 1_000_000, 8_192  # bytes of a file, and of the part that declares a charset
 _SLOT = re.compile("\0(\\d+)\0")
 """Where a translated attribute is written."""
 
@@ -76,6 +83,24 @@ class Html(Markup):
     _notices: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     pages: ClassVar[Sequence[str]] = (".html", ".htm", ".xhtml")
+
+    def read(self, path: FilePath) -> str:
+        """Return the text of an HTML file with its line breaks, without a byte order mark.
+
+        Raises:
+            UserError: if it is too large, or not UTF-8, or declares another charset.
+        """
+        content = read_bytes(path, _LONGEST)
+        declared = _CHARSET.search(content[:_HEAD])
+        if declared and declared[1].lower() not in (b"utf-8", b"utf8"):
+            raise UserError(
+                f"{path} declares the charset {declared[1].decode()}; convert it to UTF-8"
+            )
+        try:
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            where = f"byte {error.start:,}"
+            raise UserError(f"{path} is not valid UTF-8 at {where}; convert it to UTF-8") from error
 
     def document(self, text: str) -> Document:
         self.check_size(text)

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 from seqattn.analysis.word_alignment import WordAlignment, WordsOf
 from seqattn.data.lines import in_one_line
 from seqattn.errors import UserError
-from seqattn.extras.align.segment import Restored, Segment, Unit, copies_in, parts_of
+from seqattn.extras.align.parts import copies_in, parts_of
+from seqattn.extras.align.segment import Restored, Segment, Unit
 
 _INNER = r"[^{}\n]"
 for _ in range(4):

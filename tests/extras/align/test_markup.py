@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import Counter
+from contextlib import nullcontext
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
@@ -15,7 +16,7 @@ from seqattn.errors import UserError
 from seqattn.extras.align.html import Html
 from seqattn.extras.align.html_tree import _OPTIONAL, _VOID
 from seqattn.extras.align.markup import _ALIKE, LONGEST, Placeholders
-from seqattn.extras.align.segment import copies_in, parts_of, spans
+from seqattn.extras.align.parts import copies_in, parts_of, spans
 from tests.cli.small import json_lines, run, succeed
 from tests.growth import SIGNS, grows
 
@@ -367,6 +368,29 @@ def test_an_html_file_is_one_text_and_keeps_its_line_breaks(capfd, trained, tmp_
     for part, share in enumerate(shares, 1):
         succeed(capfd, "generate", *words, f"output={share}", f"part={part}/2")
     assert b"".join(share.read_bytes() for share in shares) == expected.encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"<p>\xff", "x.html is not valid UTF-8 at byte 3; convert it to UTF-8"),
+        ("\ufeff<p>".encode("utf-16-le"), "x.html is not valid UTF-8 at byte 0; convert it"),
+        (b"<META CHARSET='Latin1'>", "x.html declares the charset Latin1; convert it to UTF-8"),
+        (
+            b'<meta http-equiv="Content-Type"\ncontent="text/html; charset=windows-1252">',
+            "x.html declares the charset windows-1252; convert it",
+        ),
+        (b'<?xml version="1.0" encoding="us-ascii"?>', "x.html declares the charset us-ascii; c"),
+        (b"<meta charset=UTF-8><script charset=x>", None),
+        (b"<p>" + b" " * 1_000_000, "x.html is larger than the maximum of 1,000,000 bytes"),
+        (b"<meta " * 200_000, "x.html is larger than the maximum of 1,000,000 bytes"),
+        (b"<meta " * 100_000, None),
+    ],
+)
+def test_a_page_that_is_not_utf8_is_refused_and_not_guessed(tmp_path, content, line):
+    (tmp_path / "x.html").write_bytes(content)
+    with nullcontext() if line is None else pytest.raises(UserError, match=line):
+        assert Html().read(tmp_path / "x.html") == content.decode()
 
 
 def test_lines_that_break_tags_or_lose_line_breaks_are_counted_once_a_run(capfd, trained, tmp_path):
