@@ -46,17 +46,17 @@ def other_script(text: str) -> bool:
 def script_words(text: str) -> list[str]:
     """Split into lowercase words: runs of letters and digits with their marks, and single letters
     of scripts without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese)."""
-    words: list[str] = []
+    words: list[list[str]] = []
     before = ""
     for character in text.lower():
         kind = _kind(character)
         if before and (kind == "mark" or ("unspaced" not in (before, kind) and kind)):
-            words[-1] += character
+            words[-1].append(character)
             continue
         before = "" if kind == "mark" else kind
         if before:
-            words.append(character)
-    return words
+            words.append([character])
+    return ["".join(word) for word in words]
 
 
 def split_words(text: str) -> list[str]:

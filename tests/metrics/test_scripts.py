@@ -8,6 +8,7 @@ from rouge_score.rouge_scorer import RougeScorer as Plain
 from seqattn.metrics.rouge import KINDS, RougeScorer, novel_share
 from seqattn.metrics.scripts import other_script, script_words, split_words, unsplit
 from seqattn.metrics.text import TextScorer, doubts
+from tests.growth import grows
 
 CHINESE = "北京今天下雨了，所有的比赛都取消了。"
 JAPANESE = "東京では今日、雨が降りました。"
@@ -147,3 +148,8 @@ def test_tokenized_references_need_a_scorer_of_tokens():
     plain = [["Two dogs run, and a cat sleeps."], ["Où est-il ?"], ["ls . lists files"], [""]]
     assert doubts(TextScorer(), plain) == []
     assert doubts(TextScorer(), [*[["no marks at all"]] * 300, *[["but for this ."]] * 20]) == []
+
+
+@pytest.mark.parametrize("split", [script_words, split_words])
+def test_words_of_any_length_are_split_in_linear_time(split):
+    assert not grows(lambda text: split(text * 9), "é")
