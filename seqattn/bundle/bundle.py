@@ -16,7 +16,7 @@ from seqattn.bundle.text_arguments import TextOrTexts, paired, text_list
 from seqattn.data.base import Texts
 from seqattn.data.lines import read_texts
 from seqattn.data.source_ids import read_sources
-from seqattn.data.text_lines import TextLines, as_single_lines, say_copied
+from seqattn.data.text_lines import INVISIBLE, TextLines, as_single_lines, say_copied
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch, Hypothesis, Progress, Search, listed
@@ -357,14 +357,16 @@ class Bundle:
         """Split texts into lines if the model reads single lines.
 
         A model reads single lines if long_sources=drop and the source vocabulary has no line
-        break. Generate from the result's `lines`, and `join` the outputs.
+        break. Generate from the result's `lines`, and `join` the outputs. Soft hyphens and the like
+        that the vocabulary lacks are left out.
 
         Args:
             texts: one or several.
             copies: False if the model must read lines without a letter, too, which a translation
                 otherwise copies: see `copy_letterless` of `Translation`.
         """
-        return TextLines.of(text_list(texts), self._reads_line, copies and self._copies_letterless)
+        copies = copies and self._copies_letterless
+        return TextLines.of(text_list(texts), self._reads_line, copies, self._unread)
 
     def encode(self, texts: TextOrTexts) -> list[list[list[int]]]:
         """Return source ids of each text, in one part or in several windows.
@@ -381,6 +383,11 @@ class Bundle:
     def _copies_letterless(self) -> bool:
         task = self.config.get("task")
         return isinstance(task, Mapping) and task.get("copy_letterless", False) is not False
+
+    @cached_property
+    def _unread(self) -> str:
+        lacking = "".join(self.tokenizer.unknown([f"a{sign}a" for sign in INVISIBLE]))
+        return "".join(sign for sign in INVISIBLE if sign in lacking)
 
     @cached_property
     def _line_breaks(self) -> str:

@@ -11,6 +11,8 @@ from typing import TypeVar
 from seqattn.data.source_ids import Headed
 
 T = TypeVar("T")
+INVISIBLE = "\u00ad\u200b\u2060\ufeff"
+"""Soft hyphens, and spaces and joiners without width, which pages have within words."""
 _BREAK = re.compile(r"(\r\n|\r|\n)")
 _BROKEN = re.compile(r"(?<!\s)\s*[\r\n]\s*")  # from a run's start: else quadratic in it
 
@@ -34,14 +36,20 @@ class TextLines:
     copies: bool = False
 
     @classmethod
-    def of(cls, texts: Iterable[str], apart: bool = True, copies: bool = False) -> "TextLines":
-        """Split texts into lines, or use each as one line if `apart` is False."""
+    def of(
+        cls, texts: Iterable[str], apart: bool = True, copies: bool = False, unread: str = ""
+    ) -> "TextLines":
+        """Split texts into lines, or use each as one line if `apart` is False.
+
+        Args: unread: characters to leave out of lines.
+        """
         lines, numbers, parts = list[str](), list[int](), []
-        for number, text in enumerate(texts):
+        for number, whole in enumerate(texts):
+            text = _without(whole, unread)
             head = getattr(text, "head", 0)
             cut = _BREAK.split(text[head:]) if apart and text[head:].strip() else []
             if copies and is_letterless(text[head:]):
-                cut, mine = ["", text[head:]], [""]
+                cut, mine = ["", whole[getattr(whole, "head", 0) :]], [""]
             elif len(cut) < 2:
                 cut, mine = [text], [text]
             else:
@@ -100,6 +108,14 @@ def as_single_lines(texts: Sequence[str]) -> list[str]:
             file=sys.stderr,
         )
     return [_in_one_line(text) if _BROKEN.search(text) else text for text in texts]
+
+
+def _without(text: str, characters: str) -> str:
+    if not any(one in text for one in characters):
+        return text
+    size, left_out = getattr(text, "head", 0), str.maketrans("", "", characters)
+    head = text[:size].translate(left_out)
+    return Headed(head + text[size:].translate(left_out), len(head))
 
 
 def _is_read(part: str, copies: bool) -> bool:

@@ -120,3 +120,17 @@ def test_lines_without_a_letter_are_copied_in_translation(loaded, capfd):
 def test_data_that_translates_numbers_and_other_tasks_leave_them_to_the_model(loaded, task):
     changed = replace(loaded, config={**loaded.config, "task": task})
     assert changed.lines(["42", "a\n42"]).lines == ["42", "a", "42"]
+
+
+def test_invisible_signs_that_the_vocabulary_lacks_are_not_read(loaded, tmp_path):
+    signs = "\u00ad\u200b\u2060\ufeff"
+    hidden = "".join(f"{letter}{signs}" for letter in "dog")
+    expected = loaded.generate([ONE, TWO])
+    assert loaded.generate([ONE.replace("dog", hidden), TWO + signs]) == expected
+    assert loaded.generate(f"{signs}4{signs}2") == f"{signs}4{signs}2"
+    (read,) = loaded.lines([joined_source([f"f{signs}r"], [f"{signs}{ONE}"], "")]).lines
+    assert (read, read.head) == (f"<fr> {ONE}", 5)
+    known = [*corpus(), *[f"do\u00adg sees {n}" for n in range(9)]]
+    tokenizer = train_tokenizer(known, known, TokenizerConfig(), tmp_path)
+    bundle = seqattn.load(untrained(tmp_path / "bundle", tokenizer, configuration()))
+    assert bundle.lines(f"do{signs}g").lines == ["do\u00adg"]
