@@ -363,7 +363,7 @@ class Bundle:
         Args:
             texts: one or several.
             copies: False if the model must read lines without a letter, too, which a translation
-                otherwise copies: see `copy_letterless` of `Translation`.
+                otherwise copies: see `TextGeneration.copy_letterless`.
         """
         copies = copies and self._copies_letterless
         return TextLines.of(text_list(texts), self._reads_line, copies, self._unread)

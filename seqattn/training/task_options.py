@@ -93,6 +93,8 @@ class TextGeneration(LossTerms):
         validation: scoring of outputs during training.
         final: scoring of outputs after training; None for losses only.
         alignment: training of a cross-attention on links between words.
+        copy_letterless: True to copy texts without a letter, such as 42, as translation does; None
+            to do so unless most such training pairs have another target.
         label_smoothing, r_drop, simcut, simcut_cutoff: as `LossTerms`.
     """
 
@@ -119,6 +121,7 @@ class TextGeneration(LossTerms):
     validation: Annotated[ValidationOptions, Role.SCORE] = field(default_factory=ValidationOptions)
     final: Annotated[FinalOptions | None, Role.SCORE] = field(default_factory=FinalOptions)
     alignment: GuidedAlignment = field(default_factory=GuidedAlignment)
+    copy_letterless: Annotated[bool | None, Role.END] = False
 
     def __post_init__(self) -> None:
         if self.r_drop and self.simcut:
@@ -139,18 +142,6 @@ class TextGeneration(LossTerms):
     def source(cls, data: Any) -> Any:
         """Convert a source of data for the task."""
         return data
-
-
-@dataclass(frozen=True)
-class Translation(TextGeneration):
-    """Settings of translation.
-
-    Args:
-        copy_letterless: True to copy lines without a letter, such as 42; None to copy them unless
-            most such training pairs have another target.
-    """
-
-    copy_letterless: Annotated[bool | None, Role.END] = None
 
 
 def task_class(config: Mapping[str, Any]) -> type[TextGeneration]:
