@@ -3,6 +3,7 @@
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -102,7 +103,7 @@ class BatchLoader(DataLoader[BatchT]):
         All are independent of the number of ranks; Lightning's checkpoints store them.
         """
         steps = -(-self._position * self.batches.world // self.batches.step_batches)
-        over = self._position >= len(self)
+        over = self._position >= len(self.batches)
         plan = self.batches.plan
         return {"epoch": self.batches.epoch, "step": steps, "over": over, "plan": plan}
 
@@ -122,6 +123,22 @@ class BatchLoader(DataLoader[BatchT]):
         self.batches.set_epoch(state_dict["epoch"])
         self._position = step * self.batches.step_batches // self.batches.world
         self.batches.start_batch = self._position
+
+
+class StepLoader(BatchLoader[BatchT]):
+    """Loader of optimizer steps: each item is the list of this rank's batches of one."""
+
+    def __len__(self) -> int:
+        return -(-super().__len__() // self._together)
+
+    def __iter__(self) -> Iterator[list[BatchT]]:  # type: ignore[override]
+        batches = super().__iter__()
+        while step := [*islice(batches, self._together)]:
+            yield step
+
+    @property
+    def _together(self) -> int:
+        return self.batches.step_batches // self.batches.world
 
 
 def _leave_signals(worker: int) -> None:

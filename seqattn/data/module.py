@@ -13,7 +13,7 @@ from lightning.pytorch import LightningDataModule
 
 from seqattn.checking import parameters
 from seqattn.data.base import MissingSplit, Source, Texts, several
-from seqattn.data.loader import BatchLoader, TokenRows
+from seqattn.data.loader import BatchLoader, StepLoader, TokenRows
 from seqattn.data.options import LoaderOptions
 from seqattn.data.text_lines import is_letterless
 from seqattn.data.token_dataset import PairSampling, TokenDataset, tokenize
@@ -69,6 +69,8 @@ class Seq2SeqData(LightningDataModule):
         self.seed = seed
         self.scored: Sequence[str] = ("val",)
         """Splits needed besides train."""
+        self.accumulated = 1
+        """Batches of an optimizer step on each rank."""
         self._tokenizer = tokenizer
         self._tables: dict[str, datasets.Dataset] = {}
         self._splits: dict[str, TokenRows[Any]] = {}
@@ -114,7 +116,7 @@ class Seq2SeqData(LightningDataModule):
             self._splits[split] = data
 
     def train_dataloader(self) -> BatchLoader[Any]:
-        """Return the training batches of this rank, reshuffled each epoch."""
+        """Return the steps of an epoch: lists of this rank's batches, reshuffled each epoch."""
         self.setup("fit")
         return self._loader("train", shuffle=True)
 
@@ -221,12 +223,12 @@ class Seq2SeqData(LightningDataModule):
     def _loader(self, split: str, shuffle: bool) -> BatchLoader[Any]:
         rank = 0 if self.trainer is None else self.trainer.global_rank
         world = 1 if self.trainer is None else self.trainer.world_size
-        accumulated = self.trainer.accumulate_grad_batches if self.trainer and shuffle else 1
+        kind, accumulated = (StepLoader, self.accumulated) if shuffle else (BatchLoader, 1)
         order = {"seed": self.seed, "rank": rank, "world": world, "shuffle": shuffle}
         limits = self.options
         if limits.pin_memory is None and self.trainer is not None:
             limits = replace(limits, pin_memory=self.trainer.strategy.root_device.type == "cuda")
-        return BatchLoader(self._splits[split], limits, **order, step_batches=world * accumulated)
+        return kind(self._splits[split], limits, **order, step_batches=world * accumulated)
 
 
 def _are_equal(files: Sequence[Path], others: Sequence[Path]) -> bool:

@@ -69,19 +69,19 @@ class Agreement:
         """Drop pending values of a training run that has ended."""
         self._before, self.skipped = None, False
 
-    def reduce(self, units: Tensor, trainer: Trainer) -> Tensor:
-        """Sum the units of all ranks, in float64. Args: units: this rank's, on its device."""
+    def reduce(self, units: int, trainer: Trainer) -> float | Tensor:
+        """Return the sum of the units of all ranks; on several GPUs a tensor, to avoid waiting."""
         if trainer.world_size == 1:
-            return units.double()
+            return units
         wanted = [float(self.signals.received == one) for one in _STOPS] + [float(self.wants_save)]
-        totals = units.new_zeros(4, dtype=torch.float64)
+        totals = torch.zeros(4, dtype=torch.float64, device=trainer.strategy.root_device)
         totals[0] = units
         for place, number in enumerate(wanted, 1):
             if number:  # rarely: usually nothing is copied to the device
                 totals[place] = number
         totals = trainer.strategy.reduce(totals, reduce_op="sum")
         self._counts = totals[1:]
-        return totals[0]
+        return float(totals[0]) if totals.is_cpu else totals[0].float()
 
     def settle(self, norm: Tensor, optimizer: Optimizer, trainer: Trainer) -> None:
         """Skip an update with gradients that are not finite, on all ranks alike.

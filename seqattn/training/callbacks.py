@@ -11,7 +11,7 @@ from lightning.pytorch import callbacks
 
 from seqattn.errors import UserError
 from seqattn.screen import say
-from seqattn.training.monitors import logs_now, steps_now
+from seqattn.training.monitors import logs_now
 
 
 class Throughput(Callback):
@@ -72,9 +72,9 @@ class Throughput(Callback):
     ) -> None:
         self._ended = time.perf_counter()
         self.busy_seconds += self._ended - self._began
-        self.tokens += self.count(batch) * trainer.world_size
-        self.steps += 1
-        self._padding += batch.padding_share
+        self.tokens += sum(map(self.count, batch)) * trainer.world_size
+        self.steps += len(batch)
+        self._padding += sum(one.padding_share for one in batch)
         if logs_now(trainer):
             tokens, seconds = self._reported
             rate = (self.tokens - tokens) / max(self.seconds - seconds, 1e-9)
@@ -181,8 +181,6 @@ class Finite(Callback):
         self._in_a_row, self._first = 0, None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        if not steps_now(trainer):
-            return
         if self._first is None:
             self._first = trainer.callback_metrics.get("train/loss", math.inf)
         self._in_a_row = self._in_a_row + 1 if pl_module.agreement.skipped else 0

@@ -10,7 +10,6 @@ from lightning.pytorch.callbacks import Checkpoint, WeightAveraging
 from seqattn.errors import Stopped
 from seqattn.training.callbacks import Diverged
 from seqattn.training.checkpoint_files import KEPT, CheckpointFiles
-from seqattn.training.monitors import steps_now
 
 _PLACE = ("state_dict", "epoch_progress", "epoch_loop.batch_progress")
 """Parts of the state of Lightning's loops that determine the next batch."""
@@ -21,8 +20,7 @@ class Checkpoints(Checkpoint):
 
     A checkpoint has Lightning's counters at the end of an optimizer step, from where Lightning
     resumes; it is written after the step's figures are logged. If a stop comes before or during a
-    validation, it has the counters at that point, and the validation is repeated. Only batch counts
-    depend on the number of ranks; they are recomputed.
+    validation, it has the counters at that point, and the validation is repeated.
 
     Args:
         monitor: metric that selects validated weights: a logged number, or step for the last.
@@ -54,18 +52,18 @@ class Checkpoints(Checkpoint):
         """Counters of the step to save; None for none."""
         self._validated = True
         self._interval: tuple[Any, Any] | None = None
-        self._resumed: dict[str, Any] = {}
+        self._resumed: bool | None = None
+        """Whether the resumed step was validated, if it was to be; None for a new run."""
         self._saved, self._saved_at = 0, time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        _validate_between_steps(trainer)
         # replaces Lightning's handlers, which save nothing
         pl_module.agreement.signals.listen()
-        if self._resumed:
-            _count_anew(trainer, self._resumed["accumulated"])
-            if not self._resumed["validated"]:
+        if self._resumed is not None:
+            _begin_epoch(trainer)
+            if not self._resumed:
                 self._interval = _validate_at_once(trainer)
-            self._resumed = {}
+            self._resumed = None
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         pl_module.agreement.signals.restore()
@@ -76,13 +74,7 @@ class Checkpoints(Checkpoint):
         if isinstance(exception, Diverged):
             self.passed = _counters(trainer)
 
-    def on_before_optimizer_step(self, trainer: Trainer, pl_module: Any, optimizer: Any) -> None:
-        late = time.monotonic() - self._saved_at > self.every_seconds
-        pl_module.agreement.wants_save = late and trainer.is_global_zero
-
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        if not steps_now(trainer):
-            return
         self.files.check()
         agreed, step = pl_module.agreement, trainer.global_step
         late = agreed.save and step > self._saved + 1
@@ -92,6 +84,8 @@ class Checkpoints(Checkpoint):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
         self._save_step(trainer, pl_module)
+        late = time.monotonic() - self._saved_at > self.every_seconds
+        pl_module.agreement.wants_save = late and trainer.is_global_zero
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._save_step(trainer, pl_module)
@@ -141,18 +135,20 @@ class Checkpoints(Checkpoint):
         if self._counters is not None:
             checkpoint["loops"]["fit_loop"] = self._counters
         checkpoint["validated"] = self._validated
-        checkpoint["accumulated"] = trainer.accumulate_grad_batches
-        checkpoint["step_batches"] = trainer.world_size * trainer.accumulate_grad_batches
+        loader: Any = trainer.train_dataloader
+        checkpoint["step_batches"] = loader.batches.step_batches
         checkpoint[KEPT] = [step for _, step in self.kept]
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        self._resumed = {name: checkpoint[name] for name in ("validated", "accumulated")}
+        self._resumed = checkpoint["validated"]
+        counters = checkpoint["loops"]["fit_loop"]
+        if "accumulated" in checkpoint:
+            _count_steps(counters, checkpoint["accumulated"])
         if self.passed is not None:
-            passed = {name: self.passed[name] for name in _PLACE}
-            checkpoint["loops"]["fit_loop"].update(passed)
-            self._resumed = {"validated": True, "accumulated": trainer.accumulate_grad_batches}
+            counters.update({name: self.passed[name] for name in _PLACE})
+            self._resumed = True
         self._saved = checkpoint["global_step"]
         weights = checkpoint.get("current_model_state")  # saved with a moving average
         if weights and not any(isinstance(one, WeightAveraging) for one in trainer.callbacks):  # type: ignore[attr-defined]
@@ -189,14 +185,6 @@ def _trains(trainer: Trainer) -> bool:
     return trainer.state.fn == "fit" and not trainer.sanity_checking
 
 
-def _validate_between_steps(trainer: Trainer) -> None:
-    """Round the interval between validations to whole optimizer steps."""
-    every: Any = trainer.val_check_batch
-    together = trainer.accumulate_grad_batches
-    if every < trainer.num_training_batches:
-        trainer.val_check_batch = max(1, int(every) // together) * together
-
-
 def _counters(trainer: Trainer) -> dict[str, Any]:
     """Return the state of Lightning's loops at the end of the last step.
 
@@ -212,21 +200,30 @@ def _counters(trainer: Trainer) -> dict[str, Any]:
     return state
 
 
-def _count_anew(trainer: Trainer, before: int) -> None:
-    """Recompute batch counts for the current number of batches per step.
+def _count_steps(counters: dict[str, Any], accumulated: int) -> None:
+    """Convert the counters of a run of an earlier version, whose loader had single batches.
 
     Args:
-        before: batches per step and rank of the process that saved.
+        counters: state of Lightning's loops, to be changed.
+        accumulated: batches per step on each rank.
     """
+    steps = counters["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]
+    own = counters["epoch_loop.manual_optimization.optim_step_progress"]
+    batches = counters["epoch_loop.batch_progress"]
+    for part in ("total", "current"):
+        own[part].update({name: steps[part][name] for name in own[part]})
+        ready = batches[part]["ready"]
+        beyond = ready - -(-ready // accumulated)
+        batches[part] = {name: count - beyond for name, count in batches[part].items()}
+
+
+def _begin_epoch(trainer: Trainer) -> None:
+    """Let Lightning go on after an epoch whose last step was saved."""
     loop: Any = trainer.fit_loop
-    progress, now = loop.epoch_loop.batch_progress, trainer.accumulate_grad_batches
-    current, total = (-(-part.ready // before) * now for part in (progress.current, progress.total))
-    if progress.is_last_batch:
-        current = int(trainer.num_training_batches)
-    progress.current.increment_by(current - progress.current.ready)
-    progress.total.increment_by(total - progress.total.ready)
-    epochs = loop.epoch_progress
-    # Lightning has left an epoch whose last step was saved, and does not start the next one
+    progress, epochs = loop.epoch_loop.batch_progress, loop.epoch_progress
+    if progress.is_last_batch:  # the number of steps may have changed
+        progress.current.increment_by(int(trainer.num_training_batches) - progress.current.ready)
+    # Lightning has left the epoch, and does not start the next one
     if loop.restarted_mid_epoch and epochs.current.ready == epochs.current.processed:
         epochs.increment_ready()
         epochs.increment_started()

@@ -1,8 +1,9 @@
 """What happens in a training run, and when.
 
-Lightning calls the callbacks of `watch`, then the user's, then `TrainingLoop`, which calls its
-parts by name, and then the task (`tasks/base.py`). Read from top to bottom, this is a run of one
-step; a test compares it with the calls of a real run.
+The step itself is code: `training_step` in `step.py`. Around it, Lightning calls the callbacks of
+`watch`, then the user's, then `TrainingLoop`, which calls its parts by name, and then the task
+(`tasks/base.py`). Read from top to bottom, this is a run of one step; a test compares it with the
+calls of a real run.
 
 start
     finite.on_train_start                  forget the attempt that has diverged
@@ -10,24 +11,17 @@ start
     bar.on_train_start                     show the bar, on a terminal only
     early_stopping.on_train_start          stop if the patience of the resumed run is used up
     loop.save_settings                     write config.yaml, tell the loggers
-    checkpoints.on_train_start             handle signals; count batches for these ranks
+    checkpoints.on_train_start             handle signals; begin the epoch of a resumed run
     task.on_train_start                    use the learning rates of the settings; freeze parts
 epoch
     throughput.on_train_epoch_start        start the clock that waits for data
-batch
+step
     throughput.on_train_batch_start        stop it
-    checkpoints.on_train_batch_start       SAVE the last step if due and not yet saved; STOP
-    task.on_train_batch_start              seed dropout by the batch's position
-    task.training_step                     sum the loss over units, such as target tokens
-    task.backward                          add its gradient; DDP averages over ranks, once a step
-step, after `trainer.accumulate_grad_batches` batches, and after the last of the epoch
-    checkpoints.on_before_optimizer_step   request a checkpoint after `checkpoint.every_minutes`
-    task.on_before_optimizer_step          REDUCE units, signals and that request over all ranks;
-                                           divide the gradient by the sum of units
-    task.configure_gradient_clipping       CLIP; drop a gradient that is not finite
-    optimizer.step                         change the weights
-    task.lr_scheduler_step                 set the learning rates of the next step
-end of the batch
+    checkpoints.on_train_batch_start       SAVE the last step if due and not yet saved; STOP;
+                                           request one after `checkpoint.every_minutes`
+    task.on_train_batch_start              thaw parts
+    task.training_step                     change the weights (`step.py`),
+    optimizer.step                         in its last lines
     throughput.on_train_batch_end          log speed and rates
     finite.on_train_batch_end              report a dropped gradient; Diverged after three
     lines.on_train_batch_end               print a line now and then
@@ -65,15 +59,14 @@ is removed and handlers are restored.
 
 What Lightning is made to undo:
 
-- It divides each loss by `accumulate_grad_batches`; `SummedTask` multiplies by it again, since the
-  gradient is divided by units, not by batches.
-- It counts batches to the next validation; `Checkpoints` rounds these to whole steps.
+- It autocasts a whole `training_step`; `step.py` does so for each forward pass only.
+- In 16-mixed it unscales gradients after they are clipped; `OnceUnscaled` has done so before.
 - It validates before it obeys `should_stop`; `LastValidation` sets that to get a validation, which
   a signal does not interrupt, since no resumed run would repeat it.
 - Its sampler is off: `BatchLoader` knows its rank, and starts at any step of any epoch.
 - Its handlers of signals are replaced: they save nothing.
 - Its counters are right for resuming only at the end of a step; `Checkpoints` saves those, also
-  later in a validation, and converts them for other numbers of ranks or batches per step.
+  later in a validation.
 - It saves the state of the callbacks that it knows; the loop's state holds those of its parts.
 """
 
@@ -118,7 +111,8 @@ class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
     bar: TrainingBar | None
 
     def __init__(self, run: TrainingSettings, callbacks: Sequence[Callback]) -> None:
-        self.options = run.trainer.with_step_batches(run.loader.step_batches)
+        self.options = run.trainer
+        self.options.accumulated(run.loader.step_batches)  # refuses what ranks cannot share
         self.run_dir, self.callbacks, self.loggers = Path(run.run_dir), [*callbacks], list[Any]()
         monitor, mode = run.checkpoint.monitor, run.task.monitors[run.checkpoint.monitor]
         files = CheckpointFiles(self.run_dir / "checkpoints")
@@ -143,13 +137,8 @@ class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
         self.bar = TrainingBar(self.lines) if on_terminal else None
         watchers = setup.run.watch(setup) if setup.run.watch else []
         self.callbacks, self.loggers = [*watchers, *self.callbacks], made_loggers(setup.run.logger)
-        options = setup.run.trainer.with_step_batches(setup.step_batches)
-        if options != self.options:
-            self.options = options
-            self.trainer = self.build_trainer()
-        else:
-            self.trainer.callbacks[:0] = watchers  # type: ignore[attr-defined]
-            self.trainer.loggers = self.loggers
+        self.trainer.callbacks[:0] = watchers  # type: ignore[attr-defined]
+        self.trainer.loggers = self.loggers
 
     def on_train_start(self, trainer: Trainer, task: Any) -> None:
         self.finite.on_train_start(trainer, task)
@@ -175,9 +164,6 @@ class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
     def on_train_batch_start(self, trainer: Trainer, task: Any, *batch: Any) -> None:
         self.throughput.on_train_batch_start(trainer, task, *batch)
         self.checkpoints.on_train_batch_start(trainer, task)
-
-    def on_before_optimizer_step(self, trainer: Trainer, task: Any, optimizer: Any) -> None:
-        self.checkpoints.on_before_optimizer_step(trainer, task, optimizer)
 
     def on_train_batch_end(self, trainer: Trainer, task: Any, *batch: Any) -> None:
         self.throughput.on_train_batch_end(trainer, task, *batch)

@@ -17,16 +17,10 @@ from seqattn.errors import UserError
 from seqattn.training.run_logger import run_loggers, show_histograms
 
 
-def steps_now(trainer: Trainer) -> bool:
-    """Return True if the batch that ends completes an optimizer step."""
-    batches: int = trainer.fit_loop.batch_idx + 1
-    return trainer.is_last_batch or batches % trainer.accumulate_grad_batches == 0
-
-
 def logs_now(trainer: Trainer) -> bool:
     """Return True if the optimizer step that ends is logged."""
     every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-    return steps_now(trainer) and trainer.global_step % max(1, every) == 0
+    return trainer.global_step % max(1, every) == 0
 
 
 class ClipShare(Callback):
@@ -37,8 +31,8 @@ class ClipShare(Callback):
         self._updates = 0
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        limit = trainer.gradient_clip_val
-        if not limit or not steps_now(trainer):
+        limit = pl_module.optimization.clip
+        if not limit:
             return
         self._clipped = self._clipped + (pl_module.gradient_norm > limit)
         self._updates += 1
@@ -107,7 +101,7 @@ class GradientHistograms(Callback):
             )
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        if not steps_now(trainer) or trainer.global_step % self.every:
+        if trainer.global_step % self.every:
             return
         parts = gradients_by_part(pl_module.model.named_parameters(), self.by == "layer")
         for logger in run_loggers(trainer.loggers) if trainer.is_global_zero else ():

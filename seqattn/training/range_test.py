@@ -86,10 +86,8 @@ def find_rate(run: TrainingSettings) -> float:
     batches = setup.step_batches or ranks * run.trainer.accumulate_grad_batches
     test = RangeTest()
     single = run.trainer.alone(**{**run.trainer.lightning, "limit_val_batches": 0})
-    options = replace(
-        single, max_steps=test.steps, max_epochs=-1, val_check_interval=1.0,
-        accumulate_grad_batches=batches,
-    )  # fmt: skip
+    options = replace(single, max_steps=test.steps, max_epochs=-1, val_check_interval=1.0)
+    setup.data.accumulated = batches  # as the test has one rank
     with progress("finding a learning rate", "steps") as tell:
         ticks = LambdaCallback(on_train_batch_end=lambda *_: tell(len(test.rates), test.steps))
         trainer = options.trainer(Path(run.run_dir), [test, ticks])

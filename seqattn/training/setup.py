@@ -73,6 +73,7 @@ class Setup:
             run.task.source(run.data), run.tokenizer, run.loader, run.cache_dir, run.seed,
             tokenizer, **self.data_settings(),
         )  # fmt: skip
+        self.data.accumulated = run.trainer.accumulated(self.step_batches)
         self.final = run.task.final or FinalOptions(splits=[])
         self.data.scored = [*dict.fromkeys(["val", *self.final.splits])]
         tokenizer = self.data.tokenizer  # trains it if there is none
@@ -96,7 +97,13 @@ class Setup:
         self.bundle = bundle_type(self.model, tokenizer, config, {}, run_dir / "model")
         task = run.task
         optimization = Optimization(
-            run.optimizer, run.schedule(), task.teacher_forcing, run.seed, run.parts, task.terms()
+            run.optimizer,
+            run.schedule(),
+            task.teacher_forcing,
+            run.seed,
+            run.parts,
+            task.terms(),
+            run.trainer.gradient_clip_val,
         )
         optimization.make_optimizer(
             self.model, fused=False

@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.accelerators import AcceleratorRegistry
+from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 
 from seqattn.checking import Count, CountOrNone, NotNegative
@@ -21,6 +22,7 @@ from seqattn.errors import UserError
 from seqattn.ops.cpu.onednn import bf16_is_emulated
 from seqattn.ops.gpu import multiplies_bf16, set_up
 from seqattn.roles import Role
+from seqattn.training.precision import OnceUnscaled
 from seqattn.training.ranks import world_size
 from seqattn.training.sharding import FullySharded, check_shards
 
@@ -61,7 +63,7 @@ class TrainerOptions:
         val_check_interval: interval between validations, a share of an epoch (float) or a number of
             optimizer steps (integer).
         log_every_n_steps: steps between logs.
-        fast_dev_run: run about one batch of everything, as a smoke test.
+        fast_dev_run: run one step and one batch of other splits, as a smoke test.
         deterministic: True to raise an error on nondeterministic operations; "warn" for a warning.
         profiler: one of Lightning's profilers; None for none.
         restarts: how often all ranks started here are restarted after one has died.
@@ -137,21 +139,24 @@ class TrainerOptions:
             return 1 if self.on_cpu else max(1, torch.cuda.device_count())
         return int(self.devices)
 
-    def with_step_batches(self, batches: int | None) -> "TrainerOptions":
-        """Return settings for steps of so many batches on all ranks; None for any number.
+    def accumulated(self, step_batches: int | None) -> int:
+        """Return the number of batches of an optimizer step on each rank.
+
+        Args:
+            step_batches: that on all ranks; None for `accumulate_grad_batches` on each.
 
         Raises:
             UserError: if ranks cannot share them evenly.
         """
         ranks = max(world_size(), self.ranks * self.num_nodes)
-        if batches is None or batches == ranks * self.accumulate_grad_batches:
-            return self
-        if batches % ranks:
+        if step_batches is None:
+            return self.accumulate_grad_batches
+        if step_batches % ranks:
             raise UserError(
-                f"trainer.devices must divide the {batches} batches per step (loader.step_batches),"
-                f" got {ranks}"
+                f"trainer.devices must divide the {step_batches} batches per step "
+                f"(loader.step_batches), got {ranks}"
             )
-        return replace(self, accumulate_grad_batches=batches // ranks)
+        return step_batches // ranks
 
     def check_device(self) -> None:
         """Check that this machine supports the settings.
@@ -223,13 +228,9 @@ class TrainerOptions:
         _quieten()
         if not self.on_cpu:
             set_up(self.tf32, self.cudnn_attention)
-        # intervals in steps continue across epochs
-        every, by_steps = self.val_check_interval, {}
-        if isinstance(every, int):  # Lightning counts batches
-            batches = every * self.accumulate_grad_batches
-            by_steps = {"check_val_every_n_epoch": None, "val_check_interval": batches}
         others = (
-            "lightning", "profiler", "restarts", "compile", "threads", "tf32", "cudnn_attention"
+            "lightning", "profiler", "restarts", "compile", "threads", "tf32", "cudnn_attention",
+            "accumulate_grad_batches", "gradient_clip_val",  # of `step.py`
         )  # fmt: skip
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         if self.on_cpu:  # Lightning's auto would use Apple's GPU, which has no float64
@@ -247,12 +248,17 @@ class TrainerOptions:
             "enable_progress_bar": False,  # `training.progress` has its own
             "plugins": list(plugins),
         }
+        if isinstance(self.val_check_interval, int):  # in steps, which continue across epochs
+            fixed["check_val_every_n_epoch"] = None
+        if self.precision == "16-mixed":
+            precision = MixedPrecision("16-mixed", "cuda", OnceUnscaled("cuda"))
+            fixed |= {"plugins": [*plugins, precision], "precision": None}
         if self.sharded:
             strategy = FullySharded(self.ranks * self.num_nodes)
             fixed |= {"strategy": strategy, "inference_mode": False}
         try:
             # a copy, since Lightning adds its own callbacks to the list
-            return Trainer(**{**own, **by_steps, **fixed, **deepcopy(dict(self.lightning))})
+            return Trainer(**{**own, **fixed, **deepcopy(dict(self.lightning))})
         except (MisconfigurationException, *_REFUSALS) as error:
             raise UserError(f"trainer: {' '.join(str(error).split())}") from error
 

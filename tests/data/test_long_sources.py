@@ -117,7 +117,7 @@ def build(corpus, cache, **changes):
 def test_batches_hold_just_what_cut_gives_with_the_whole_target(corpus, cache, changes):
     data = build(corpus, cache, **changes)
     found = []
-    for batch in data.train_dataloader():
+    for [batch] in data.train_dataloader():
         assert max(batch.source.shape[1], batch.target_output.shape[1]) * len(batch.index) <= 60
         rows = zip(batch.index.tolist(), batch.source.tolist(), batch.target_output.tolist())
         for row, source, target in rows:

@@ -55,7 +55,7 @@ def lines_of(corpus, name):
 def test_batches_hold_the_ids_of_their_rows(data, corpus):
     sources, targets = lines_of(corpus, "train.en"), lines_of(corpus, "train.de")
     seen = []
-    for batch in data.train_dataloader():
+    for [batch] in data.train_dataloader():
         for place, row in enumerate(batch.index.tolist()):
             seen.append(row)
             [source] = data.tokenizer.encode_source([sources[row]])
@@ -79,7 +79,7 @@ def test_a_large_table_of_many_chunks_gives_the_right_rows(tmp_path):
 
     encoded = data.tokenizer.encode_source(lines)
     rows = 0
-    for batch in data.train_dataloader():
+    for [batch] in data.train_dataloader():
         for place, row in enumerate(batch.index.tolist()):
             assert batch.source[place, : len(encoded[row])].tolist() == encoded[row]
             rows += 1
@@ -133,7 +133,7 @@ def test_another_tokenizer_does_not_meet_the_old_ids(corpus, cache):
     data = Seq2SeqData(source, CONFIG, None, str(cache), tokenizer=own)
 
     assert data.tokenizer is own
-    assert all(batch.source.max() < 17 for batch in data.train_dataloader())
+    assert all(batch.source.max() < 17 for [batch] in data.train_dataloader())
     batch = next(iter(data.val_dataloader()))
     [ids] = own.encode_source([lines_of(corpus, "val.en")[int(batch.index[0])]])
     assert batch.source[0, : len(ids)].tolist() == ids
@@ -189,13 +189,13 @@ def state_after(loader, steps):
 def test_a_loader_begins_at_any_step_of_any_epoch(data):
     loader = data.train_dataloader()
     loader.set_epoch(1)
-    whole = [batch.index.tolist() for batch in loader]
+    whole = [batch.index.tolist() for [batch] in loader]
 
     state = state_after(loader, 2)
     loader.load_state_dict(state)
     loader.set_epoch(1)  # as Lightning says it, once training begins
-    assert [batch.index.tolist() for batch in loader] == whole[2:]
-    assert [batch.index.tolist() for batch in loader] == whole
+    assert [batch.index.tolist() for [batch] in loader] == whole[2:]
+    assert [batch.index.tolist() for [batch] in loader] == whole
     loader.load_state_dict(state)
     loader.set_epoch(2)
     assert len(list(loader)) == len(whole)
@@ -210,7 +210,7 @@ def test_resuming_within_an_epoch_of_other_batches_is_refused(corpus, cache):
     # At an epoch's start or end nothing can be replayed or skipped.
     other.load_state_dict(state_after(loader, len(loader)))
     other.set_epoch(1)
-    assert sum(len(batch.index) for batch in other) == 57
+    assert sum(len(batch.index) for [batch] in other) == 57
 
 
 class TwoRanks:
@@ -229,7 +229,7 @@ def test_ranks_take_their_share_from_the_trainer(corpus, cache):
     for rank in range(2):
         data = build(corpus, cache)
         data.trainer = TwoRanks(rank)
-        shares.append([row for b in data.train_dataloader() for row in b.index.tolist()])
+        shares.append([row for [b] in data.train_dataloader() for row in b.index.tolist()])
         assert len(data.train_dataloader()) * 2 >= len(build(corpus, cache).train_dataloader())
 
     assert len(set(shares[0]) | set(shares[1])) == len(shares[0]) + len(shares[1]) == 57

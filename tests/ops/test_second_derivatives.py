@@ -2,7 +2,6 @@
 
 import ast
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +20,6 @@ from seqattn.ops.cpu.onednn import _Linear, _Product
 from seqattn.ops.cpu.short_attention import short_attention
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
-from seqattn.training.tasks.halving import BatchLoss, by_halves
 from tests.pages import ROOT
 
 
@@ -49,13 +47,6 @@ def ringed(q, keys):
     return ring._Ring.apply(q, keys, keys, torch.ones(2, 5, dtype=torch.bool), plan)
 
 
-def halved(x):
-    def loss(batch):
-        return BatchLoss((x * batch).square().sum(), x.sum(), 1, {})
-
-    return by_halves(loss, SimpleNamespace(halves=lambda: [torch.ones(3)] * 2), [x]).total
-
-
 RIGHT = {
     "_ShortAttention": (
         seeded(attentions(short_attention, dropout=0.4)),
@@ -77,7 +68,6 @@ REFUSED = {
         (9, 7),
     ),
     "_Ring": (ringed, (2, 4, 5, 6), (2, 2, 5, 6)),
-    "_WithGradients": (halved, (3,)),
 }
 
 

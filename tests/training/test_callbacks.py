@@ -10,7 +10,6 @@ import torch
 from seqattn.data.batch import collate
 from seqattn.screen import duration, progress
 from seqattn.training.callbacks import Diverged, Finite, LastValidation, Monitored, Throughput
-from seqattn.training.monitors import steps_now
 from seqattn.training.progress import EpochLines, score_text
 
 
@@ -48,9 +47,6 @@ def trainer(**attributes):
             "is_last_batch": False,
             "should_stop": False,
             "precision": "32-true",
-            "gradient_clip_val": 1.0,
-            "accumulate_grad_batches": 2,
-            "fit_loop": SimpleNamespace(batch_idx=1),
             **attributes,
         }
     )
@@ -70,10 +66,10 @@ BATCH = collate([[4, 3], [5, 3]], [[4, 5, 6, 7, 8, 3], [4, 5, 6, 3]], index=[0, 
 
 def step(watch, clock, owner, module, waiting, busy, batch=BATCH):
     clock.seconds += waiting
-    watch.on_train_batch_start(owner, module, batch, 0)
+    watch.on_train_batch_start(owner, module, [batch], 0)
     clock.seconds += busy
-    owner.global_step += steps_now(owner)
-    watch.on_train_batch_end(owner, module, None, batch, 0)
+    owner.global_step += 1
+    watch.on_train_batch_end(owner, module, None, [batch], 0)
 
 
 def test_throughput_counts_tokens_padding_and_waiting(clock):
@@ -122,20 +118,11 @@ def test_the_rate_that_is_logged_is_of_the_steps_since_the_last(clock):
     assert rates == [20 / 2, 20 / 8]
 
 
-def test_the_rate_of_speed_is_of_all_batches_of_the_steps_since_the_last_log(clock):
-    watch, owner, module = Throughput(), trainer(), Module()
-    watch.on_train_epoch_start(owner, module)
-    for number, busy in enumerate((1.0, 1.0, 4.0, 4.0), 1):  # two batches a step
-        owner.fit_loop.batch_idx = number - 1
-        step(watch, clock, owner, module, waiting=0.0, busy=busy)
-    assert [logged["train/tokens_per_second"] for logged in module.logged] == [40 / 10]
-
-
 def test_the_learning_rate_that_is_logged_is_that_of_the_step(clock):
     watch, owner, module = Throughput(), trainer(log_every_n_steps=1), Module()
-    watch.on_train_batch_start(owner, module, BATCH, 0)
+    watch.on_train_batch_start(owner, module, [BATCH], 0)
     owner.optimizers[0].param_groups[0]["lr"] = 0.5  # the schedule's, for the next step
-    watch.on_train_batch_end(owner, module, None, BATCH, 0)
+    watch.on_train_batch_end(owner, module, None, [BATCH], 0)
     assert [logged["train/lr"] for logged in module.logged] == [0.25]
 
 

@@ -16,7 +16,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.loggers import Logger
 
 from seqattn import storage
-from seqattn.data.loader import BatchLoader, TokenRows
+from seqattn.data.loader import BatchLoader, StepLoader, TokenRows
 from seqattn.data.options import BatchLimits
 from seqattn.errors import Stopped, UserError
 from seqattn.training.agreement import Agreement
@@ -54,13 +54,12 @@ class Rows(TokenRows):
 
 
 class Data(LightningDataModule):
-    def __init__(self, workers=0):
+    def __init__(self, workers=0, together=1):
         super().__init__()
-        self.limits = BatchLimits(16, num_workers=workers)
+        self.limits, self.together = BatchLimits(16, num_workers=workers), together
 
     def train_dataloader(self):
-        together = self.trainer.accumulate_grad_batches
-        return BatchLoader(Rows(), self.limits, seed=3, step_batches=together)
+        return StepLoader(Rows(), self.limits, seed=3, step_batches=self.together)
 
     def val_dataloader(self):
         return BatchLoader(Rows(), self.limits, shuffle=False)
@@ -72,23 +71,25 @@ class Watcher(LightningModule):
     def __init__(self, at=None):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.automatic_optimization = False
         self.agreement = Agreement()
         self.at = at or {}
         """What happens in the steps and validations of these names."""
         self.seen, self.validated = [], []
 
-    def training_step(self, batch, number):
+    def training_step(self, batches, number):
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
         self.at.get(self.global_step, lambda: None)()
-        self.at.get(f"batch {self.current_epoch}.{number}", lambda: None)()
         self.log("train/weight", float(self.weight.detach()), batch_size=1)
-        self.seen.append((self.current_epoch, number, tuple(batch.tolist())))
-        return (self.weight - batch.float().mean()).square().sum()
-
-    def on_before_optimizer_step(self, optimizer):
-        self.agreement.reduce(torch.ones(()), self.trainer)
-
-    def configure_gradient_clipping(self, optimizer, *_, **__):
+        first = number * self.trainer.datamodule.together
+        for turn, batch in enumerate(batches, first):
+            self.at.get(f"batch {self.current_epoch}.{turn}", lambda: None)()
+            self.seen.append((self.current_epoch, turn, tuple(batch.tolist())))
+            self.manual_backward((self.weight - batch.float().mean()).square().sum())
+        self.agreement.reduce(1, self.trainer)
         self.agreement.settle(self.weight.grad.norm(), optimizer, self.trainer)
+        optimizer.step()
 
     def validation_step(self, batch, number):
         self.at.get(f"validation {self.global_step}.{number}", lambda: None)()
@@ -110,7 +111,7 @@ class All(CheckpointFiles):
 
 def train(
     folder, checkpoint=None, at=None, every=1, files=All, workers=0, minutes=None,
-    keeping=BEST, callbacks=(), logger=False, **options,
+    keeping=BEST, callbacks=(), logger=False, accumulate_grad_batches=1, **options,
 ):  # fmt: skip
     watcher = at if isinstance(at, Watcher) else Watcher(at)
     kept = Checkpoints(files(folder), *keeping, every, minutes)
@@ -120,7 +121,8 @@ def train(
         plugins=[kept.files], **options,
     )  # fmt: skip
     try:
-        trainer.fit(watcher, datamodule=Data(workers), ckpt_path=checkpoint, weights_only=True)
+        data = Data(workers, accumulate_grad_batches)
+        trainer.fit(watcher, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     finally:
         kept.files.wait()
     return watcher
@@ -182,6 +184,41 @@ def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(tmp_path, stop, wo
             assert place(mine) == place(theirs), (step, later)
             for part in ("state_dict", "optimizer_states", "callbacks", "kept"):
                 assert mine[part] == theirs[part], (step, later, part)
+
+
+def as_before(checkpoint, together):
+    """Turn a checkpoint into one of an earlier version, whose loader had single batches."""
+    counters = checkpoint["loops"]["fit_loop"]
+    own = counters["epoch_loop.manual_optimization.optim_step_progress"]
+    steps = counters["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]
+    batches = counters["epoch_loop.batch_progress"]
+    for part in ("total", "current"):
+        steps[part], own[part] = dict(own[part]), dict.fromkeys(own[part], 0)
+        more = batches[part]["ready"] * (together - 1)
+        batches[part] = {name: count + more for name, count in batches[part].items()}
+    checkpoint["accumulated"] = together
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_run_of_an_earlier_version_goes_on_and_again(tmp_path, together):
+    options = {"max_epochs": 3, "accumulate_grad_batches": together}
+    options |= {"val_check_interval": 2, "check_val_every_n_epoch": None}
+    whole = train(tmp_path / "whole", **options)
+    for step in (1, 2, 3, BATCHES // together):
+        earlier = content(tmp_path / "whole", step)
+        as_before(earlier, together)
+        torch.save(earlier, tmp_path / "earlier.ckpt")
+        first, second = tmp_path / f"{step} first", tmp_path / f"{step} second"
+        train(first, tmp_path / "earlier.ckpt", **options)
+        again = train(second, of_step(first, step + 1), **options)
+        assert again.seen == whole.seen[(step + 1) * together :]
+        assert again.validated == [one for one in whole.validated if one[0] > step + 1]
+        last = 3 * BATCHES // together
+        for folder in (first, second):
+            mine, theirs = content(folder, last), content(tmp_path / "whole", last)
+            assert place(mine) == place(theirs)
+            for part in ("state_dict", "optimizer_states", "kept"):
+                assert mine[part] == theirs[part], (step, folder, part)
 
 
 def test_a_run_may_be_resumed_again_and_again(tmp_path):
@@ -250,7 +287,7 @@ class Logged(Logger):
         {"max_epochs": 4},
         BY_STEPS | {"val_check_interval": 4, "check_val_every_n_epoch": None},
         {"max_epochs": 4, "accumulate_grad_batches": 2, "val_check_interval": 0.5},
-        {"max_epochs": 3, "accumulate_grad_batches": 4, "limit_train_batches": 5},
+        {"max_epochs": 3, "accumulate_grad_batches": 4, "limit_train_batches": 1},
         {"max_epochs": 5, "check_val_every_n_epoch": 2},
         BY_STEPS | {"limit_val_batches": 0},
     ],

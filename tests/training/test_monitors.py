@@ -25,11 +25,11 @@ from tests.nodes import made
 from tests.training.test_callbacks import Module, trainer
 
 NORMS = (0.5, 2.0, 3.0, 1.0, 1.5, 0.1)
-ACCUMULATING = SimpleNamespace(batch_idx=0)
 
 
-def clip(callback, steps, **state):
+def clip(callback, steps, limit=1.0, **state):
     module = Module()
+    module.optimization = SimpleNamespace(clip=limit)
     for step in steps:
         module.gradient_norm = torch.tensor(NORMS[step - 1])
         owner = trainer(global_step=step, log_every_n_steps=3, **state)
@@ -48,20 +48,8 @@ def test_the_share_is_the_same_where_a_run_went_on_between_two_logs():
     assert clip(second, [6]) == pytest.approx([1 / 3])
 
 
-def test_batches_that_are_accumulated_and_runs_without_a_limit_have_no_share():
-    assert clip(ClipShare(), range(1, 7), fit_loop=ACCUMULATING) == []
-    assert clip(ClipShare(), range(1, 7), gradient_clip_val=None) == []
-
-
-def test_a_batch_that_is_accumulated_counts_for_no_update_and_is_never_logged():
-    share = ClipShare()
-    assert clip(share, [1, 1]) == []  # two updates, neither clipped
-    assert clip(share, [2, 3], fit_loop=ACCUMULATING) == []
-    assert clip(share, [3]) == pytest.approx([1 / 3])
-    module = Module()
-    module.device = torch.device("cpu")
-    DeviceFigures().on_train_batch_end(trainer(global_step=2, fit_loop=ACCUMULATING), module)
-    assert module.logged == []
+def test_runs_without_a_limit_have_no_share():
+    assert clip(ClipShare(), range(1, 7), limit=None) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="compares with what Linux says")
@@ -141,8 +129,8 @@ def test_histograms_go_to_tensorboard_every_so_often_at_the_step_of_the_losses(t
 
 @pytest.mark.parametrize(
     "state",
-    [{"fit_loop": ACCUMULATING}, {"is_global_zero": False}],
-    ids=["accumulating", "another rank"],
+    [{"is_global_zero": False}],
+    ids=["another rank"],
 )
 def test_histograms_are_of_updates_and_written_by_one_rank(tmp_path, state):
     logger = TensorBoardRun(str(tmp_path), "tensorboard", version=0)

@@ -195,14 +195,14 @@ def test_outputs_are_made_on_the_device_that_trained():
 
 def spoiled(monkeypatch, steps):
     """Makes the gradients of some steps infinite, by their place in the data."""
-    clip = SummedTask.configure_gradient_clipping
+    clip = SummedTask._clip
 
     def spoil(task, *args, **options):
         if (task.current_epoch, task.trainer.fit_loop.epoch_loop.batch_idx) in steps:
             next(task.model.parameters()).grad[0] = math.inf
-        clip(task, *args, **options)
+        return clip(task, *args, **options)
 
-    monkeypatch.setattr(SummedTask, "configure_gradient_clipping", spoil)
+    monkeypatch.setattr(SummedTask, "_clip", spoil)
 
 
 def test_a_step_whose_gradients_are_not_finite_moves_nothing(capfd, corpus, tmp_path, monkeypatch):

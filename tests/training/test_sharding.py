@@ -1,5 +1,6 @@
 """Ranks that share out weights, gradients and moments train what one rank trains."""
 
+import itertools
 from functools import partial
 
 import pytest
@@ -148,15 +149,15 @@ def _train(rank, port, make, strategy, world, steps, begin, end, precision, agai
         strategy=strategy,
         precision=precision,
         max_steps=len(steps),
-        accumulate_grad_batches=STEP_BATCHES // world,
         val_check_interval=1,
         lightning={"enable_checkpointing": False},
     )
     own = [
-        batch(STEP_BATCHES * step + n) for step in steps for n in range(rank, STEP_BATCHES, world)
+        [batch(STEP_BATCHES * step + n) for n in range(rank, STEP_BATCHES, world)] for step in steps
     ]
     task = task_of(make())
-    loaders = (DataLoader(own, batch_size=None), DataLoader(own[: 1 + rank], batch_size=None))
+    validated = [*itertools.chain(*own)][: 1 + rank]
+    loaders = (DataLoader(own, batch_size=None), DataLoader(validated, batch_size=None))
     how = {"ckpt_path": begin, "weights_only": True}
     if again:
         with pytest.raises(UserError, match="diverged"):

@@ -6,6 +6,7 @@ from lightning.pytorch.accelerators import AcceleratorRegistry
 
 from seqattn.data.options import LoaderOptions
 from seqattn.errors import UserError
+from seqattn.training.precision import OnceUnscaled
 from seqattn.training.trainer_options import TrainerOptions
 
 
@@ -81,10 +82,16 @@ def test_a_whole_interval_of_validations_is_in_steps_a_share_is_of_an_epoch(tmp_
         accelerator="cpu", accumulate_grad_batches=3, val_check_interval=5, max_steps=9
     )
     trainer = options.trainer(tmp_path)
-    assert trainer.val_check_interval == 15  # Lightning counts batches
+    assert trainer.val_check_interval == 5
     assert trainer.check_val_every_n_epoch is None
     shared = TrainerOptions(accelerator="cpu", accumulate_grad_batches=3, val_check_interval=0.5)
     assert shared.trainer(tmp_path).val_check_interval == 0.5
+
+
+def test_fp16_unscales_gradients_once(tmp_path):
+    trainer = TrainerOptions(accelerator="cpu", precision="16-mixed").trainer(tmp_path)
+    assert trainer.precision == "16-mixed"
+    assert isinstance(trainer.precision_plugin.scaler, OnceUnscaled)
 
 
 def test_clipping_by_value_is_refused_as_norms_alone_are_clipped():

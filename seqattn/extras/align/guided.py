@@ -19,8 +19,8 @@ from seqattn.metrics.means import Means, TokenScores
 from seqattn.ops.precision import wide
 from seqattn.training.settings import TrainingSettings
 from seqattn.training.setup import Setup
+from seqattn.training.step import BatchLoss
 from seqattn.training.task_options import GuidedAlignment, TextGeneration
-from seqattn.training.tasks.halving import BatchLoss
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
 
 

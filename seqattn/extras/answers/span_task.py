@@ -13,8 +13,8 @@ from seqattn.extras.answers.span_batch import Questions, SpanBatch
 from seqattn.extras.answers.span_search import Answerer
 from seqattn.metrics.means import Means
 from seqattn.ops.cross_entropy import symmetric_divergence
+from seqattn.training.step import BatchLoss
 from seqattn.training.tasks.base import SummedTask
-from seqattn.training.tasks.halving import BatchLoss
 from seqattn.training.tasks.settings import Choose, Optimization, Validation
 
 
@@ -101,6 +101,9 @@ class SpanTask(SummedTask):
         start, end = scores.start.argmax(dim=1), scores.end.argmax(dim=1)
         return -log_p.sum(), ((start == batch.start) & (end == batch.end)).sum()
 
+    def units(self, batch: SpanBatch) -> int:
+        return batch.windows
+
     def training_loss(self, batch: SpanBatch) -> BatchLoss:
         passes, r_drop = 1, self.optimization.terms.r_drop
         if r_drop:
@@ -114,7 +117,7 @@ class SpanTask(SummedTask):
             total = total + r_drop / 2 * divergence
             means["divergence"] = divergence.detach() / batch.windows
         number = batch.windows // passes
-        return BatchLoss(total / passes, right.new_full((), number), number, means)
+        return BatchLoss(total / passes, number, means)
 
     def validation_sums(self, batch: SpanBatch) -> tuple[Tensor, Tensor, int]:
         return *self.loss(batch), int((batch.start >= 0).sum())

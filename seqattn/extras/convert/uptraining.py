@@ -43,25 +43,26 @@ def uptrain(bundle: Bundle, data: Any, steps: int, device: str, cache_dir: str |
     warmup = int(config["schedule"].get("warmup_steps", 1))
     peak, rise = schedule(max(0, warmup - 1)), constant(max(1, steps // 10))
     names = {term.name for term in fields(LossTerms)}
+    on_cpu = device == "cpu"
+    options = build(config["trainer"], "trainer").alone(limit_val_batches=0)
     task = Seq2SeqTask(
         bundle.model,
         Optimization(
             build(config["optimizer"], "optimizer"),
             lambda step: peak * rise(step),
+            clip=options.gradient_clip_val,
             terms=LossTerms(**{name: x for name, x in config["task"].items() if name in names}),
         ),
     )
-    on_cpu = device == "cpu"
-    options = build(config["trainer"], "trainer").alone(limit_val_batches=0)
     options = replace(
         options,
         accelerator="cpu" if on_cpu else "gpu",
         devices=1 if on_cpu else [torch.device(device).index or 0],
         max_steps=steps,
         max_epochs=-1,
-        accumulate_grad_batches=loader.step_batches or options.accumulate_grad_batches,
         precision=32 if on_cpu and options.precision == "16-mixed" else options.precision,
     )
+    module.accumulated = options.accumulated(loader.step_batches)
     print(f"uptraining for {steps:,} steps", file=sys.stderr)
     bundle.model.train()
     options.trainer(bundle.path).fit(task, datamodule=module)

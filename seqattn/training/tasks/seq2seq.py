@@ -13,8 +13,8 @@ from seqattn.metrics.means import TokenScores
 from seqattn.models.base import Seq2SeqModel
 from seqattn.ops.cross_entropy import LossTerms, TokenLoss
 from seqattn.tokens import PAD
+from seqattn.training.step import BatchLoss
 from seqattn.training.tasks.base import SummedTask
-from seqattn.training.tasks.halving import BatchLoss
 from seqattn.training.tasks.settings import Choose, Optimization, Validation
 
 
@@ -74,6 +74,9 @@ class Seq2SeqTask(SummedTask):
                 teacher_forcing, batch.target_tokens,
             )  # fmt: skip
 
+    def units(self, batch: Batch) -> int:
+        return batch.target_tokens
+
     def training_loss(self, batch: Batch) -> BatchLoss:
         forcing = self.optimization.teacher_forcing(self.global_step)
         terms, number = self.optimization.terms, batch.target_tokens
@@ -86,7 +89,7 @@ class Seq2SeqTask(SummedTask):
             means["divergence"] = sums.divergence / sums.tokens
         if not self.optimization.teacher_forcing.whole:
             means["teacher_forcing"] = sums.nll.new_full((), forcing)  # filled on the device
-        return BatchLoss(sums.smoothed / passes, sums.tokens // passes, number, means)
+        return BatchLoss(sums.smoothed / passes, number, means)
 
     def validation_sums(self, batch: Batch) -> tuple[Tensor, ...]:
         return self.loss(batch)[:4]

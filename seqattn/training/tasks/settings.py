@@ -27,6 +27,7 @@ class Optimization:
             seed, the epoch, its step and its number in the step.
         parts: parts of the model that are frozen, or have rates of their own.
         terms: terms of the loss.
+        clip: largest norm of the gradient; None or 0 for none.
     """
 
     optimizer: Callable[..., Optimizer]
@@ -35,6 +36,7 @@ class Optimization:
     seed: int = 0
     parts: Parts = field(default_factory=Parts)
     terms: LossTerms = field(default_factory=LossTerms)
+    clip: float | None = None
 
     def make_optimizer(self, model: nn.Module, fused: bool) -> Optimizer:
         """Build the optimizer of a model, with its rates by part."""

@@ -5,7 +5,6 @@ import random
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 import seqattn
 from seqattn import ops
@@ -32,10 +31,10 @@ from tests.training.tasks.test_effective_batch import (
     SMOOTHING,
     assert_same,
     batch_of,
+    fit_batches,
     no_steps,
     rows,
     sides,
-    trainer_of,
 )
 from tests.training.tasks.test_halving import fails_forward
 
@@ -66,9 +65,7 @@ def linked(sources, targets, share=0.3):
 
 
 def fit(task, batches, **options):
-    loader = DataLoader(batches, batch_size=None, generator=torch.Generator())
-    trainer_of(**options).fit(task, loader)
-    return task
+    return fit_batches(task, batches, **options)
 
 
 def by_hand(weights, links):

@@ -42,7 +42,7 @@ def data(tmp_path_factory):
 def windows_of(data, longest=30):
     """Texts of the windows of each training row, and what is to be answered."""
     found = {}
-    for batch in data.train_dataloader():
+    for [batch] in data.train_dataloader():
         sources = data.tokenizer.decode_target(batch.source.tolist())
         for row, source, length in zip(batch.index.tolist(), sources, (batch.source > 0).sum(1)):
             assert length <= longest

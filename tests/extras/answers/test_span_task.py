@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from lightning import Callback
-from torch.utils.data import DataLoader
 
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
@@ -33,7 +32,7 @@ from tests.extras.answers.small_spans import ROWS, FewQuestions
 from tests.forked_ranks import join, run_ranks
 from tests.nodes import made
 from tests.training.tasks.test_devices import assert_counted_on_its_device
-from tests.training.tasks.test_effective_batch import assert_same, no_steps, trainer_of
+from tests.training.tasks.test_effective_batch import assert_same, fit_batches, no_steps, trainer_of
 from tests.training.tasks.test_r_drop import ALPHA, transformer
 
 SIZES = (3, 1, 4, 2)
@@ -85,8 +84,7 @@ def test_accumulated_uneven_batches_give_the_gradient_of_the_one_big_batch(data,
     everything = iter(all_windows(data, "train"))
     several = [list(itertools.islice(everything, size)) for size in SIZES]
     batches = [in_double(collate_windows(windows)) for windows in several]
-    loader = DataLoader(batches, batch_size=None, generator=torch.Generator())
-    trainer_of(accumulate_grad_batches=window).fit(task, loader)
+    fit_batches(task, batches, accumulate_grad_batches=window)
     groups = [several[start : start + window] for start in range(0, len(several), window)]
     assert len(task.gradients) == len(groups)
     for got, group in zip(task.gradients, groups, strict=True):
@@ -270,7 +268,7 @@ def test_r_drop_is_at_both_places(data):
         apart += ((one.exp() - other.exp()) * (one - other)).sum()
     wanted = (wanted + ALPHA / 2 * apart) / 2
     torch.testing.assert_close(found.total, wanted)
-    assert (found.units, found.number) == (3, 3)
+    assert found.number == task.units(batch) == 3
     torch.testing.assert_close(found.means["divergence"], apart.detach() / 6)
     weights = [p for p in model.parameters() if p.requires_grad]
     got, want = (torch.autograd.grad(x, weights, allow_unused=True) for x in (found.total, wanted))

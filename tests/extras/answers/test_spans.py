@@ -209,7 +209,7 @@ def test_two_vocabularies_are_refused(tmp_path):
 
 def test_an_epoch_holds_every_window_once(tmp_path):
     data = data_module(tmp_path, max_rows=2)
-    batches = list(data.train_dataloader())
+    batches = [batch for [batch] in data.train_dataloader()]
     seen = sorted((int(i), int(o)) for b in batches for i, o in zip(b.index, b.offset))
     assert seen == sorted((w.row, w.start) for w in windows(data._splits["train"]))
 

@@ -46,10 +46,12 @@ def texts(data, batch):
 
 def epoch(loader, number):
     loader.set_epoch(number)
-    return list(loader)
+    return [batch for [batch] in loader]
 
 
 def numbers(batches):
+    """The rows of batches, or of those of steps."""
+    batches = [item[0] if isinstance(item, list) else item for item in batches]
     return [batch.index.tolist() for batch in batches]
 
 
@@ -80,7 +82,7 @@ def test_the_batches_are_those_that_a_bucket_sampler_makes_of_each_window(home):
         _, source, target = corpus.read(window)
         sizes += BucketSampler(source, target, data.options).sizes.tolist()
     assert sorted(map(len, numbers(loader))) == sorted(sizes)
-    for batch in loader:
+    for [batch] in loader:
         assert max(batch.source.shape[1], batch.target_output.shape[1]) * len(batch.source) <= 120
 
 
@@ -163,7 +165,7 @@ def test_a_loader_begins_at_any_step_of_the_same_batches(home):
 
 def test_workers_change_nothing(home):
     alone, beside = (data_of(home, num_workers=n).train_dataloader() for n in (0, 2))
-    for one, other in zip(alone, beside, strict=True):
+    for [one], [other] in zip(alone, beside, strict=True):
         assert torch.equal(one.source, other.source)
         assert torch.equal(one.target_input, other.target_input)
         assert torch.equal(one.index, other.index)
@@ -190,11 +192,11 @@ def test_long_sources_are_cut_to_their_first_tokens(home):
     data.setup("fit")
     assert " sources to 8 tokens" in data.report()[0]
     full = {}
-    for batch in data.train_dataloader():
+    for [batch] in data.train_dataloader():
         assert batch.source.shape[1] <= 8
         full |= dict(zip(batch.index.tolist(), batch.source.tolist()))
     whole = data_of(home)
-    for batch in whole.train_dataloader():
+    for [batch] in whole.train_dataloader():
         for row, ids in zip(batch.index.tolist(), batch.source.tolist()):
             kept = [token for token in ids if token]
             expected = kept if len(kept) <= 8 else [*kept[:7], EOS]

@@ -9,7 +9,6 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from seqattn.data.batch import Batch
 from seqattn.metrics.means import TokenScores
 from seqattn.training.agreement import Agreement
-from seqattn.training.tasks.halving import BatchLoss
 from tests.training.tasks.test_effective_batch import batch_of, rows, task_of
 
 TRAINER = SimpleNamespace(world_size=1, precision="32-true")
@@ -23,20 +22,6 @@ def test_batches_go_to_a_gpu_while_it_works(monkeypatch, device, waits):
     strategy.connect(task_of())
     strategy.batch_to_device(batch_of(*rows(2, seed=1)), torch.device(device))
     assert sent == [((torch.device(device),), {"non_blocking": not waits})]
-
-
-def test_gradients_are_scaled_in_their_own_type(monkeypatch):
-    """In another type PyTorch multiplies each by a launch of its own."""
-    scales = []
-    monkeypatch.setattr(torch, "_foreach_mul_", lambda some, by: scales.append(by))
-    task = task_of(dtype=torch.float32).to("meta")
-    for weight in task.parameters():
-        weight.grad = torch.empty_like(weight)
-    task.trainer = TRAINER
-    zero = torch.zeros((), device="meta")
-    task._accumulated = BatchLoss(zero, zero.long(), 3, {})
-    task.on_before_optimizer_step(None)
-    assert [scale.dtype for scale in scales] == [torch.float32]
 
 
 class Late(torch.Tensor):

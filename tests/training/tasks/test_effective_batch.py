@@ -1,17 +1,20 @@
 """However an optimizer step's batches are cut, its gradient is that of one big batch."""
 
 import itertools
+from dataclasses import replace
 from functools import partial
 
 import lightning
 import pytest
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.plugins import MixedPrecision
 from torch.utils.data import DataLoader
 
 from seqattn.data.batch import collate
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.training.optim import adamw
+from seqattn.training.precision import OnceUnscaled
 from seqattn.training.schedules import constant
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
 from tests.builders import VOCABULARY, make_transformer
@@ -22,7 +25,7 @@ SIZES = (3, 1, 4, 2, 1, 2)  # rows of each batch; five of them leave a short las
 
 
 class Recorded(Seq2SeqTask):
-    """Keeps the gradient of every optimizer step, as it is before clipping."""
+    """Keeps the gradient of every optimizer step."""
 
     def on_before_optimizer_step(self, optimizer):
         super().on_before_optimizer_step(optimizer)
@@ -78,8 +81,15 @@ def trainer_of(**options):
 
 
 def fit(task, several, **options):
-    batches = [batch_of(*pair) for pair in several]
-    loader = DataLoader(batches, batch_size=None, generator=torch.Generator())
+    return fit_batches(task, [batch_of(*pair) for pair in several], **options)
+
+
+def fit_batches(task, batches, accumulate_grad_batches=1, gradient_clip_val=None, **options):
+    """A training whose steps have so many batches on each rank."""
+    starts = range(0, len(batches), accumulate_grad_batches)
+    steps = [batches[start : start + accumulate_grad_batches] for start in starts]
+    task.optimization = replace(task.optimization, clip=gradient_clip_val)
+    loader = DataLoader(steps, batch_size=None, generator=torch.Generator())
     trainer_of(**options).fit(task, loader)
     return task
 
@@ -134,9 +144,8 @@ def test_the_windows_of_a_second_epoch_are_clean_of_the_first():
 class Told(Recorded):
     """Keeps what is logged in each step: the last figure before the weights move."""
 
-    def log(self, name, value, **options):
-        if name == "train/loss":
-            self.figure = float(value)
+    def log_dict(self, figures, **options):
+        self.figure = float(figures["train/loss"])
 
     def on_before_optimizer_step(self, optimizer):
         super().on_before_optimizer_step(optimizer)
@@ -157,17 +166,17 @@ def test_the_loss_that_is_logged_is_that_of_all_batches_of_the_step(together):
 class Clipped(Seq2SeqTask):
     """Keeps the norm that the optimizer sees, and the one before it."""
 
-    def configure_gradient_clipping(self, *args, **options):
+    def _clip(self, optimizer):
         def norm():
             return float(torch.cat([p.grad.flatten() for p in self.model.parameters()]).norm())
 
         before = norm()
-        super().configure_gradient_clipping(*args, **options)
+        found = super()._clip(optimizer)
         self.norms = (before, norm())
+        return found
 
-    def log(self, name, value, **options):
-        if name == "train/gradient_norm":
-            self.told = float(value)
+    def log_dict(self, figures, **options):
+        self.told = float(figures["train/gradient_norm"])
 
 
 @pytest.mark.parametrize("limit", [0.05, 1e6, None])
@@ -180,6 +189,30 @@ def test_clipping_bounds_the_norm_of_the_normalized_gradient(limit):
     assert before == pytest.approx(float(wanted), rel=1e-9)
     assert task.told == pytest.approx(before)
     assert after == pytest.approx(min(before, limit or before), rel=1e-4)
+
+
+def test_fp16_clips_unscaled_gradients_and_skips_those_that_overflow():
+    def trained(scale):
+        task = task_of(
+            lambda model, fused: torch.optim.SGD(model.parameters(), lr=1.0), torch.float32
+        )
+        before = [p.detach().clone() for p in task.model.parameters()]
+        scaler = OnceUnscaled("cpu", init_scale=scale)
+        plugin = MixedPrecision("16-mixed", "cpu", scaler)
+        fit(task, sides()[:2], accumulate_grad_batches=2, gradient_clip_val=0.05, plugins=[plugin])
+        return task, before, scaler
+
+    task, before, scaler = trained(2.0**10)
+    moved = torch.cat([(a - b).flatten() for a, b in zip(before, task.model.parameters())])
+    assert float(task.gradient_norm) > 0.1
+    assert float(moved.norm()) == pytest.approx(0.05, rel=1e-3)
+    (gradient,) = [torch.cat([g.flatten() for g in one]) for one in task.gradients]
+    torch.testing.assert_close(moved, gradient, atol=1e-6, rtol=1e-4)
+    assert scaler.get_scale() == 2.0**10
+
+    task, before, scaler = trained(2.0**40)
+    assert all(map(torch.equal, before, task.model.parameters()))
+    assert scaler.get_scale() == 2.0**39
 
 
 def test_a_step_moves_the_weights_as_the_big_batch_would():

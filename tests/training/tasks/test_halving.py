@@ -8,14 +8,17 @@ import torch
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import PAD
 from tests.builders import make_transformer
+from tests.forked_ranks import join, run_ranks
 from tests.models.recurrents import make_recurrent
 from tests.training.tasks.test_effective_batch import (
     Recorded,
     assert_same,
     batch_of,
     fit,
+    joined,
     reference,
     rows,
+    sides,
     task_of,
 )
 
@@ -100,13 +103,35 @@ def test_graphs_that_did_not_fit_are_gone_before_halves_are_taken(monkeypatch):
     held, alive = fails_backward(monkeypatch, most=1)
     fit(task_of(), [rows(4, seed=3)])
     assert len(held) == 3  # of four rows, and of two twice
-    assert alive == [[]] * 7
+    assert alive == [[]] * 9  # a step begins again with each part that does not fit
 
 
-def test_gradients_that_do_not_fit_beside_those_of_another_batch_are_refused(monkeypatch):
+def test_gradients_that_do_not_fit_beside_those_of_another_batch_begin_again(monkeypatch):
+    several = [rows(2, seed=1), rows(5, seed=3)]
     fails_backward(monkeypatch, most=3)
-    with pytest.raises(RuntimeError, match="can't allocate memory"):
-        fit(task_of(), [rows(2, seed=1), rows(5, seed=3)], accumulate_grad_batches=2)
+    task = fit(task_of(), several, accumulate_grad_batches=2)
+    monkeypatch.undo()
+    assert_same(task.gradients[0], reference(task.model, joined(several)), 1e-10)
+
+
+def short_rank(rank, port, path):
+    """One rank of two, of which the first has memory for losses of two rows."""
+    join(rank, port, 2)
+    if rank == 0:
+        fails_forward(pytest.MonkeyPatch(), most=2)
+    own, options = sides()[rank::2], {"devices": 2, "strategy": "ddp"}
+    task = fit(task_of(), own, accumulate_grad_batches=2, **options)
+    torch.save((task.gradients, task.model.state_dict()), path / f"{rank}.pt")
+
+
+def test_one_of_several_ranks_splits_its_batches(tmp_path):
+    run_ranks(short_rank, 2, tmp_path)
+    (gradients, weights), (others, _) = (torch.load(tmp_path / f"{n}.pt") for n in range(2))
+    model, several = task_of().model, sides()
+    model.load_state_dict(weights)
+    for got, other, part in zip(gradients, others, (several[:4], several[4:]), strict=True):
+        assert_same(got, other, 0)
+        assert_same(got, reference(model, joined(part)), 1e-10)
 
 
 def test_one_row_that_does_not_fit_is_refused(monkeypatch):
