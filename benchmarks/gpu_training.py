@@ -119,7 +119,7 @@ def fitted(
     **options: Any,
 ) -> Fitted:
     """Train our task with Lightning's loop. Args: options: further ones of `TrainerOptions`."""
-    task = Seq2SeqTask(model, Optimization(OPTIMIZERS[optimizer], inverse_sqrt(100)))
+    task = Seq2SeqTask(model, Optimization(OPTIMIZERS[optimizer], inverse_sqrt(100), clip=1.0))
     clock = _Clock(machine, steps, watches)
     trainer = TrainerOptions(
         accelerator="cpu" if machine.tiny else "gpu",
@@ -129,7 +129,7 @@ def fitted(
         lightning={"enable_checkpointing": False, "limit_val_batches": 0},
         **options,
     ).trainer(Path(tempfile.mkdtemp()), [clock, *([MovingAverage()] if averages else [])])
-    rows: Any = [*batches] * steps
+    rows: Any = [[batch] for batch in batches] * steps
     loader: Any = DataLoader(rows, batch_size=None, pin_memory=not machine.tiny)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

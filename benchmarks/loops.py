@@ -85,6 +85,7 @@ class OwnLoop(TrainingLoop):
             lambda model, fused: self.optimizer,
             constant(1),
             terms=LossTerms(label_smoothing=SMOOTHING),
+            clip=1.0,
         )
         self.task = Seq2SeqTask(model, optimization)
 
@@ -113,10 +114,10 @@ class LightningLoop(OwnLoop):
         trainer = Trainer(
             accelerator="cpu", devices=1, max_epochs=1, callbacks=[throughput],
             precision="32-true" if self.precision == "fp32" else "bf16-mixed",
-            gradient_clip_val=1.0, logger=False, enable_checkpointing=False,
-            enable_progress_bar=False, enable_model_summary=False,
+            logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False,
         )  # fmt: skip
-        loader: DataLoader[Any] = DataLoader(list(batches), batch_size=None)  # type: ignore[arg-type]
+        loader: DataLoader[Any] = DataLoader([[batch] for batch in batches], batch_size=None)  # type: ignore[arg-type]
 
         def fit() -> int:
             trainer.fit(self.task, train_dataloaders=loader)

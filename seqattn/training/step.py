@@ -18,13 +18,10 @@ from torch.optim import Optimizer
 
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.attention.masks import padded_right
-from seqattn.ops.gpu import multiply_all
 from seqattn.ops.memory import free_cached, ran_out
 from seqattn.screen import say
 from seqattn.training.agreement import Agreement
 from seqattn.training.tasks.settings import Optimization, draw_seed
-
-_UNITS = 1000.0  # a batch's loss is per thousand units until its gradient is normalized
 
 
 class BatchLoss(NamedTuple):
@@ -72,15 +69,13 @@ class SummedStep(LightningModule):
         """Take a step. Args: batches: this rank's; index: number of the step in the epoch."""
         optimizer: Any = self.optimizers()
         schedule: Any = self.lr_schedulers()
-        # of all ranks, which tell each other of signals, too
+        # over all ranks, which tell each other of signals, too
         units = self.agreement.reduce(sum(map(self.units, batches)), self.trainer)
+        share = units / self.trainer.world_size  # gradients are averaged over the ranks
         groups = [[batch] for batch in batches]
         with torch.autocast(self.device.type, enabled=False):  # Lightning's is for the whole step
-            while not (losses := self._accumulate(groups, index)):
+            while not (losses := self._accumulate(groups, index, share)):
                 free_cached()  # a batch did not fit into memory, and is now in halves
-            # the ranks' gradients were averaged
-            scale = _UNITS * self.trainer.world_size / units
-            multiply_all([p.grad for p in self.parameters() if p.grad is not None], scale)
             for weight in self.frozen:
                 weight.grad = None
             norm = self._clip(optimizer.optimizer)
@@ -90,12 +85,15 @@ class SummedStep(LightningModule):
             optimizer.step()
             schedule.step()
 
-    def _accumulate(self, groups: Sequence[list[Any]], index: int) -> list[BatchLoss]:
+    def _accumulate(
+        self, groups: Sequence[list[Any]], index: int, share: float | Tensor
+    ) -> list[BatchLoss]:
         """Compute the gradient of the step's batches.
 
         Args:
             groups: for each batch, its parts: the batch itself, or halves of it.
             index: number of the step in the epoch.
+            share: number that losses are divided by.
 
         Returns:
             The losses of all parts; none if one did not fit into memory: its halves replace it.
@@ -108,18 +106,19 @@ class SummedStep(LightningModule):
             # dropout depends on the batch's place in the training only
             torch.manual_seed(draw_seed(self.optimization.seed, self.current_epoch, index, place))
             for number, part in enumerate(parts):
-                loss = self._backward(part, part is last)
+                loss = self._backward(part, share, part is last)
                 if loss is None:
                     parts[number : number + 1] = part.halves()
                     return []
                 losses.append(loss)
         return losses
 
-    def _backward(self, batch: Any, is_last: bool) -> BatchLoss | None:
+    def _backward(self, batch: Any, share: float | Tensor, is_last: bool) -> BatchLoss | None:
         """Add the gradient of a batch.
 
         Args:
             batch: a batch, or a part of one.
+            share: number that its loss is divided by.
             is_last: True for the last of the step, after which ranks average their gradients.
 
         Returns:
@@ -134,7 +133,7 @@ class SummedStep(LightningModule):
                 with padded_right(), self.trainer.precision_plugin.forward_context():
                     loss = self._loss(batch)
                 averaging = is_last and self.trainer.world_size > 1
-                self.manual_backward(loss.total / _UNITS)
+                self.manual_backward(loss.total / share)
                 return loss.detached()
         except RuntimeError as error:
             sharded = any(isinstance(part, DTensor) for part in self.model.parameters())

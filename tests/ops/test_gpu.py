@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqattn import ops
 from seqattn.generation.base import inference
-from seqattn.ops.gpu import for_all_heads, multiply_all, reads_rows, row_bounds, rowwise_attention
+from seqattn.ops.gpu import for_all_heads, reads_rows, row_bounds, rowwise_attention
 
 HALF = torch.bfloat16
 
@@ -81,17 +81,6 @@ def test_decoding_leaves_out_the_attention_that_plans_each_shape():
             assert torch.backends.cuda.cudnn_sdp_enabled() == allowed
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
-
-
-@pytest.mark.parametrize("factor", [0.25, torch.tensor(0.25)])
-@pytest.mark.parametrize("fused", [True, False])
-def test_many_tensors_are_multiplied_by_one_number(monkeypatch, factor, fused):
-    tensors = [torch.full((size,), 2.0) for size in (1, 3, 2)]
-    if not fused:
-        monkeypatch.delattr(torch, "_foreach_mul_")
-    multiply_all(tensors, factor)
-    multiply_all([], factor)
-    assert [one.tolist() for one in tensors] == [[0.5], [0.5] * 3, [0.5] * 2]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -22,15 +22,6 @@ def set_up(tf32: bool, cudnn_attention: bool) -> None:
     torch.backends.cuda.enable_cudnn_sdp(cudnn_attention)
 
 
-def multiply_all(tensors: list[Tensor], factor: Tensor | float) -> None:
-    """Multiply tensors in place by one number, in few launches where PyTorch supports it."""
-    if tensors and hasattr(torch, "_foreach_mul_"):
-        torch._foreach_mul_(tensors, factor)
-        return
-    for tensor in tensors:
-        tensor.mul_(factor)
-
-
 @contextmanager
 def without_cudnn_attention() -> Iterator[None]:
     """Disable cuDNN attention within the block, as it spends about 60 ms planning each new shape.

@@ -9,7 +9,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from seqattn.data.batch import Batch
 from seqattn.metrics.means import TokenScores
 from seqattn.training.agreement import Agreement
-from tests.training.tasks.test_effective_batch import batch_of, rows, task_of
+from tests.training.tasks.test_effective_batch import batch_of, fit, rows, task_of
 
 TRAINER = SimpleNamespace(world_size=1, precision="32-true")
 
@@ -20,8 +20,18 @@ def test_batches_go_to_a_gpu_while_it_works(monkeypatch, device, waits):
     monkeypatch.setattr(Batch, "to", lambda *told, **named: sent.append((told[1:], named)))
     strategy = SingleDeviceStrategy()
     strategy.connect(task_of())
-    strategy.batch_to_device(batch_of(*rows(2, seed=1)), torch.device(device))
-    assert sent == [((torch.device(device),), {"non_blocking": not waits})]
+    batch = batch_of(*rows(2, seed=1))
+    strategy.batch_to_device(batch, torch.device(device))
+    strategy.batch_to_device([batch, batch], torch.device(device))  # those of a step
+    assert sent == [((torch.device(device),), {"non_blocking": not waits})] * 3
+
+
+def test_the_optimizer_itself_is_told_to_skip_an_update(monkeypatch):
+    """Lightning's wrapper would keep what is set on it."""
+    task, told = task_of(), []
+    monkeypatch.setattr(task.agreement, "settle", lambda norm, one, trainer: told.append(type(one)))
+    fit(task, [rows(2, seed=1)])
+    assert told == [torch.optim.SGD]
 
 
 class Late(torch.Tensor):
