@@ -60,7 +60,8 @@ is removed and handlers are restored.
 What Lightning is made to undo:
 
 - It autocasts a whole `training_step`; `step.py` does so for each forward pass only.
-- In 16-mixed it unscales gradients after they are clipped; `OnceUnscaled` has done so before.
+- In 16-mixed it unscales gradients within `optimizer.step`; `OnceUnscaled` has, before they were
+  clipped.
 - It validates before it obeys `should_stop`; `LastValidation` sets that to get a validation, which
   a signal does not interrupt, since no resumed run would repeat it.
 - Its sampler is off: `BatchLoader` knows its rank, and starts at any step of any epoch.

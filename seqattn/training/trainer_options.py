@@ -109,6 +109,9 @@ class TrainerOptions:
                 raise UserError(f"trainer.{name} must be at least 1, or -1 for no limit, got 0")
         if self.max_steps == -1 and self.max_epochs == -1:
             raise UserError("trainer.max_steps and trainer.max_epochs are both -1; set one of them")
+        for name in ("accumulate_grad_batches", "gradient_clip_val"):
+            if name in self.lightning:
+                raise UserError(f"trainer.lightning.{name} has no effect; set trainer.{name}")
         if self.lightning.get("gradient_clip_algorithm", "norm") not in ("norm", None):
             raise UserError(
                 "trainer.lightning.gradient_clip_algorithm must be norm, got "

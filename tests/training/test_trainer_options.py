@@ -100,6 +100,12 @@ def test_clipping_by_value_is_refused_as_norms_alone_are_clipped():
         TrainerOptions(lightning={"gradient_clip_algorithm": "value"})
 
 
+@pytest.mark.parametrize("name", ["accumulate_grad_batches", "gradient_clip_val"])
+def test_keys_of_the_step_are_refused_as_arguments_of_lightning(name):
+    with pytest.raises(UserError, match=rf"lightning\.{name} has no effect; set trainer\.{name}$"):
+        TrainerOptions(lightning={name: 2})
+
+
 def test_shards_of_one_device_are_advised_against():
     alone, two = (TrainerOptions(accelerator="cpu", strategy="fsdp2", devices=n) for n in (1, 2))
     assert "set trainer.devices" in alone.advice()[0]
