@@ -254,7 +254,8 @@ class TrainerOptions:
         if isinstance(self.val_check_interval, int):  # in steps, which continue across epochs
             fixed["check_val_every_n_epoch"] = None
         if self.precision == "16-mixed":
-            precision = MixedPrecision("16-mixed", "cuda", OnceUnscaled("cuda"))
+            device = "mps" if self.accelerator == "mps" else "cuda"
+            precision = MixedPrecision("16-mixed", device, OnceUnscaled(device))
             fixed |= {"plugins": [*plugins, precision], "precision": None}
         if self.sharded:
             strategy = FullySharded(self.ranks * self.num_nodes)
