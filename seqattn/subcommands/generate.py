@@ -53,7 +53,7 @@ class _Notices:
     Args:
         unknown: pieces of inputs that the vocabulary lacks.
         copied: number of lines without a letter.
-        unsplit: True if alignments count texts as single words.
+        unsplit: True if alignments or quality count texts as single words.
     """
 
     unknown: Counter[str] = field(default_factory=Counter)
@@ -63,7 +63,7 @@ class _Notices:
     def say(self) -> None:
         say_copied(self.copied)
         if self.unsplit:
-            say("alignments count texts without spaces between words as one word each")
+            say("texts without spaces between words count as one word each")
         if number := self.unknown.total():
             some = ", ".join(piece[:_WIDEST] for piece, _ in self.unknown.most_common(_SHOWN))
             print(
@@ -308,11 +308,10 @@ class Generation(BundleRun):
         more: list[tuple[str, Any, Any]] = []  # name, one for each output, and of several lines
         more += [("alignment", bundle.align, pharaoh)] if self.alignments else []
         more += [("quality", judge, judge.joined)] if judge is not None else []
-        for name, make, _ in more:
+        for _, make, _ in more:
             lines = [line for line, some in zip(read.lines, best) for _ in some]
             said = [one[0] for some in best for one in some]
-            if name == "alignment":
-                notices.unsplit |= any(map(unsplit, (lines, said)))
+            notices.unsplit |= any(map(unsplit, (lines, said)))
             made = iter(make(lines, said))
             best = [[(*one, next(made)) for one in some] for some in best]
         for place, lines in enumerate(read.groups(best)):

@@ -15,6 +15,7 @@ from seqattn.errors import UserError
 from seqattn.extras.terms.glossary import Glossary
 from seqattn.generation.constraints import Constraints
 from seqattn.generation.windows import generate_from_windows
+from seqattn.metrics.scripts import unsplit
 from seqattn.screen import print_table, progress
 from seqattn.storage import file_faults, user_path, write_json
 from seqattn.subcommands.bundle_run import ScoredRun, Split
@@ -92,6 +93,8 @@ class TermScores(ScoredRun):
             n: [f"{own[n]:.2f}" if n in own else "-" for own in columns.values()] for n in names
         }
         notes = [f"{counts['terms']:,} terms in {counts['rows']:,} rows", f"written to {path}"]
+        if unsplit(rows.sources) or unsplit(few[0] for few in rows.references):
+            notes.append("texts without spaces between words count as one word each")
         print_table(f"terms of {self.names} on {self.split}", told, [*columns], notes)
         return results
 

@@ -433,7 +433,7 @@ def test_lost_parts_are_told_once_and_listed_in_json(capsys, texts, told):
 
 def test_alignments_of_texts_without_spaces_are_told(capfd, trained):
     words = "generate", f"bundle={trained}/model", "alignments=true"
-    told = "alignments count texts without spaces between words as one word each"
+    told = "texts without spaces between words count as one word each"
     assert told in run(capfd, *words, "text=他买书和狗。").err
     assert told not in run(capfd, *words, "text=a dog").err
 
