@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seqattn.bundle.bundle import Bundle
-    from seqattn.training.finish import TrainingResult
+    from seqattn.training.result import TrainingResult
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load", "train"]

@@ -17,7 +17,7 @@ from seqattn.config.subcommand_files import subcommand_class
 from seqattn.errors import UserError
 from seqattn.places import CONF
 from seqattn.settings.nodes import build_subcommand
-from seqattn.training.finish import TrainingResult
+from seqattn.training.result import TrainingResult
 from seqattn.training.run_directory import remove_empty
 
 

@@ -2,7 +2,8 @@
 
 import glob
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -135,6 +136,20 @@ class Source(ABC):
     def files(self, split: str) -> list[Path]:
         """Return the files that a split is read from, empty if unknown."""
         return []
+
+    def check_files(self, splits: Iterable[str]) -> None:
+        """Raise UserError if files of splits do not exist; splits that there are not are skipped.
+
+        Raises:
+            UserError: as `load`, where no file can be named.
+        """
+        paths: list[Path] = []
+        for split in splits:
+            with suppress(MissingSplit):
+                paths += self.files(split)
+        if absent := [str(path) for path in dict.fromkeys(paths) if not path.exists()]:
+            verb, whose = ("does", "its path") if len(absent) == 1 else ("do", "their paths")
+            raise UserError(f"{' and '.join(absent)} {verb} not exist; correct {whose}")
 
     def alignments_of(self, split: str) -> Path | None:
         """Return the file of a split's word alignments, see `read_links`; None without one."""

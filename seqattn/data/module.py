@@ -1,7 +1,6 @@
 """Lightning data modules of a training run."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -83,19 +82,11 @@ class Seq2SeqData(LightningDataModule):
         if self._tokenizer is None:
             # all splits, so that one that cannot be read is noticed before a long training
             splits = ("train", *self.scored)
-            self._check_files(splits)
+            self.source.check_files(splits)
             rows = {split: self._rows(split) for split in splits}
             source, target = self._learnt_texts(rows["train"])
             self._tokenizer = train_tokenizer(source, target, self.tokenizer_config, self.cache_dir)
         return self._tokenizer
-
-    def _check_files(self, splits: Iterable[str]) -> None:
-        """Raise UserError if several files do not exist; reading reports a single one."""
-        with suppress(MissingSplit):
-            paths = [path for split in splits for path in self.source.files(split)]
-            absent = [str(path) for path in dict.fromkeys(paths) if not path.exists()]
-            if len(absent) > 1:
-                raise UserError(f"{' and '.join(absent)} do not exist; correct their paths")
 
     def prepare_data(self) -> None:
         """Fill the caches; Lightning calls it in one process, before others read them."""

@@ -33,7 +33,8 @@ def build(node: Node, where: str = "", keep_settings: bool = False) -> Any:
 
     Returns:
         The object of a `_target_`, a `functools.partial` of it where `_partial_` is true, and the
-        same kind of value for everything else. A partial rebuilds the objects nested in it at
+        same kind of value for everything else. A class gets the nodes that it lists in
+        `built_later`. A partial rebuilds the objects nested in it at
         each call, so that layers share nothing.
 
     Raises:
@@ -62,7 +63,9 @@ def build(node: Node, where: str = "", keep_settings: bool = False) -> Any:
                 if not is_factory or key in named or parameter.default is not parameter.empty
             ]
             raise UserError(f"unknown key {_join(where, name)}{nearest(name, keys, where)}")
-    kwargs = each(build, named, where)
+    later = getattr(target, "built_later", ())
+    own = {name: part for name, part in named.items() if name not in later}
+    kwargs = named | each(build, own, where)
     with keys_under(where):
         check(target, kwargs)
     if keep_settings and "settings" in takes:

@@ -30,6 +30,7 @@ from seqattn.subcommands.provenance import contents_now
 from seqattn.subcommands.reranking import Reranking
 from seqattn.subcommands.tuning import Tuning, grid_of, show
 from seqattn.training.run_directory import room_for_files
+from seqattn.training.setting_roles import differences
 
 SENTENCES, SENTENCE = "sentences.jsonl", ("source", "references", "output", "group")
 """File of an evaluation with its rows, and their fields."""
@@ -95,8 +96,6 @@ class Evaluation(ScoredRun):
             return path
         made_by, keys = self._made_by, before.keys() & self._made_by.keys()
         then, now = ({key: one[key] for key in sorted(keys)} for one in (before, made_by))
-        from seqattn.training.setting_roles import differences  # imports Lightning
-
         if not any(differences(then, now, {*Role} - {Role.NOTE})):
             return path
         digest = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode()).hexdigest()
@@ -119,11 +118,7 @@ class Evaluation(ScoredRun):
         config = read_config(user_path(self.bundle), self.trust)
         for key, place in (("generation", "generation"), ("scorer", "task.scorer")):
             own, now = part_of(config, place, self.bundle), self.settings.get(key)
-            if now in (None, own):
-                continue
-            from seqattn.training.setting_roles import differences  # imports Lightning
-
-            if any(differences({key: own}, {key: now}, {*Role} - {Role.NOTE})):
+            if now is not None and any(differences({key: own}, {key: now}, {*Role} - {Role.NOTE})):
                 yield key
 
     def run(self, silent: bool = False) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from lightning.pytorch import callbacks
 
 from seqattn.errors import UserError
 from seqattn.screen import say
+from seqattn.training.checkpoint_options import CheckpointOptions
 from seqattn.training.monitors import logs_now
 
 
@@ -139,6 +140,16 @@ class LastValidation(Callback):
 class EarlyStopping(callbacks.EarlyStopping):
     """Lightning's early stopping; a run that it stopped does not train further when resumed, unless
     its patience has been raised."""
+
+    @classmethod
+    def of(cls, options: CheckpointOptions, mode: str) -> "EarlyStopping | None":
+        """Return the callback of settings, if any. Args: mode: direction of the metric."""
+        if options.patience is None:
+            return None
+        # at the end of a validation, before its checkpoint
+        return cls(
+            options.monitor, mode=mode, patience=options.patience, check_on_train_epoch_end=False
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict({**state_dict, "patience": self.patience})

@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import Checkpoint, WeightAveraging
 from seqattn.errors import Stopped
 from seqattn.training.callbacks import Diverged
 from seqattn.training.checkpoint_files import KEPT, CheckpointFiles
+from seqattn.training.checkpoint_options import CheckpointOptions
 
 _PLACE = ("state_dict", "epoch_progress", "epoch_loop.batch_progress")
 """Parts of the state of Lightning's loops that determine the next batch."""
@@ -55,6 +56,12 @@ class Checkpoints(Checkpoint):
         self._resumed: bool | None = None
         """Whether the resumed step was validated, if it was to be; None for a new run."""
         self._saved, self._saved_at = 0, time.monotonic()
+
+    @classmethod
+    def of(cls, options: CheckpointOptions, files: CheckpointFiles, mode: str) -> "Checkpoints":
+        """Return the callback of settings. Args: mode: direction of their metric, min or max."""
+        by = (options.monitor, mode) if options.average == "best" else ("step", "max")
+        return cls(files, *by, options.count, options.every_steps, options.every_minutes)
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         # replaces Lightning's handlers, which save nothing

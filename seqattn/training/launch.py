@@ -21,40 +21,14 @@ from seqattn.processes import HANGUP, write_utf8
 from seqattn.screen import log_to, say
 from seqattn.settings.nodes import build_subcommand
 from seqattn.storage import temporary_directory
-from seqattn.training.finish import TrainingResult
-from seqattn.training.ranks import rank, world_size
+from seqattn.training.ranks import rank
 from seqattn.training.rendezvous import rendezvous
+from seqattn.training.result import TrainingResult
 from seqattn.training.resume import LOG
 from seqattn.training.settings import TrainingSettings
-from seqattn.training.trainer_options import TrainerOptions
 
 _SETTINGS, _ENDED = "settings.yaml", "ended.yaml"
 _PROCESS, _SUBCOMMAND = "seqattn.training.launched", "seqattn.training.train.Training"
-
-
-def as_started(trainer: TrainerOptions) -> dict[str, Any]:
-    """Return `devices` and `num_nodes` as started by torchrun or SLURM.
-
-    Empty if this is the only process.
-
-    Raises:
-        UserError: if the options conflict with them.
-    """
-    if world_size() == 1:
-        return {}
-    names = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")
-    local = next((int(os.environ[name]) for name in names if os.environ.get(name)), None)
-    nodes = int(os.environ.get("SLURM_NNODES") or trainer.num_nodes)
-    here = local or world_size() // nodes
-    nodes = world_size() // here
-    matches = trainer.devices == "auto" or trainer.ranks in (1, here)
-    if not matches or trainer.num_nodes not in (1, nodes) or here * nodes != world_size():
-        raise UserError(
-            f"{world_size()} ranks were started, {here} per machine, so trainer.devices must be "
-            f"{here} and trainer.num_nodes {nodes}; remove both"
-        )
-    devices = trainer.devices if trainer.ranks == here else here
-    return {"devices": devices, "num_nodes": nodes}
 
 
 def launch(run: TrainingSettings) -> TrainingResult:

@@ -81,9 +81,17 @@ from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from seqattn.screen import EVERY
-from seqattn.training.callbacks import Finite, LastValidation, Monitored, Throughput
+from seqattn.training.callbacks import (
+    EarlyStopping,
+    Finite,
+    LastValidation,
+    Monitored,
+    Throughput,
+)
 from seqattn.training.checkpoint_files import CheckpointFiles
+from seqattn.training.checkpoints import Checkpoints
 from seqattn.training.finish import hyperparameters
+from seqattn.training.lightning_trainer import made_trainer
 from seqattn.training.loggers import made_loggers
 from seqattn.training.monitors import ClipShare, DeviceFigures
 from seqattn.training.progress import EpochLines, TrainingBar
@@ -119,14 +127,14 @@ class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
         files = CheckpointFiles(self.run_dir / "checkpoints")
         self.finite, self.clip_share, self.device_figures = Finite(), ClipShare(), DeviceFigures()
         self.last_validation, self.monitored = LastValidation(), Monitored(monitor, mode)
-        self.early_stopping = run.checkpoint.stopping(mode)
-        self.checkpoints = run.checkpoint.callback(files, mode)
+        self.early_stopping = EarlyStopping.of(run.checkpoint, mode)
+        self.checkpoints = Checkpoints.of(run.checkpoint, files, mode)
         self.trainer = self.build_trainer()
 
     def build_trainer(self) -> Trainer:
         """Build Lightning's trainer, which can train only once."""
         callbacks, files = [*self.callbacks, self], self.checkpoints.files
-        return self.options.trainer(self.run_dir, callbacks, self.loggers, [files])
+        return made_trainer(self.options, self.run_dir, callbacks, self.loggers, [files])
 
     def prepare(self, setup: Setup) -> None:
         """Create the loggers, and the parts that need data."""

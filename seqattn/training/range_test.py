@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from seqattn.errors import UserError
 from seqattn.screen import print_table, progress
+from seqattn.training.lightning_trainer import made_trainer
 from seqattn.training.settings import TrainingSettings
 from seqattn.training.setup import setup_of
 
@@ -90,7 +91,7 @@ def find_rate(run: TrainingSettings) -> float:
     setup.data.accumulated = batches  # as the test has one rank
     with progress("finding a learning rate", "steps") as tell:
         ticks = LambdaCallback(on_train_batch_end=lambda *_: tell(len(test.rates), test.steps))
-        trainer = options.trainer(Path(run.run_dir), [test, ticks])
+        trainer = made_trainer(options, Path(run.run_dir), [test, ticks])
         trainer.fit(setup.task, datamodule=setup.data)
     suggested = test.suggestion
     if suggested is None:

@@ -9,25 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning import Callback
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 
+from seqattn.checking import shown
+from seqattn.errors import UserError
 from seqattn.metrics.text import doubts
 from seqattn.models.stack import compile_layers
 from seqattn.ops.memory import keep_freed_memory, keep_prepared_products
 from seqattn.screen import log_to, say
 from seqattn.training.checkpoint_files import step_of
-from seqattn.training.finish import (
-    TrainingResult,
-    load_average,
-    log_scores,
-    print_result,
-    score_bundle,
-)
+from seqattn.training.finish import load_average, log_scores, print_result, score_bundle
 from seqattn.training.fit import fit
 from seqattn.training.launch import launch
 from seqattn.training.length_checks import brevity, check_lengths, without_effect
 from seqattn.training.loop import TrainingLoop
-from seqattn.training.ranks import rank
+from seqattn.training.monitors import GradientHistograms
+from seqattn.training.ranks import rank, world_size
 from seqattn.training.rendezvous import rendezvous
+from seqattn.training.result import TrainingResult
 from seqattn.training.resume import LOG, phase_of, settings_before, with_rule_of
 from seqattn.training.run_directory import claimed
 from seqattn.training.run_logger import run_loggers
@@ -35,14 +36,10 @@ from seqattn.training.settings import TrainingSettings
 from seqattn.training.setup import Setup, setup_of
 
 
-def start_or_resume(run: TrainingSettings, loop: TrainingLoop | None) -> TrainingResult:
-    """Train in the directory of a run, or return its result if it is finished.
-
-    Args:
-        run: settings of the run.
-        loop: its trainer and callbacks; None to start the ranks that train.
-    """
-    run_dir = Path(run.run_dir)
+def start_or_resume(run: TrainingSettings) -> TrainingResult:
+    """Train in the directory of a run, or return its result if it is finished."""
+    run = run.complete()
+    loop, run_dir = loop_of(run), Path(run.run_dir)
     with ExitStack() as stack:
 
         def begin() -> str:
@@ -63,6 +60,58 @@ def start_or_resume(run: TrainingSettings, loop: TrainingLoop | None) -> Trainin
         run = with_rule_of(run, before) if resuming else run
         with threads_of(run.trainer.threads, before.get("threads")):
             return run_training(run.with_fields(resume=run.run_dir if resuming else None), loop)
+
+
+def loop_of(run: TrainingSettings) -> TrainingLoop | None:
+    """Return the trainer and the callbacks of a run; None if this process starts others that train.
+
+    Args:
+        run: with its loggers and callbacks built.
+
+    Raises:
+        UserError: for those that cannot be built, or that do not fit the run.
+    """
+    for group in ("logger", "callbacks"):
+        for name, make in getattr(run, group).items():
+            if not callable(make):
+                must = "must be a config node with _partial_: true"
+                raise UserError(f"{group}.{name} {must}, got {shown(make)}")
+    callbacks = _made_callbacks(run)
+    for one in callbacks:
+        if isinstance(one, GradientHistograms):
+            kinds = [getattr(make, "func", make) for make in run.logger.values()]
+            one.check_loggers([kind for kind in kinds if isinstance(kind, type)])
+    if any(isinstance(one, StochasticWeightAveraging) for one in callbacks):
+        raise UserError(
+            "weights averaged by StochasticWeightAveraging are not saved in checkpoints or "
+            "bundles; use callbacks=[ema], or checkpoint.average=last checkpoint.count=5"
+        )
+    if any(isinstance(one, WeightAveraging) for one in callbacks) and run.trainer.sharded:
+        raise UserError(
+            "trainer=fsdp2 does not support callbacks=[ema], which needs a full copy of the "
+            "weights; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"
+        )
+    starts_others = run.trainer.ranks > 1 and world_size() == 1
+    return None if starts_others else TrainingLoop(run, callbacks)
+
+
+def _made_callbacks(run: TrainingSettings) -> list[Callback]:
+    """Build the user's callbacks.
+
+    Raises:
+        UserError: if one cannot be built, or is not a callback.
+    """
+    callbacks = []
+    for name, make in run.callbacks.items():
+        try:
+            callbacks.append(make())
+        except (TypeError, ValueError, MisconfigurationException) as error:
+            raise UserError(f"callbacks.{name}: {error}") from error
+        if not isinstance(callbacks[-1], Callback):
+            raise UserError(
+                f"callbacks.{name} must create a lightning.Callback, got {shown(callbacks[-1])}"
+            )
+    return callbacks
 
 
 def _finished(run_dir: Path) -> TrainingResult:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from seqattn.checking import Count, Seed, shown
+from seqattn.checking import Count, Seed
 from seqattn.data.options import BatchLimits, LoaderOptions
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
@@ -49,8 +49,8 @@ class TrainingSettings:
         encoder_attention: for the encoder only; None for `attention`. Likewise the next two.
         decoder_attention: for the decoder.
         cross_attention: from the decoder to the source.
-        logger: functions that build Lightning loggers, by any names.
-        callbacks: functions that build Lightning callbacks, by any names.
+        logger: functions that build Lightning loggers, by any names, or their nodes.
+        callbacks: functions that build Lightning callbacks, by any names, or their nodes.
         watch: function from the `Setup` to callbacks that draw and log what the model does, if any.
         name: name of the run.
         resume: "auto" resumes the run in `run_dir`, if there is one; False raises an error
@@ -73,6 +73,9 @@ class TrainingSettings:
         UserError: for invalid values or combinations.
     """
 
+    built_later: ClassVar[Sequence[str]] = ("logger", "callbacks", "watch")
+    """Settings whose classes take seconds to import: nodes until all others are checked."""
+
     run_dir: Annotated[str, Role.NOTE]
     data: Any
     task: TextGeneration
@@ -89,9 +92,9 @@ class TrainingSettings:
     encoder_attention: Annotated[Any, Role.SHAPE] = None
     decoder_attention: Annotated[Any, Role.SHAPE] = None
     cross_attention: Annotated[Any, Role.SHAPE] = None
-    logger: Annotated[Mapping[str, Callable[..., Any]], Role.NOTE] = field(default_factory=dict)
-    callbacks: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    watch: Annotated[Callable[..., Any] | None, Role.NOTE] = None
+    logger: Annotated[Mapping[str, Any], Role.NOTE] = field(default_factory=dict)
+    callbacks: Mapping[str, Any] = field(default_factory=dict)
+    watch: Annotated[Any, Role.NOTE] = None
     name: Annotated[str, Role.NOTE] = "run"
     resume: Annotated[str | bool | None, Role.NOTE] = "auto"
     init_from: str | None = None
@@ -115,11 +118,6 @@ class TrainingSettings:
         if self.embeddings and self.init_from:
             raise UserError("init_from and embeddings are mutually exclusive")
         _ = self.parts  # checks its values
-        for group, makers in (("logger", self.logger), ("callbacks", self.callbacks)):
-            for name, make in makers.items():
-                if not callable(make):
-                    must = "must be a config node with _partial_: true"
-                    raise UserError(f"{group}.{name} {must}, got {shown(make)}")
         monitor, every = self.checkpoint.monitor, self.task.validation.every
         if monitor not in self.task.monitors:
             names = ", ".join(self.task.monitors)
@@ -144,6 +142,12 @@ class TrainingSettings:
         run = copy(self)
         vars(run).update(fields)
         return run
+
+    def complete(self) -> Self:
+        """Return a copy with all settings built."""
+        return self.with_fields(
+            **{name: build(getattr(self, name), name) for name in self.built_later}
+        )
 
     @property
     def architecture(self) -> Architecture:

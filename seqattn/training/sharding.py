@@ -15,22 +15,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from seqattn.attention.base import Attention
-from seqattn.errors import UserError
 from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer
-
-
-def check_shards(precision: int | str, compiled: bool) -> None:
-    """Check that settings support sharding.
-
-    Raises:
-        UserError: if they do not; the message names those that do.
-    """
-    if precision == "16-mixed":
-        raise UserError("trainer=fsdp2 supports trainer.precision=32 or bf16-mixed, got 16-mixed")
-    if compiled:
-        raise UserError("trainer=fsdp2 does not support trainer.compile=true; use trainer=ddp")
-    if not hasattr(FSDPModule, "reset_iter_state"):
-        raise UserError(f"trainer=fsdp2 needs PyTorch 2.13 or later, found {torch.__version__}")
 
 
 def shard(model: nn.Module, mesh: DeviceMesh) -> None:

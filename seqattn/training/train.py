@@ -1,24 +1,16 @@
 """Training runs."""
 
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-from lightning import Callback
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
-
-from seqattn.checking import shown
+from seqattn.data.base import Source
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.layers.transformer_layer import LayerShape
 from seqattn.screen import log_to, note
-from seqattn.training.finish import TrainingResult
-from seqattn.training.launch import as_started
-from seqattn.training.loop import TrainingLoop
-from seqattn.training.monitors import GradientHistograms
-from seqattn.training.range_test import find_rate
 from seqattn.training.ranks import world_size
 from seqattn.training.rendezvous import rendezvous
-from seqattn.training.run import start_or_resume
+from seqattn.training.result import TrainingResult
 from seqattn.training.settings import TrainingSettings
 
 
@@ -38,7 +30,11 @@ class Training(TrainingSettings):
         """
         try:
             run = self.resolved()
-            return start_or_resume(run, run.check())
+            run.check()
+            run.check_files()
+            from seqattn.training.run import start_or_resume  # and Lightning
+
+            return start_or_resume(run)
         except Exception as error:
             note(f"error: {error}")
             if isinstance(error, UserError):
@@ -51,21 +47,21 @@ class Training(TrainingSettings):
         """Print and return a learning rate for this run; see `range_test.find_rate`."""
         run = self.resolved()
         run.check()
+        run.check_files()
+        from seqattn.training.range_test import find_rate  # as in `run`
+
         return find_rate(run)
 
     def resolved(self) -> "Training":
         """Return the training with settings filled in from the machine, its ranks and its data."""
-        started = as_started(self.trainer)
+        started = self.trainer.as_started()
         trainer = replace(self.trainer, **started) if started else self.trainer
         node = {**self.settings["trainer"], "precision": trainer.precision, **started}
         settings = {**self.settings, "trainer": node}
         return _with_vocabulary(self.with_fields(trainer=trainer, settings=settings))
 
-    def check(self) -> TrainingLoop | None:
-        """Check everything that needs no data.
-
-        Returns:
-            The trainer and its callbacks; None if this process starts others that train.
+    def check(self) -> None:
+        """Check what needs neither data nor Lightning, which takes seconds to import.
 
         Raises:
             UserError: for settings that this machine does not support, or choices that do not fit
@@ -76,44 +72,17 @@ class Training(TrainingSettings):
         self.trainer.check_device()
         if self.trainer.num_nodes > 1 and world_size() == 1:
             raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
-        callbacks = self.made_callbacks()
-        for one in callbacks:
-            if isinstance(one, GradientHistograms):
-                kinds = [getattr(make, "func", make) for make in self.logger.values()]
-                one.check_loggers([kind for kind in kinds if isinstance(kind, type)])
-        if any(isinstance(one, StochasticWeightAveraging) for one in callbacks):
-            raise UserError(
-                "weights averaged by StochasticWeightAveraging are not saved in checkpoints or "
-                "bundles; use callbacks=[ema], or checkpoint.average=last checkpoint.count=5"
-            )
-        if any(isinstance(one, WeightAveraging) for one in callbacks) and self.trainer.sharded:
-            raise UserError(
-                "trainer=fsdp2 does not support callbacks=[ema], which needs a full copy of the "
-                "weights; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"
-            )
         self.schedule()
         model = self.architecture.check(self.tokenizer.joint)
         self.generation.check(model)
-        starts_others = self.trainer.ranks > 1 and world_size() == 1
-        return None if starts_others else TrainingLoop(self, callbacks)
 
-    def made_callbacks(self) -> list[Callback]:
-        """Build the user's callbacks.
-
-        Raises:
-            UserError: if one cannot be built, or is not a callback.
-        """
-        callbacks = []
-        for name, make in self.callbacks.items():
-            try:
-                callbacks.append(make())
-            except (TypeError, ValueError, MisconfigurationException) as error:
-                raise UserError(f"callbacks.{name}: {error}") from error
-            if not isinstance(callbacks[-1], Callback):
-                raise UserError(
-                    f"callbacks.{name} must create a lightning.Callback, got {shown(callbacks[-1])}"
-                )
-        return callbacks
+    def check_files(self) -> None:
+        """Raise UserError if files of data do not exist, unless the run has begun: a finished one
+        needs none."""
+        begun = (Path(self.run_dir) / "config.yaml").is_file()
+        if isinstance(self.data, Source) and not begun:
+            final = self.task.final.splits if self.task.final else []
+            self.data.check_files(["train", "val", *final])
 
 
 def _with_vocabulary(run: Training) -> Training:

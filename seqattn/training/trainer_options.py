@@ -1,30 +1,20 @@
 """Settings of Lightning's `Trainer`."""
 
-import logging
-import warnings
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le, MinLen
-from lightning import Callback, Trainer
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.accelerators import AcceleratorRegistry
-from lightning.pytorch.plugins import MixedPrecision
-from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 
 from seqattn.checking import Count, CountOrNone, NotNegative
 from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
 from seqattn.ops.cpu.onednn import bf16_is_emulated
-from seqattn.ops.gpu import multiplies_bf16, set_up
+from seqattn.ops.gpu import multiplies_bf16
 from seqattn.roles import Role
-from seqattn.training.precision import OnceUnscaled
 from seqattn.training.ranks import world_size
-from seqattn.training.sharding import FullySharded, check_shards
 
 Bound = Annotated[int, Ge(-1), Le(10**9)]
 """Upper bound; -1 for none."""
@@ -36,11 +26,6 @@ Devices = (
     | Annotated[list[Annotated[int, Ge(0), Le(4096)]], MinLen(1)]
 )
 Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu", "hpu"]
-_REFUSALS = (ValueError, TypeError, AttributeError, RuntimeError)
-"""What else Lightning and torch raise for arguments that they do not accept."""
-_PROFILERS: Mapping[str, Any] = {
-    "simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -118,9 +103,21 @@ class TrainerOptions:
                 f"{self.lightning['gradient_clip_algorithm']}"
             )
         if self.sharded:
-            check_shards(self.precision or 32, self.compile)
+            self._check_shards()
         elif self.strategy.startswith(("fsdp", "deepspeed", "model_parallel")):
             raise UserError(f"trainer.strategy={self.strategy} is not supported; use trainer=fsdp2")
+
+    def _check_shards(self) -> None:
+        from torch.distributed.fsdp import FSDPModule
+
+        if self.precision == "16-mixed":
+            raise UserError(
+                "trainer=fsdp2 supports trainer.precision=32 or bf16-mixed, got 16-mixed"
+            )
+        if self.compile:
+            raise UserError("trainer=fsdp2 does not support trainer.compile=true; use trainer=ddp")
+        if not hasattr(FSDPModule, "reset_iter_state"):
+            raise UserError(f"trainer=fsdp2 needs PyTorch 2.13 or later, found {torch.__version__}")
 
     @property
     def sharded(self) -> bool:
@@ -141,6 +138,30 @@ class TrainerOptions:
         if self.devices in ("auto", -1):
             return 1 if self.on_cpu else max(1, torch.cuda.device_count())
         return int(self.devices)
+
+    def as_started(self) -> dict[str, Any]:
+        """Return `devices` and `num_nodes` as started by torchrun or SLURM.
+
+        Empty if this is the only process.
+
+        Raises:
+            UserError: if the options conflict with them.
+        """
+        if world_size() == 1:
+            return {}
+        names = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")
+        local = next((int(os.environ[name]) for name in names if os.environ.get(name)), None)
+        nodes = int(os.environ.get("SLURM_NNODES") or self.num_nodes)
+        here = local or world_size() // nodes
+        nodes = world_size() // here
+        matches = self.devices == "auto" or self.ranks in (1, here)
+        if not matches or self.num_nodes not in (1, nodes) or here * nodes != world_size():
+            raise UserError(
+                f"{world_size()} ranks were started, {here} per machine, so trainer.devices must "
+                f"be {here} and trainer.num_nodes {nodes}; remove both"
+            )
+        devices = self.devices if self.ranks == here else here
+        return {"devices": devices, "num_nodes": nodes}
 
     def accumulated(self, step_batches: int | None) -> int:
         """Return the number of batches of an optimizer step on each rank.
@@ -173,7 +194,9 @@ class TrainerOptions:
             )
         if self.accelerator == "gpu" and not torch.cuda.is_available():
             raise UserError("trainer=gpu found no GPU; use trainer=cpu")
-        if self.accelerator not in ("auto", "gpu"):
+        if self.accelerator not in ("auto", "gpu", "cpu"):
+            from lightning.pytorch.accelerators import AcceleratorRegistry
+
             kind = dict(AcceleratorRegistry).get(self.accelerator)
             if kind is None or not kind["accelerator"].is_available():
                 named = f"trainer.accelerator={self.accelerator}"
@@ -215,76 +238,3 @@ class TrainerOptions:
             self, devices=first, num_nodes=1, strategy="auto", fast_dev_run=False, profiler=None,
             lightning={"enable_checkpointing": False, **lightning},
         )  # fmt: skip
-
-    def trainer(
-        self,
-        run_dir: Path,
-        callbacks: Sequence[Callback] = (),
-        loggers: Sequence[Any] = (),
-        plugins: Sequence[Any] = (),
-    ) -> Trainer:
-        """Build the Lightning trainer of a run, with irrelevant warnings silenced.
-
-        Raises:
-            UserError: for a combination that Lightning does not accept.
-        """
-        _quieten()
-        if not self.on_cpu:
-            set_up(self.tf32, self.cudnn_attention)
-        others = (
-            "lightning", "profiler", "restarts", "compile", "threads", "tf32", "cudnn_attention",
-            "accumulate_grad_batches", "gradient_clip_val",  # of `step.py`
-        )  # fmt: skip
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
-        if self.on_cpu:  # Lightning's auto would use Apple's GPU, which has no float64
-            own["accelerator"] = "cpu"
-        if self.max_epochs is None:
-            own["max_epochs"] = 20 if self.max_steps == -1 else -1
-        fixed: dict[str, Any] = {
-            "profiler": _PROFILERS[self.profiler](run_dir, "profile") if self.profiler else None,
-            "logger": list(loggers),
-            "callbacks": list(callbacks),
-            "default_root_dir": str(run_dir),
-            "use_distributed_sampler": False,
-            "num_sanity_val_steps": 0,
-            "enable_model_summary": False,
-            "enable_progress_bar": False,  # `training.progress` has its own
-            "plugins": list(plugins),
-        }
-        if isinstance(self.val_check_interval, int):  # in steps, which continue across epochs
-            fixed["check_val_every_n_epoch"] = None
-        if self.precision == "16-mixed":
-            device = "mps" if self.accelerator == "mps" else "cuda"
-            precision = MixedPrecision("16-mixed", device, OnceUnscaled(device))
-            fixed |= {"plugins": [*plugins, precision], "precision": None}
-        if self.sharded:
-            strategy = FullySharded(self.ranks * self.num_nodes)
-            fixed |= {"strategy": strategy, "inference_mode": False}
-        try:
-            # a copy, since Lightning adds its own callbacks to the list
-            return Trainer(**{**own, **fixed, **deepcopy(dict(self.lightning))})
-        except (MisconfigurationException, *_REFUSALS) as error:
-            raise UserError(f"trainer: {' '.join(str(error).split())}") from error
-
-
-def _quieten() -> None:
-    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    for message in (
-        "does not have many workers",
-        "litlogger",
-        "You have overridden `transfer_batch_to_device`",  # intended: done by the task
-        "Starting from v1.9.0",
-        "isinstance.treespec",
-        "FSDP2-wrapped module",  # on views, which are never written to
-        "lr_scheduler.step",
-        "You're resuming from a checkpoint that ended before",  # `BatchLoader` starts anywhere
-        "You are trying to `self.log",
-        "It is recommended to use `self.log",  # of numbers only on the first rank
-        "exists and is not empty",
-        "smaller than the logging interval",
-        "could not find the monitored key",  # before the first validation
-        # of runs whose checkpoints have the states of the loop's parts beside each other
-        "Be aware that when using `ckpt_path`, callbacks .*'Throughput'",
-    ):
-        warnings.filterwarnings("ignore", message=f".*{message}")

@@ -198,11 +198,19 @@ def training(settings, chosen):
     return build_subcommand("seqattn.training.train.Training", {**settings, "choices": chosen})
 
 
+def check(run):
+    """A training, checked as far as it goes without data, with all settings built."""
+    from seqattn.training.run import loop_of  # imports Lightning
+
+    run.check()
+    run = run.complete()
+    loop_of(run)
+    return run
+
+
 def checked_training(*overrides):
     """The training that overrides ask for, checked as the subcommand checks it before any work."""
-    run = training(*composed("train", *overrides))
-    run.check()
-    return run
+    return check(training(*composed("train", *overrides)))
 
 
 def refused_before_work(*overrides):

@@ -14,6 +14,7 @@ from seqattn.settings.nodes import TARGET, build
 from tests.cli import bad_values
 from tests.cli.fork import run_forked
 from tests.cli.small import (
+    check,
     composed,
     groups,
     refused_before_work,
@@ -114,7 +115,7 @@ def test_every_key_of_a_training_refuses_what_no_key_takes(corpus):
         if place[0] == "logger" and bad == "\ud800":
             continue  # Lightning's, below run_dir
         with pytest.raises(Exception) as caught:  # noqa: PT011
-            training(put(settings, place, bad), chosen).check()
+            check(training(put(settings, place, bad), chosen))
         assert in_words(caught.value, started=True), (place, bad)
 
 

@@ -7,7 +7,7 @@ import yaml
 
 from seqattn.config.overrides import complete
 from seqattn.errors import UserError
-from seqattn.training.finish import TrainingResult
+from seqattn.training.result import TrainingResult
 from seqattn.training.resume import settings_before
 from tests.cli.small import run
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from seqattn.cli.main import run_subcommand
 from seqattn.errors import Stopped, UserError
-from seqattn.training.launch import as_started, run_rank
+from seqattn.training.launch import run_rank
 from seqattn.training.rendezvous import Rendezvous
 from seqattn.training.train import Training
 from seqattn.training.trainer_options import TrainerOptions
@@ -285,9 +285,9 @@ def test_a_launcher_of_others_says_how_many_devices_train(
     options = TrainerOptions(accelerator="cpu", **asked)
     if devices is None:
         with pytest.raises(UserError, match="2 ranks were started, 2 per machine, so "):
-            as_started(options)
+            options.as_started()
         return
-    assert as_started(options) == {"devices": devices, "num_nodes": nodes}
+    assert options.as_started() == {"devices": devices, "num_nodes": nodes}
 
 
 def test_ranks_without_an_address_to_meet_at_are_refused(capfd, corpus, monkeypatch):

@@ -17,6 +17,7 @@ from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
 from seqattn.generation.generator import Generator
 from seqattn.ops.cross_entropy import LossTerms
+from seqattn.training.lightning_trainer import made_trainer
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
 from seqattn.training.sharding import shard
@@ -161,8 +162,8 @@ def _train(rank, port, make, strategy, world, steps, begin, end, precision, agai
     how = {"ckpt_path": begin, "weights_only": True}
     if again:
         with pytest.raises(UserError, match="diverged"):
-            options.trainer(end.parent, [Failing()]).fit(task, *loaders, **how)
-    trainer = options.trainer(end.parent)
+            made_trainer(options, end.parent, [Failing()]).fit(task, *loaders, **how)
+    trainer = made_trainer(options, end.parent)
     trainer.fit(task, *loaders, **how)
     trainer.save_checkpoint(end)
 

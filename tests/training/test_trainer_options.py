@@ -6,6 +6,7 @@ from lightning.pytorch.accelerators import AcceleratorRegistry
 
 from seqattn.data.options import LoaderOptions
 from seqattn.errors import UserError
+from seqattn.training.lightning_trainer import made_trainer
 from seqattn.training.precision import OnceUnscaled
 from seqattn.training.trainer_options import TrainerOptions
 
@@ -69,7 +70,7 @@ def test_a_gpu_is_set_up_as_its_settings_say(tmp_path, tf32, cudnn):
     options = TrainerOptions(accelerator="mps", tf32=tf32, cudnn_attention=cudnn)
     try:
         with pytest.raises(UserError):  # there is none here
-            options.trainer(tmp_path)
+            made_trainer(options, tmp_path)
         assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
         assert torch.backends.cuda.cudnn_sdp_enabled() == cudnn
     finally:
@@ -81,15 +82,15 @@ def test_a_whole_interval_of_validations_is_in_steps_a_share_is_of_an_epoch(tmp_
     options = TrainerOptions(
         accelerator="cpu", accumulate_grad_batches=3, val_check_interval=5, max_steps=9
     )
-    trainer = options.trainer(tmp_path)
+    trainer = made_trainer(options, tmp_path)
     assert trainer.val_check_interval == 5
     assert trainer.check_val_every_n_epoch is None
     shared = TrainerOptions(accelerator="cpu", accumulate_grad_batches=3, val_check_interval=0.5)
-    assert shared.trainer(tmp_path).val_check_interval == 0.5
+    assert made_trainer(shared, tmp_path).val_check_interval == 0.5
 
 
 def test_fp16_unscales_gradients_once(tmp_path):
-    trainer = TrainerOptions(accelerator="cpu", precision="16-mixed").trainer(tmp_path)
+    trainer = made_trainer(TrainerOptions(accelerator="cpu", precision="16-mixed"), tmp_path)
     assert trainer.precision == "16-mixed"
     assert isinstance(trainer.precision_plugin.scaler, OnceUnscaled)
 

@@ -11,6 +11,7 @@ from seqattn.bundle.bundle import Bundle
 from seqattn.data.module import Seq2SeqData
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.settings.nodes import PARTIAL, build
+from seqattn.training.lightning_trainer import made_trainer
 from seqattn.training.schedules import constant
 from seqattn.training.task_options import task_class
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
@@ -65,5 +66,5 @@ def uptrain(bundle: Bundle, data: Any, steps: int, device: str, cache_dir: str |
     module.accumulated = options.accumulated(loader.step_batches)
     print(f"uptraining for {steps:,} steps", file=sys.stderr)
     bundle.model.train()
-    options.trainer(bundle.path).fit(task, datamodule=module)
+    made_trainer(options, bundle.path).fit(task, datamodule=module)
     bundle.model.to(device).eval()
