@@ -257,3 +257,22 @@ except ModuleNotFoundError:
     print("without")
 """
     assert printed_without(("hydra", "omegaconf", "datasets", "wandb"), program) == "without\n"
+
+
+def test_a_training_is_refused_before_heavy_libraries_are_imported(tmp_path):
+    heavy = {"lightning", "torchmetrics", "datasets", "matplotlib", "transformers"}
+    refused = (
+        "import sys; from seqattn.__main__ import main; "
+        f"code = main(['train', *sys.argv[1:]]); print(code, *({heavy} & {{*sys.modules}}))"
+    )
+    for words in (
+        ["model.dim=30"],
+        ["trainer.max_steps=0"],
+        ["data=parallel_text", f"data.root={tmp_path}/no", "data.source_suffix=a"],
+    ):
+        words += ["data.target_suffix=b"] * (len(words) == 3)
+        ended = subprocess.run(
+            [sys.executable, "-c", refused, *words, f"run_dir={tmp_path}/run"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert (ended.stdout, ended.stderr.count("\n")) == ("2\n", 1), ended.stderr

@@ -106,15 +106,15 @@ class Seq2SeqData(LightningDataModule):
                 )
             self._splits[split] = data
 
-    def train_dataloader(self) -> BatchLoader[Any]:
+    def train_dataloader(self) -> StepLoader[Any]:
         """Return the steps of an epoch: lists of this rank's batches, reshuffled each epoch."""
         self.setup("fit")
-        return self._loader("train", shuffle=True)
+        return self._loader("train", StepLoader, self.accumulated)
 
     def val_dataloader(self) -> BatchLoader[Any]:
         """Return the validation batches of this rank in a fixed order, longest first."""
         self.setup("validate")
-        return self._loader("val", shuffle=False)
+        return self._loader("val", BatchLoader)
 
     def first(self, split: str) -> Any:
         """Return the first rows of a loaded split as a batch, independent of its batches."""
@@ -211,11 +211,10 @@ class Seq2SeqData(LightningDataModule):
             raise UserError(f"the {split} split has no {self.unit}")
         return rows
 
-    def _loader(self, split: str, shuffle: bool) -> BatchLoader[Any]:
+    def _loader(self, split: str, kind: type[Any], accumulated: int = 1) -> Any:
         rank = 0 if self.trainer is None else self.trainer.global_rank
         world = 1 if self.trainer is None else self.trainer.world_size
-        kind, accumulated = (StepLoader, self.accumulated) if shuffle else (BatchLoader, 1)
-        order = {"seed": self.seed, "rank": rank, "world": world, "shuffle": shuffle}
+        order = {"seed": self.seed, "rank": rank, "world": world, "shuffle": kind is StepLoader}
         limits = self.options
         if limits.pin_memory is None and self.trainer is not None:
             limits = replace(limits, pin_memory=self.trainer.strategy.root_device.type == "cuda")

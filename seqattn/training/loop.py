@@ -17,11 +17,12 @@ epoch
     throughput.on_train_epoch_start        start the clock that waits for data
 step
     throughput.on_train_batch_start        stop it
-    checkpoints.on_train_batch_start       SAVE the last step if due and not yet saved; STOP;
+    checkpoints.on_train_batch_start       SAVE the previous step if due and not yet saved; STOP;
                                            request one after `checkpoint.every_minutes`
     task.on_train_batch_start              thaw parts
-    task.training_step                     change the weights (`step.py`),
-    optimizer.step                         in its last lines
+    task.training_step                     `step.py`: REDUCE units, signals and that request over
+                                           all ranks; gradients; CLIP; drop what is not finite
+    optimizer.step                         its last lines: change the weights, then the rates
     throughput.on_train_batch_end          log speed and rates
     finite.on_train_batch_end              report a dropped gradient; Diverged after three
     lines.on_train_batch_end               print a line now and then
@@ -47,7 +48,7 @@ validation, at `trainer.val_check_interval`, after the last step, and before an 
     early_stopping.on_validation_end       stop if `checkpoint.patience` is used up
     checkpoints.on_validation_end          SAVE, and choose the weights to keep; STOP
 end of the epoch
-    checkpoints.on_train_epoch_end         SAVE the last step if due and not yet saved; STOP
+    checkpoints.on_train_epoch_end         SAVE the previous step if due and not yet saved; STOP
 end of the run
     bar.on_train_end                       remove the bar
     checkpoints.on_train_end               restore the handlers of signals

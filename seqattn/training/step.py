@@ -47,15 +47,16 @@ class SummedStep(LightningModule):
     are added per unit; each is computed on a single batch.
     """
 
-    model: nn.Module
-    optimization: Optimization
-    agreement: Agreement
-    gradient_norm: Tensor
-    """Gradient norm of the last step, before clipping."""
-    frozen: Sequence[nn.Parameter] = ()
-    """Parameters that the next step leaves as they are."""
-    _halved = False
-    """True once a batch has been split."""
+    def __init__(self, model: nn.Module, optimization: Optimization) -> None:
+        super().__init__()
+        self.automatic_optimization = False  # a step is a `training_step`
+        self.model, self.optimization, self.agreement = model, optimization, Agreement()
+        self.gradient_norm = torch.zeros(())
+        """Gradient norm of the last step, before clipping."""
+        self.frozen: Sequence[nn.Parameter] = ()
+        """Parameters that the next step leaves as they are."""
+        self._halved = False
+        """True once a batch has been split."""
 
     @abstractmethod
     def units(self, batch: Any) -> int:
@@ -65,87 +66,118 @@ class SummedStep(LightningModule):
     def training_loss(self, batch: Any) -> BatchLoss:
         """Return the training loss of a batch."""
 
-    def training_step(self, batches: Sequence[Any], index: int) -> None:
-        """Take a step. Args: batches: this rank's; index: number of the step in the epoch."""
+    def training_step(self, batches: Sequence[Any], index: int) -> dict[str, Tensor]:
+        """Take a step, and return its loss.
+
+        Args:
+            batches: this rank's.
+            index: number of the step in the epoch.
+        """
         optimizer: Any = self.optimizers()
         schedule: Any = self.lr_schedulers()
         # over all ranks, which tell each other of signals, too
         units = self.agreement.reduce(sum(map(self.units, batches)), self.trainer)
-        share = units / self.trainer.world_size  # gradients are averaged over the ranks
+        divisor = units / self.trainer.world_size  # gradients are averaged over the ranks
         groups = [[batch] for batch in batches]
         with torch.autocast(self.device.type, enabled=False):  # Lightning's is for the whole step
-            while not (losses := self._accumulate(groups, index, share)):
-                free_cached()  # a batch did not fit into memory, and is now in halves
+            while (losses := self._accumulate(groups, index, divisor)) is None:
+                free_cached()  # a gradient did not fit into memory; its batch is now in halves
             for weight in self.frozen:
                 weight.grad = None
-            norm = self._clip(optimizer.optimizer)
-            self._log(losses, norm)
+            self._unscale(optimizer.optimizer)
+            norm = self._clip()
+            loss = self._log(losses, norm)
             # drops a gradient that is not finite
             self.agreement.settle(norm, optimizer.optimizer, self.trainer)
             optimizer.step()
             schedule.step()
+        return {"loss": loss}
 
     def _accumulate(
-        self, groups: Sequence[list[Any]], index: int, share: float | Tensor
-    ) -> list[BatchLoss]:
-        """Compute the gradient of the step's batches.
+        self, groups: Sequence[list[Any]], index: int, divisor: float | Tensor
+    ) -> list[BatchLoss] | None:
+        """Compute the gradient of the step's batches, and their losses.
 
         Args:
-            groups: for each batch, its parts: the batch itself, or halves of it.
+            groups: for each batch, its parts: the batch itself, or halves of it. Parts that do not
+                fit into memory are replaced by halves.
             index: number of the step in the epoch.
-            share: number that losses are divided by.
+            divisor: number that losses are divided by.
 
         Returns:
-            The losses of all parts; none if one did not fit into memory: its halves replace it.
+            The losses of all parts; None to begin again, as a gradient has failed halfway.
         """
-        trainer, last = self.trainer, groups[-1][-1]
+        trainer, losses = self.trainer, list[BatchLoss]()
         self.zero_grad()
-        losses: list[BatchLoss] = []
         for turn, parts in enumerate(groups):
             place = turn * trainer.world_size + trainer.global_rank
-            # dropout depends on the batch's place in the training only
-            torch.manual_seed(draw_seed(self.optimization.seed, self.current_epoch, index, place))
-            for number, part in enumerate(parts):
-                loss = self._backward(part, share, part is last)
+            number = 0
+            while number < len(parts):
+                # dropout depends on the place of the batch, or of the part, in the training only
+                where = self.current_epoch, index, place, *([number] if number else [])
+                torch.manual_seed(draw_seed(self.optimization.seed, *where))
+                loss = self._forward(parts[number])
                 if loss is None:
-                    parts[number : number + 1] = part.halves()
-                    return []
-                losses.append(loss)
+                    parts[number : number + 1] = parts[number].halves()
+                    free_cached()
+                    continue
+                is_last = parts is groups[-1] and number == len(parts) - 1
+                if not self._backward(loss, parts[number], divisor, is_last):
+                    self._halve(groups, self.units(parts[number]))
+                    return None
+                losses.append(loss.detached())
+                number += 1
         return losses
 
-    def _backward(self, batch: Any, share: float | Tensor, is_last: bool) -> BatchLoss | None:
-        """Add the gradient of a batch.
+    def _forward(self, batch: Any) -> BatchLoss | None:
+        """Return the loss of a batch, None if it did not fit into memory."""
+        try:
+            with padded_right(), self.trainer.precision_plugin.forward_context():
+                return self._loss(batch)
+        except RuntimeError as error:
+            if not self._splits(error, batch):
+                raise
+        return None
+
+    def _backward(
+        self, loss: BatchLoss, batch: Any, divisor: float | Tensor, is_last: bool
+    ) -> bool:
+        """Add the gradient of a batch; return False if it did not fit into memory.
 
         Args:
-            batch: a batch, or a part of one.
-            share: number that its loss is divided by.
             is_last: True for the last of the step, after which ranks average their gradients.
-
-        Returns:
-            Its loss; None if it did not fit into memory, and may be split.
         """
-        strategy, averaging = self.trainer.strategy, False
+        parallel = isinstance(self.trainer.strategy, ParallelStrategy)
         alone: Any = nullcontext()
-        if isinstance(strategy, ParallelStrategy) and not is_last:
-            alone = strategy.block_backward_sync()
+        if parallel and not is_last:
+            alone = self.trainer.strategy.block_backward_sync()
         try:
             with alone:
-                with padded_right(), self.trainer.precision_plugin.forward_context():
-                    loss = self._loss(batch)
-                averaging = is_last and self.trainer.world_size > 1
-                self.manual_backward(loss.total / share)
-                return loss.detached()
+                self.manual_backward(loss.total / divisor)
+            return True
         except RuntimeError as error:
-            sharded = any(isinstance(part, DTensor) for part in self.model.parameters())
-            if averaging or sharded or not ran_out(error) or not batch.halves():
-                raise  # other ranks would not repeat what was sent or gathered
+            if (parallel and is_last) or not self._splits(error, batch):
+                raise  # other ranks would not repeat what was sent
+        return False
+
+    def _splits(self, error: RuntimeError, batch: Any) -> bool:
+        """Return True if a batch that caused an error can be split, and say so once."""
+        sharded = any(isinstance(part, DTensor) for part in self.model.parameters())
+        if sharded or not ran_out(error) or not batch.halves():
+            return False  # other ranks would not repeat what was gathered
         if not self._halved:
             say(
                 "out of memory; splitting the batch in half, which is slower; lower "
                 "loader.max_tokens to avoid it"
             )
         self._halved = True
-        return None
+        return True
+
+    def _halve(self, groups: Sequence[list[Any]], most: int) -> None:
+        """Split all parts of so many units, as none of them would fit."""
+        for parts in groups:
+            large = [part.halves() if self.units(part) >= most else [] for part in parts]
+            parts[:] = [half for pair in zip(large, parts) for half in pair[0] or [pair[1]]]
 
     def _loss(self, batch: Any) -> BatchLoss:
         """Return the loss of a batch, including auxiliary losses of attentions."""
@@ -157,11 +189,14 @@ class SummedStep(LightningModule):
             means["balance"] = torch.stack([part.balance for part in losses]).mean()
         return BatchLoss(total, number, means)
 
-    def _clip(self, optimizer: Optimizer) -> Tensor:
-        """Clip the gradient; return its norm before."""
+    def _unscale(self, optimizer: Optimizer) -> None:
+        """Divide the gradient by the scale of losses in 16-mixed."""
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
-        if scaler is not None:  # in 16-mixed
+        if scaler is not None:
             scaler.unscale_(optimizer)
+
+    def _clip(self) -> Tensor:
+        """Clip the gradient; return its norm before."""
         limit = self.optimization.clip or torch.inf
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         if isinstance(norm, DTensor):  # of sharded gradients
@@ -169,8 +204,12 @@ class SummedStep(LightningModule):
         self.gradient_norm = norm
         return norm
 
-    def _log(self, losses: Sequence[BatchLoss], norm: Tensor) -> None:
-        """Log the figures of a step: means over its units on this rank, and the gradient norm."""
+    def _log(self, losses: Sequence[BatchLoss], norm: Tensor) -> Tensor:
+        """Log the figures of a step: means over its units on this rank, and the gradient norm.
+
+        Returns:
+            The mean loss.
+        """
         number = sum(loss.number for loss in losses)
         figures = {"train/gradient_norm": norm}
         for name, mean in losses[0].means.items():
@@ -179,3 +218,4 @@ class SummedStep(LightningModule):
                 mean = sums.sum() / number
             figures[f"train/{name}"] = mean
         self.log_dict(figures, batch_size=1)
+        return figures["train/loss"]

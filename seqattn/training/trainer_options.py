@@ -94,9 +94,11 @@ class TrainerOptions:
                 raise UserError(f"trainer.{name} must be at least 1, or -1 for no limit, got 0")
         if self.max_steps == -1 and self.max_epochs == -1:
             raise UserError("trainer.max_steps and trainer.max_epochs are both -1; set one of them")
-        for name in ("accumulate_grad_batches", "gradient_clip_val"):
+        for name in ("accumulate_grad_batches", "gradient_clip_val", "precision"):
             if name in self.lightning:
                 raise UserError(f"trainer.lightning.{name} has no effect; set trainer.{name}")
+        if "plugins" in self.lightning:
+            raise UserError("trainer.lightning.plugins is not supported, as a run has its own")
         if self.lightning.get("gradient_clip_algorithm", "norm") not in ("norm", None):
             raise UserError(
                 "trainer.lightning.gradient_clip_algorithm must be norm, got "

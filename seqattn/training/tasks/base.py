@@ -12,7 +12,6 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from seqattn.attention.masks import padded_right
 from seqattn.generation.captured_steps import forget
-from seqattn.training.agreement import Agreement
 from seqattn.training.optim import apply_settings, settings_of
 from seqattn.training.parts import regrouped
 from seqattn.training.step import SummedStep
@@ -34,17 +33,12 @@ class SummedTask(SummedStep):
         loss_metric: Any,
         validation: Validation | None,
     ) -> None:
-        super().__init__()
-        self.automatic_optimization = False  # a step is a `training_step`
-        self.model = model
-        self.optimization = optimization
+        super().__init__(model, optimization)
         self.loss_metric = loss_metric
         self.validation = validation
         self.output_metric: Any = None if validation is None else validation.metric()
         self.samples: list[Sample] = []
         """Some outputs of the last validation, empty without any."""
-        self.gradient_norm = torch.zeros(())
-        self.agreement = Agreement()
         self._sums_ordered = False
         self._settings: list[dict[str, Any]] = []
         """Settings of the optimizer's groups, before any step."""

@@ -166,12 +166,12 @@ def test_the_loss_that_is_logged_is_that_of_all_batches_of_the_step(together):
 class Clipped(Seq2SeqTask):
     """Keeps the norm that the optimizer sees, and the one before it."""
 
-    def _clip(self, optimizer):
+    def _clip(self):
         def norm():
             return float(torch.cat([p.grad.flatten() for p in self.model.parameters()]).norm())
 
         before = norm()
-        found = super()._clip(optimizer)
+        found = super()._clip()
         self.norms = (before, norm())
         return found
 

