@@ -20,6 +20,7 @@ from benchmarks.gpu_models import batch, loss_of, transformer
 from seqattn.data.batch import Batch
 from seqattn.models.base import Seq2SeqModel
 from seqattn.training.averaging import MovingAverage
+from seqattn.training.lightning_trainer import made_trainer
 from seqattn.training.muon import muon
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import inverse_sqrt
@@ -121,14 +122,16 @@ def fitted(
     """Train our task with Lightning's loop. Args: options: further ones of `TrainerOptions`."""
     task = Seq2SeqTask(model, Optimization(OPTIMIZERS[optimizer], inverse_sqrt(100), clip=1.0))
     clock = _Clock(machine, steps, watches)
-    trainer = TrainerOptions(
+    trainer_options = TrainerOptions(
         accelerator="cpu" if machine.tiny else "gpu",
         precision=precision,
         max_steps=steps,
         log_every_n_steps=10**6,
         lightning={"enable_checkpointing": False, "limit_val_batches": 0},
         **options,
-    ).trainer(Path(tempfile.mkdtemp()), [clock, *([MovingAverage()] if averages else [])])
+    )
+    callbacks = [clock, *([MovingAverage()] if averages else [])]
+    trainer = made_trainer(trainer_options, Path(tempfile.mkdtemp()), callbacks)
     rows: Any = [[batch] for batch in batches] * steps
     loader: Any = DataLoader(rows, batch_size=None, pin_memory=not machine.tiny)
     with warnings.catch_warnings(record=True) as warned:

@@ -7,7 +7,7 @@ of this rank's batches of one. `loop.py` says what happens before and after it.
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from lightning import LightningModule
@@ -147,16 +147,16 @@ class SummedStep(LightningModule):
         Args:
             is_last: True for the last of the step, after which ranks average their gradients.
         """
-        parallel = isinstance(self.trainer.strategy, ParallelStrategy)
-        alone: Any = nullcontext()
-        if parallel and not is_last:
-            alone = self.trainer.strategy.block_backward_sync()
+        strategy, alone = self.trainer.strategy, cast(Any, nullcontext())
+        averages = is_last and isinstance(strategy, ParallelStrategy)
+        if not is_last and isinstance(strategy, ParallelStrategy):
+            alone = strategy.block_backward_sync()
         try:
             with alone:
                 self.manual_backward(loss.total / divisor)
             return True
         except RuntimeError as error:
-            if (parallel and is_last) or not self._splits(error, batch):
+            if averages or not self._splits(error, batch):
                 raise  # other ranks would not repeat what was sent
         return False
 

@@ -85,10 +85,10 @@ def quick(tmp_path, monkeypatch):
 def test_a_refusal_in_a_rank_is_one_line(capfd, corpus, tmp_path, quick, real):
     if not real:
         quick(QUICK.format(python=sys.executable, ended="the data is gone"))
-    words = ("trainer.devices=2", f"run_dir={tmp_path}/run", "data.root=nowhere")
+    words = ("trainer.devices=2", f"run_dir={tmp_path}/run", "loader.max_length=2")
     ended = run(capfd, "train", *train_arguments(corpus, *words))
     assert ended.code == 2
-    text = "data.root=" if real else "the data is gone"
+    text = "the train split has no usable pairs" if real else "the data is gone"
     assert ended.err.splitlines()[-1].startswith(f"error: {text}")
     assert not (tmp_path / "run").exists()
 

@@ -150,7 +150,7 @@ def test_words_to_check_are_colored_and_said_in_words(browser, judged):  # noqa:
     assert browser.run(texts, ".quality .left-out")[:2] == ["a", "dog"]
     assert browser.run(texts, ".quality .aloud") == [" (left out) "]
     assert browser.run(texts, ".output .aloud") == [" (not supported by the source) "]
-    assert "usable" in browser.run(texts, ".quality .explained")[0]
+    assert "review" in browser.run(texts, ".quality .explained")[0]
     found = json.loads(json.dumps(browser.run(texts, "#sort option")))
     assert "expected score, lowest first" in found
     assert browser.errors() == []

@@ -143,7 +143,7 @@ def test_a_judged_output_has_its_expected_score_and_marked_pieces(judged):
         if quality is None:  # of an empty text
             assert look["output"] == ""
             continue
-        assert quality["label"] == "usable"
+        assert quality["label"] == "review"  # too much is left out
         for side, name in (("target", "unsupported"), ("source", "left_out")):
             words = words_of(look[side])
             told = [any(letter.isalnum() for letter in word) for word, _ in words]
