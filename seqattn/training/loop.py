@@ -122,7 +122,6 @@ class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
 
     def __init__(self, run: TrainingSettings, callbacks: Sequence[Callback]) -> None:
         self.options = run.trainer
-        self.options.accumulated(run.loader.step_batches)  # refuses what ranks cannot share
         self.run_dir, self.callbacks, self.loggers = Path(run.run_dir), [*callbacks], list[Any]()
         monitor, mode = run.checkpoint.monitor, run.task.monitors[run.checkpoint.monitor]
         files = CheckpointFiles(self.run_dir / "checkpoints")

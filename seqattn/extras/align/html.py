@@ -1,13 +1,13 @@
 """HTML as segments: blocks split, inline tags are put around what their words became."""
 
+import pathlib
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape, unescape
-from pathlib import Path as FilePath
 from typing import ClassVar
 
+from seqattn.data.text_lines import INVISIBLE
 from seqattn.errors import UserError
 from seqattn.extras.align.html_tree import (
     ATTRIBUTE,
@@ -32,7 +32,7 @@ _WITHIN = frozenset((
 """Inline elements, and comments, that may stand within a word; others end it."""
 _CLOSING, _OPENING = frozenset(".,;:!?…)]}»”*†‡"), frozenset("([{«“¿¡*†‡")
 """Signs that end and begin words at the edge of an element."""
-_INVISIBLE = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+_INVISIBLE = re.compile(f"[{INVISIBLE}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Signs of hyphenation, breaks and directions; joiners are part of Persian, Hindi and emoji."""
 _READ = frozenset(("alt", "aria-label", "placeholder", "title"))
 """Attributes that people read, as is the value of a button."""
@@ -80,11 +80,9 @@ class Html(Markup):
     """
 
     attributes: bool = False
-    _notices: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
-
     pages: ClassVar[Sequence[str]] = (".html", ".htm", ".xhtml")
 
-    def read(self, path: FilePath) -> str:
+    def read(self, path: pathlib.Path) -> str:
         """Return the text of an HTML file with its line breaks, without a byte order mark.
 
         Raises:
@@ -106,10 +104,7 @@ class Html(Markup):
         self.check_size(text)
         tokens = tokens_of(text)
         if any(keeps_page(token) for token in tokens):
-            notice = "pages with <meta name=google content=notranslate> stay as they are"
-            if notice not in self._notices:
-                print(notice, file=sys.stderr)
-            self._notices.add(notice)
+            self.tell_once("pages with <meta name=google content=notranslate> stay as they are")
             return Document([text])
         is_plain = self.pattern is None and next(references(text), None) is None
         if is_plain and {token.kind for token in tokens} <= {"text"}:

@@ -102,6 +102,7 @@ class Markup(ABC):
     _lost: list[tuple[int, list[str]]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
+    _told: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.pattern is None:
@@ -161,6 +162,12 @@ class Markup(ABC):
             count = f"{len(numbers):,} output{'s' * (len(numbers) > 1)} (first: {numbers[0]:,})"
             print(f"{count} {what}", file=sys.stderr)
         _say_lost(self._lost)
+
+    def tell_once(self, notice: str) -> None:
+        """Print a notice to standard error, unless it was printed before."""
+        if notice not in self._told:
+            print(notice, file=sys.stderr)
+        self._told.add(notice)
 
     def _outputs(
         self, rows: Rows, generate: Generate, align: Align
@@ -229,8 +236,6 @@ class Placeholders(Markup):
         pattern: as `Markup`; None for `PLACEHOLDERS`.
     """
 
-    _told: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
-
     def __post_init__(self) -> None:
         if self.pattern is None:
             object.__setattr__(self, "pattern", PLACEHOLDERS)
@@ -240,9 +245,8 @@ class Placeholders(Markup):
         if self._parts is not None and self.pattern == PLACEHOLDERS and not self._told:
             rests = (self._parts.sub("\n", text) for _, text in rows)
             if alike := next(filter(None, map(_ALIKE.search, rests)), None):
-                self._told.append(alike[0])
                 what = f"some parts look like placeholders but are read as text, such as {alike[0]}"
-                print(f"{what}; set markup.pattern to copy them", file=sys.stderr)
+                self.tell_once(f"{what}; set markup.pattern to copy them")
         return super()._outputs(rows, *functions)
 
     def document(self, text: str) -> Document:

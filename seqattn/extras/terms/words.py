@@ -14,13 +14,14 @@ import numpy as np
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.prefixes import Prefixes
+from seqattn.data.text_lines import INVISIBLE
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.metrics.scripts import in_word
 from seqattn.tokens import UNK
 
 BYTES = "".join(map(chr, range(0xDC80, 0xDD00)))
 """Bytes of a character, as in `Tokenizer.target_texts`."""
-_UNSEEN = "\u00ad\u200b\u200e\u200f\u2060\ufeff"
+_UNSEEN = f"{INVISIBLE}\u200e\u200f"
 _ODD = re.compile(rf"[\s{_UNSEEN}]{{2,}}|[^\S ]|[\u2019{_UNSEEN}]")
 _RUN = re.compile(f"[{BYTES}]+")
 
