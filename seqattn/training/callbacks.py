@@ -31,7 +31,7 @@ class Throughput(Callback):
         self, unit: str = "target tokens", count: Callable[[Any], int] = attrgetter("target_tokens")
     ) -> None:
         self.unit, self.count = unit, count
-        self.tokens = self.steps = self._tokens_before = 0
+        self.tokens = self._batches = self._tokens_before = 0
         self.busy_seconds = self.waiting_seconds = self._padding = self._began = 0.0
         self._ended = math.inf
         self._reported = (0, 0.0)
@@ -46,7 +46,7 @@ class Throughput(Callback):
         """Return tokens per second, and padding and waiting shares (0 to 1), of all steps."""
         return {
             "tokens_per_second": self.tokens / max(self.seconds, 1e-9),
-            "padding_share": self._padding / max(self.steps, 1),
+            "padding_share": self._padding / max(self._batches, 1),
             "waiting_share": self.waiting_seconds / max(self.seconds, 1e-9),
         }
 
@@ -74,7 +74,7 @@ class Throughput(Callback):
         self._ended = time.perf_counter()
         self.busy_seconds += self._ended - self._began
         self.tokens += sum(map(self.count, batch)) * trainer.world_size
-        self.steps += len(batch)
+        self._batches += len(batch)
         self._padding += sum(one.padding_share for one in batch)
         if logs_now(trainer):
             tokens, seconds = self._reported
@@ -87,10 +87,10 @@ class Throughput(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         seen = self._tokens_before + self.tokens
-        return {"steps": self.steps, "padding": self._padding, "tokens": seen}
+        return {"steps": self._batches, "padding": self._padding, "tokens": seen}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.steps, self._padding = state_dict["steps"], state_dict["padding"]
+        self._batches, self._padding = state_dict["steps"], state_dict["padding"]
         self._tokens_before = state_dict["tokens"] - self.tokens
 
 
