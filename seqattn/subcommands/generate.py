@@ -65,7 +65,7 @@ class _Notices:
         if self.unsplit:
             say("texts without spaces between words count as one word each")
         if number := self.unknown.total():
-            some = ", ".join(piece[:_WIDEST] for piece, _ in self.unknown.most_common(_SHOWN))
+            some = ", ".join(_visible(piece) for piece, _ in self.unknown.most_common(_SHOWN))
             print(
                 f"the vocabulary lacks {number:,} piece{'s' * (number > 1)} of the input, such as "
                 f"{some}; the model reads each as unknown",
@@ -400,6 +400,11 @@ def _different(bundle: Bundle, hypotheses: Sequence[Hypothesis]) -> list[tuple[s
     for output, hypothesis in zip(outputs, hypotheses, strict=True):
         best.setdefault(output, hypothesis)
     return list(best.items())
+
+
+def _visible(piece: str) -> str:
+    """Return the start of a piece, with codes such as U+00A0 for what cannot be seen."""
+    return "".join(one if one.isprintable() else f"U+{ord(one):04X}" for one in piece[:_WIDEST])
 
 
 def _say_how(expected: str, source: Path | None) -> None:

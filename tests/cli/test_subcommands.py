@@ -358,6 +358,7 @@ def test_pieces_that_the_vocabulary_lacks_are_counted_once(capfd, bundle, tmp_pa
     ended = run(capfd, "generate", bundle, f"input={tmp_path}/in.txt")
     assert "the vocabulary lacks 3 pieces of the input, such as 犬, 猫; the model re" in ended.err
     assert "vocabulary" not in run(capfd, "generate", bundle, f'text="{TEXTS[0]}"').err
+    assert "such as U+200E; the" in run(capfd, "generate", bundle, "text=a \u200e dog").err
 
 
 def test_json_lines_carry_distinct_ranked_hypotheses(capfd, bundle, tmp_path):
