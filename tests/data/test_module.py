@@ -286,11 +286,12 @@ def test_equal_splits_and_equal_sides_are_told(corpus, cache):
         ([], True),
         ([("42", "42"), ("1.5", "1,5"), (" 7", "7 ")], True),
         ([("42", "forty-two"), ("7", "seven"), ("8", "8")], False),
+        ([(str(number), str(number)) for number in range(len(WORDS))], False),  # a task on digits
     ],
 )
 def test_pairs_show_whether_texts_without_a_letter_are_copied(pairs, copies, tmp_path):
     for split in ("train", "val"):
-        write_text(tmp_path, split, [*pairs, *((word, word.upper()) for word in WORDS)])
+        write_text(tmp_path, split, [*pairs, *((word, word.upper()) for word in 4 * WORDS)])
     data = build(tmp_path, tmp_path / "cache")
     data.setup("fit")
     assert data.copies_letterless is copies
