@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning import Trainer
+from lightning.pytorch.callbacks import LambdaCallback
 from torch import nn
 from torch.optim import AdamW, Optimizer
 from torch.utils.data import DataLoader
@@ -18,8 +19,8 @@ from seqattn.data.batch import Batch
 from seqattn.models.base import Seq2SeqModel
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.tokens import PAD
-from seqattn.training.callbacks import Throughput
 from seqattn.training.optim import adamw
+from seqattn.training.report import Throughput
 from seqattn.training.schedules import constant
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
 from seqattn.training.tasks.settings import Optimization
@@ -99,7 +100,7 @@ class OwnLoop(TrainingLoop):
 
 
 class LightningLoop(OwnLoop):
-    """Our training step under Lightning: a `Trainer.fit` per round, with the callback of real runs.
+    """Our training step under Lightning: a `Trainer.fit` per round, with the clock of real runs.
 
     Timed from the epoch's start to the end of its last step, including fetching and hooks, but not
     the set-up of a fit, which a real run pays once.
@@ -111,8 +112,15 @@ class LightningLoop(OwnLoop):
         for message in (".*not have many workers.*", ".*no `val_dataloader`.*", ".*treespec.*"):
             warnings.filterwarnings("ignore", message=message)
         throughput = Throughput()
+        clock = LambdaCallback(
+            on_train_epoch_start=lambda *_: throughput.begin_epoch(),
+            on_train_batch_start=lambda of, *_: throughput.begin_step(
+                of.optimizers[0].param_groups
+            ),
+            on_train_batch_end=lambda *at: throughput.end_step(at[3], ranks=1),
+        )
         trainer = Trainer(
-            accelerator="cpu", devices=1, max_epochs=1, callbacks=[throughput],
+            accelerator="cpu", devices=1, max_epochs=1, callbacks=[clock],
             precision="32-true" if self.precision == "fp32" else "bf16-mixed",
             logger=False, enable_checkpointing=False, enable_progress_bar=False,
             enable_model_summary=False,

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from lightning import Trainer
 from torch import Tensor
-from torch.optim import Optimizer
 
 from seqattn.processes import HANGUP, leave_closed_terminal
 
@@ -83,32 +82,18 @@ class Agreement:
         self._counts = totals[1:]
         return float(totals[0]) if totals.is_cpu else totals[0].float()
 
-    def settle(self, norm: Tensor, optimizer: Optimizer, trainer: Trainer) -> None:
-        """Skip an update with gradients that are not finite, on all ranks alike.
-
-        Args:
-            norm: gradient norm over all ranks.
-            optimizer: the optimizer, about to step; gradients of None change nothing.
-            trainer: in 16-mixed precision, it skips such updates itself.
-        """
-        finite = norm.isfinite()
-        if trainer.precision == "16-mixed":
-            finite = torch.ones_like(finite)
-        elif optimizer.defaults.get("fused") and finite.is_cuda:
-            optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
-            optimizer.grad_scale = None  # type: ignore[attr-defined]
-        elif not finite:
-            optimizer.zero_grad()
+    def update(self, finite: Tensor, trainer: Trainer) -> None:
+        """Learn what the ranks have requested. Args: finite: False if this update is skipped."""
+        skipped = ~finite
         if trainer.world_size == 1:
             self.stop, self.save = self.signals.received, self.wants_save
-            [skipped] = self._known((~finite).float()[None])
+            [skips] = self._known(skipped.float()[None])
         else:
-            *counts, save, skipped = self._known(
-                torch.cat([self._counts, (~finite).to(self._counts)[None]])
-            )
-            self.stop = next((one for one, count in zip(_STOPS, counts, strict=True) if count), 0)
-            self.save = save > 0
-        self.skipped = skipped > 0
+            counts = torch.cat([self._counts, skipped.to(self._counts)[None]])
+            *stops, saves, skips = self._known(counts)
+            self.stop = next((one for one, count in zip(_STOPS, stops, strict=True) if count), 0)
+            self.save = saves > 0
+        self.skipped = skips > 0
 
     def stops_now(self, trainer: Trainer) -> int:
         """Return the signal received by any rank, 0 for none; a collective call."""

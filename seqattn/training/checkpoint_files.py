@@ -17,6 +17,8 @@ from seqattn.storage import digest_of, file_faults, write_whole
 
 KEPT = "kept"
 """Key under which a checkpoint lists the steps whose weights it needs."""
+STATE = "TrainingLoop"
+"""Key of the state of the loop's parts among those of callbacks."""
 _AT_ONCE = 2
 """Number of checkpoints to keep."""
 _DAMAGE = (pickle.UnpicklingError, EOFError, RuntimeError, LookupError, ValueError,
@@ -146,8 +148,9 @@ class CheckpointFiles(CheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Read a checkpoint; see `read`."""
+        """Read a checkpoint, also of an earlier version; see `read`."""
         checkpoint = read(path)
+        _convert(checkpoint)
         self._listed = {Path(path): checkpoint.get(KEPT, [])}
         return checkpoint
 
@@ -193,6 +196,31 @@ class CheckpointFiles(CheckpointIO):
         stale += [path for path in files if step_of(path) not in needed]
         for path in [*stale, *self.directory.glob(".*.ckpt.*")]:
             path.unlink(missing_ok=True)
+
+
+def _convert(checkpoint: dict[str, Any]) -> None:
+    """Convert the checkpoint of an earlier version of this format, in place."""
+    states = checkpoint.setdefault("callbacks", {})
+    states.setdefault(STATE, dict(states))  # the loop's parts were callbacks beside the user's
+    if "accumulated" in checkpoint:
+        _count_steps(checkpoint["loops"]["fit_loop"], checkpoint["accumulated"])
+
+
+def _count_steps(counters: dict[str, Any], accumulated: int) -> None:
+    """Convert the counters of a run whose loader had single batches.
+
+    Args:
+        counters: state of Lightning's loops, to be changed.
+        accumulated: batches per step on each rank.
+    """
+    steps = counters["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]
+    own = counters["epoch_loop.manual_optimization.optim_step_progress"]
+    batches = counters["epoch_loop.batch_progress"]
+    for part in ("total", "current"):
+        own[part].update({name: steps[part][name] for name in own[part]})
+        ready = batches[part]["ready"]
+        beyond = ready - -(-ready // accumulated)
+        batches[part] = {name: count - beyond for name, count in batches[part].items()}
 
 
 def _bytes(content: dict[str, Any]) -> memoryview:

@@ -8,9 +8,9 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, WeightAveraging
 
 from seqattn.errors import Stopped
-from seqattn.training.callbacks import Diverged
 from seqattn.training.checkpoint_files import KEPT, CheckpointFiles
 from seqattn.training.checkpoint_options import CheckpointOptions
+from seqattn.training.stopping import Diverged
 
 _PLACE = ("state_dict", "epoch_progress", "epoch_loop.batch_progress")
 """Parts of the state of Lightning's loops that determine the next batch."""
@@ -150,10 +150,8 @@ class Checkpoints(Checkpoint):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self._resumed = checkpoint["validated"]
-        counters = checkpoint["loops"]["fit_loop"]
-        if "accumulated" in checkpoint:
-            _count_steps(counters, checkpoint["accumulated"])
         if self.passed is not None:
+            counters = checkpoint["loops"]["fit_loop"]
             counters.update({name: self.passed[name] for name in _PLACE})
             self._resumed = True
         self._saved = checkpoint["global_step"]
@@ -205,23 +203,6 @@ def _counters(trainer: Trainer) -> dict[str, Any]:
     for part in (progress.total, progress.current):
         part.completed += after
     return state
-
-
-def _count_steps(counters: dict[str, Any], accumulated: int) -> None:
-    """Convert the counters of a run of an earlier version, whose loader had single batches.
-
-    Args:
-        counters: state of Lightning's loops, to be changed.
-        accumulated: batches per step on each rank.
-    """
-    steps = counters["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]
-    own = counters["epoch_loop.manual_optimization.optim_step_progress"]
-    batches = counters["epoch_loop.batch_progress"]
-    for part in ("total", "current"):
-        own[part].update({name: steps[part][name] for name in own[part]})
-        ready = batches[part]["ready"]
-        beyond = ready - -(-ready // accumulated)
-        batches[part] = {name: count - beyond for name, count in batches[part].items()}
 
 
 def _begin_epoch(trainer: Trainer) -> None:

@@ -11,10 +11,10 @@ from seqattn.bundle.files import write_bundle
 from seqattn.generation.base import inference
 from seqattn.screen import duration, note, print_table, progress, say
 from seqattn.training.averaging import average_weights
-from seqattn.training.callbacks import Monitored
 from seqattn.training.checkpoint_files import read, weights
 from seqattn.training.checkpoints import Checkpoints
 from seqattn.training.progress import score_text
+from seqattn.training.report import BestScore
 from seqattn.training.result import TrainingResult
 from seqattn.training.run_logger import run_loggers
 from seqattn.training.setup import Setup
@@ -66,7 +66,7 @@ def hyperparameters(setup: Setup) -> dict[str, Any]:
     return {**setup.run.settings, "parameters": size, "environment": setup.environment}
 
 
-def load_average(setup: Setup, checkpoints: Checkpoints, monitored: Monitored) -> str:
+def load_average(setup: Setup, checkpoints: Checkpoints, best: BestScore) -> str:
     """Load the averaged weights into the model; return a text about their steps and selection."""
     steps, prefix = sorted(step for _, step in checkpoints.kept), "model."
     if not steps or setup.run.trainer.fast_dev_run:
@@ -82,9 +82,9 @@ def load_average(setup: Setup, checkpoints: Checkpoints, monitored: Monitored) -
     origin += f" {', '.join(map(str, steps))}"
     if setup.run.checkpoint.average == "last":
         return f"{origin} (last validated)"
-    if monitored.count == 1:
+    if best.count == 1:
         return f"{origin} (only validation)"
-    return f"{origin} (best {monitored.name} of {monitored.count} validations)"
+    return f"{origin} (best {best.name} of {best.count} validations)"
 
 
 def _final_scores(setup: Setup, device: torch.device) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from seqattn.errors import UserError
 from seqattn.ops.memory import ran_out
 from seqattn.screen import say
-from seqattn.training.callbacks import Diverged
 from seqattn.training.checkpoint_files import newest_whole, step_of
 from seqattn.training.loop import TrainingLoop
 from seqattn.training.ranks import rank
 from seqattn.training.settings import TrainingSettings
 from seqattn.training.setup import Setup
 from seqattn.training.sharding import FullySharded
+from seqattn.training.stopping import Diverged
 
 _REFUSALS = (MisconfigurationException, ArithmeticError, ValueError, TypeError, AttributeError)
 """Errors of Lightning for arguments that it does not accept."""

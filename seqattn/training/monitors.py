@@ -1,10 +1,7 @@
-"""Callbacks that log clipping, memory, device use and gradients."""
+"""A callback that logs gradients."""
 
-import resource
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any, Literal
 
 import torch
@@ -15,64 +12,6 @@ from torch.distributed.tensor import DTensor
 from seqattn.checking import Count
 from seqattn.errors import UserError
 from seqattn.training.run_logger import run_loggers, show_histograms
-
-
-def logs_now(trainer: Trainer) -> bool:
-    """Return True if the optimizer step that ends is logged."""
-    every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-    return trainer.global_step % max(1, every) == 0
-
-
-class ClipShare(Callback):
-    """Log the share of updates with a clipped gradient since the last log."""
-
-    def __init__(self) -> None:
-        self._clipped: Tensor | int = 0
-        self._updates = 0
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        limit = pl_module.optimization.clip
-        if not limit:
-            return
-        self._clipped = self._clipped + (pl_module.gradient_norm > limit)
-        self._updates += 1
-        if logs_now(trainer):
-            pl_module.log("train/clip_share", self._clipped / self._updates, batch_size=1)
-            self._clipped = self._updates = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"clipped": int(self._clipped), "updates": self._updates}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._clipped, self._updates = state_dict["clipped"], state_dict["updates"]
-
-
-class DeviceFigures(Callback):
-    """Log peak memory, and utilization of a GPU.
-
-    On a CPU it is the resident memory of this process, on a GPU the memory of its tensors.
-    """
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        if logs_now(trainer):
-            figures = device_figures(pl_module.device)
-            pl_module.log_dict({f"train/{n}": x for n, x in figures.items()}, batch_size=1)
-
-
-def device_figures(device: torch.device) -> dict[str, float]:
-    """Return peak memory in MB (10^6 bytes), and the recent utilization of a GPU (0 to 1).
-
-    The second is omitted if it is not available: it needs the package `nvidia-ml-py` and the
-    driver's support, which is missing for a part of a GPU (MIG).
-    """
-    if device.type != "cuda":
-        unit = 1 if sys.platform == "darwin" else 1024
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return {"peak_memory_mb": peak * unit / 1e6}
-    figures = {"peak_memory_mb": torch.cuda.max_memory_allocated(device) / 1e6}
-    with suppress(Exception):  # that package has a class for each error
-        figures["gpu_busy_share"] = torch.cuda.utilization(device) / 100
-    return figures
 
 
 class GradientHistograms(Callback):

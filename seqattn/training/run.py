@@ -178,16 +178,14 @@ def run_training(options: TrainingSettings, loop: TrainingLoop) -> TrainingResul
     times["validating"] = max(0.0, time.perf_counter() - began - times["training"])
     first = step_of(setup.checkpoint) if setup.checkpoint else 0
     run_dir, steps = Path(setup.run.run_dir), trainer.global_step
-    result = TrainingResult(run_dir, run_dir / "model", loop.monitored.best, steps, {}, first)
+    result = TrainingResult(run_dir, run_dir / "model", loop.best.best, steps, {}, first)
     if not trainer.is_global_zero:
         return result
 
-    weights, device = (
-        load_average(setup, loop.checkpoints, loop.monitored),
-        trainer.strategy.root_device,
-    )
+    weights = load_average(setup, loop.checkpoints, loop.best)
+    device = trainer.strategy.root_device
     began = time.perf_counter()
-    result = score_bundle(result, setup, device, loop.monitored.name, times)  # and write it
+    result = score_bundle(result, setup, device, loop.best.name, times)  # and write it
     times["scoring"] = time.perf_counter() - began
     log_scores(trainer.loggers, setup, result)
     result.save()  # before anything is printed, which may fail

@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 
-from lightning import Callback, LightningModule, Trainer
+from lightning import Trainer
 
 from seqattn.inputs import read_bytes
 from seqattn.storage import write_whole
@@ -14,7 +14,7 @@ from seqattn.training.run_logger import run_loggers
 Table = list[list[str]]
 
 
-class SampleTable(Callback):
+class SampleTable:
     """Write a table of outputs: a column for each sentence, a row for each validation.
 
     Sources and references are the first rows. A resumed run extends its table.
@@ -28,9 +28,8 @@ class SampleTable(Callback):
         self.samples = samples
         self.file = file
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
-            return
+    def end_validation(self, trainer: Trainer) -> None:
+        """Add a row, except in a trial run."""
         samples = self.samples()
         if not samples or trainer.fast_dev_run:  # type: ignore[attr-defined]
             return

@@ -21,8 +21,8 @@ from seqattn.metrics.text import named
 from seqattn.screen import progress
 from seqattn.settings.assembly import Vocabularies
 from seqattn.settings.nodes import import_path
-from seqattn.training.callbacks import Throughput
 from seqattn.training.environment import environment
+from seqattn.training.report import Throughput
 from seqattn.training.settings import TrainingSettings
 from seqattn.training.start import initial_bundle, load_weights, resumed_state
 from seqattn.training.task_options import FinalOptions

@@ -87,8 +87,8 @@ class SummedStep(LightningModule):
             self._unscale(optimizer.optimizer)
             norm = self._clip()
             loss = self._log(losses, norm)
-            # drops a gradient that is not finite
-            self.agreement.settle(norm, optimizer.optimizer, self.trainer)
+            finite = self._drop_unless_finite(norm, optimizer.optimizer)
+            self.agreement.update(finite, self.trainer)
             optimizer.step()
             schedule.step()
         return {"loss": loss}
@@ -203,6 +203,25 @@ class SummedStep(LightningModule):
             norm = norm.full_tensor()
         self.gradient_norm = norm
         return norm
+
+    def _drop_unless_finite(self, norm: Tensor, optimizer: Optimizer) -> Tensor:
+        """Drop a gradient that is not finite, so that the optimizer changes nothing.
+
+        Args:
+            norm: its norm over all ranks.
+
+        Returns:
+            False if it is not; always True in 16-mixed, which skips such updates itself.
+        """
+        finite = norm.isfinite()
+        if self.trainer.precision == "16-mixed":
+            return torch.ones_like(finite)
+        if optimizer.defaults.get("fused") and finite.is_cuda:  # without waiting for the GPU
+            optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+            optimizer.grad_scale = None  # type: ignore[attr-defined]
+        elif not finite:
+            optimizer.zero_grad()
+        return finite
 
     def _log(self, losses: Sequence[BatchLoss], norm: Tensor) -> Tensor:
         """Log the figures of a step: means over its units on this rank, and the gradient norm.

@@ -13,6 +13,7 @@ import pytest
 import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.loggers import Logger
 
 from seqattn import storage
@@ -21,7 +22,6 @@ from seqattn.data.options import BatchLimits
 from seqattn.errors import Stopped, UserError
 from seqattn.training.agreement import Agreement
 from seqattn.training.averaging import MovingAverage
-from seqattn.training.callbacks import LastValidation
 from seqattn.training.checkpoint_files import (
     CheckpointFiles,
     checkpoints,
@@ -30,10 +30,12 @@ from seqattn.training.checkpoint_files import (
     weights,
 )
 from seqattn.training.checkpoints import Checkpoints
+from seqattn.training.stopping import validate_last_step
 from seqattn.training.tasks.settings import draw_seed
 from tests.cli.small import place
 
 ROWS, BATCHES = 24, 6  # of an epoch
+LAST = LambdaCallback(on_train_batch_end=lambda trainer, *_: validate_last_step(trainer))
 BEST = ("val/loss", "min", 2)
 
 
@@ -88,7 +90,7 @@ class Watcher(LightningModule):
             self.seen.append((self.current_epoch, turn, tuple(batch.tolist())))
             self.manual_backward((self.weight - batch.float().mean()).square().sum())
         self.agreement.reduce(1, self.trainer)
-        self.agreement.settle(self.weight.grad.norm(), optimizer, self.trainer)
+        self.agreement.update(self.weight.grad.norm().isfinite(), self.trainer)
         optimizer.step()
 
     def validation_step(self, batch, number):
@@ -297,7 +299,7 @@ def test_a_run_that_is_stopped_again_and_again_is_the_uninterrupted_one(tmp_path
     """In batches that are accumulated, in validations, twice in one, and by an end that is moved
     on; what it logs has the steps of the uninterrupted run."""
     chance, logged = random.Random(seed), [Logged(), Logged()]
-    watched = {"log_every_n_steps": 2, "callbacks": [LastValidation()]}
+    watched = {"log_every_n_steps": 2, "callbacks": [LAST]}
     whole = train(tmp_path / "whole", every=None, logger=[logged[0]], **watched, **stop)
     last = whole.trainer.global_step
     seen, validated, saved, moved = [], [], None, set()

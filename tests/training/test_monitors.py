@@ -1,9 +1,4 @@
-"""What is logged of clipping, memory, the device and gradients."""
-
-import re
-import sys
-from pathlib import Path
-from types import SimpleNamespace
+"""What is logged of gradients."""
 
 import pytest
 import torch
@@ -14,67 +9,9 @@ from torch import nn
 from seqattn.checking import BadValue
 from seqattn.errors import UserError
 from seqattn.training.loggers import TensorBoardRun
-from seqattn.training.monitors import (
-    ClipShare,
-    DeviceFigures,
-    GradientHistograms,
-    device_figures,
-    gradients_by_part,
-)
+from seqattn.training.monitors import GradientHistograms, gradients_by_part
 from tests.nodes import made
-from tests.training.test_callbacks import Module, trainer
-
-NORMS = (0.5, 2.0, 3.0, 1.0, 1.5, 0.1)
-
-
-def clip(callback, steps, limit=1.0, **state):
-    module = Module()
-    module.optimization = SimpleNamespace(clip=limit)
-    for step in steps:
-        module.gradient_norm = torch.tensor(NORMS[step - 1])
-        owner = trainer(global_step=step, log_every_n_steps=3, **state)
-        callback.on_train_batch_end(owner, module)
-    return [float(logged["train/clip_share"]) for logged in module.logged]
-
-
-def test_the_share_of_clipped_updates_is_of_those_since_the_last_log():
-    assert clip(ClipShare(), range(1, 7)) == pytest.approx([2 / 3, 1 / 3])
-
-
-def test_the_share_is_the_same_where_a_run_went_on_between_two_logs():
-    first, second = ClipShare(), ClipShare()
-    assert clip(first, [1, 2, 3, 4, 5]) == pytest.approx([2 / 3])
-    second.load_state_dict(first.state_dict())
-    assert clip(second, [6]) == pytest.approx([1 / 3])
-
-
-def test_runs_without_a_limit_have_no_share():
-    assert clip(ClipShare(), range(1, 7), limit=None) == []
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="compares with what Linux says")
-def test_peak_memory_of_the_process_is_in_megabytes():
-    module = Module()
-    module.device = torch.device("cpu")
-    for step in (1, 2):  # of which the second is logged
-        DeviceFigures().on_train_batch_end(trainer(global_step=step), module)
-    [logged] = module.logged
-    status = Path("/proc/self/status").read_text()
-    peak = re.search(r"VmHWM:\s*(\d+) kB", status)
-    assert logged["train/peak_memory_mb"] == pytest.approx(int(peak[1]) * 1024 / 1e6, rel=0.02)
-
-
-def test_a_gpu_tells_how_busy_it_is_where_that_can_be_had(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3_500_000)
-    monkeypatch.setattr(torch.cuda, "utilization", lambda device: 85)
-    found = device_figures(torch.device("cuda"))
-    assert found == {"peak_memory_mb": 3.5, "gpu_busy_share": 0.85}
-
-    def not_supported(device):
-        raise OSError("as the package's own errors of a part of a GPU")
-
-    monkeypatch.setattr(torch.cuda, "utilization", not_supported)
-    assert device_figures(torch.device("cuda")) == {"peak_memory_mb": 3.5}
+from tests.training.stand_ins import Module, trainer
 
 
 class Parts(nn.Module):

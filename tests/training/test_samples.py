@@ -1,14 +1,13 @@
 """A table of samples that grows by a row a validation."""
 
 import csv
-from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seqattn.training.loggers import TensorBoardRun
 from seqattn.training.samples import SampleTable
-from tests.training.test_callbacks import Module, trainer
+from tests.training.stand_ins import trainer
 
 SOURCES, REFERENCES = ("a dog,\nnow", "a | b"), ("ein Hund", "c")
 
@@ -18,7 +17,7 @@ def validate(tmp_path):
     def run(step, outputs, sources=SOURCES, loggers=()):
         rows = list(zip(sources, outputs, REFERENCES))
         made = SampleTable(lambda: rows, tmp_path / "samples" / "samples.csv")
-        made.on_validation_end(trainer(global_step=step, loggers=loggers), Module())
+        made.end_validation(trainer(global_step=step, loggers=loggers))
 
     return run
 
@@ -66,19 +65,8 @@ def test_tensorboard_shows_the_whole_table_at_the_step_of_the_scores(validate, t
     )
 
 
-OUTSIDE = (
-    {"fast_dev_run": True},
-    {"sanity_checking": True},
-    {"is_global_zero": False},
-    {"state": SimpleNamespace(fn="validate")},
-)
-
-
-@pytest.mark.parametrize("state", [*OUTSIDE, {}], ids=str)
-def test_only_the_first_rank_of_a_real_training_writes_and_only_where_there_are_samples(
-    tmp_path, state
-):
-    rows = [("a", "b", "c")] if state else []
-    made = SampleTable(lambda: rows, tmp_path / "samples" / "samples.csv")
-    made.on_validation_end(trainer(**state), Module())
+def test_a_trial_run_and_one_without_samples_write_nothing(tmp_path):
+    for rows, trial in ([], False), ([("a", "b", "c")], True):
+        made = SampleTable(lambda rows=rows: rows, tmp_path / "samples" / "samples.csv")
+        made.end_validation(trainer(fast_dev_run=trial))
     assert not (tmp_path / "samples").exists()

@@ -15,7 +15,7 @@ from seqattn.extras.pictures.health import (
 from seqattn.tokens import EOS, PAD
 from tests.builders import load_variant, make_transformer, padded
 from tests.models.recurrents import make_recurrent
-from tests.training.test_callbacks import Module, trainer
+from tests.training.stand_ins import Module, trainer
 
 SOURCE = padded([[5, 6, 7, 8, EOS], [9, 4, EOS]])
 TARGET = padded([[2, 7, 8, 9], [2, 5]])

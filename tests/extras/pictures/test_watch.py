@@ -1,13 +1,21 @@
 """What a training run draws and logs of the attention at each validation."""
 
+from types import SimpleNamespace
+
 import pytest
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seqattn.extras.pictures.watch import HeatmapCallback
 from seqattn.training.loggers import TensorBoardRun
-from tests.training.test_callbacks import Module, trainer
-from tests.training.test_samples import OUTSIDE
+from tests.training.stand_ins import Module, trainer
+
+OUTSIDE = (
+    {"fast_dev_run": True},
+    {"sanity_checking": True},
+    {"is_global_zero": False},
+    {"state": SimpleNamespace(fn="validate")},
+)
 
 
 def drawn(tmp_path, draw, **state):

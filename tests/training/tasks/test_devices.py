@@ -29,7 +29,12 @@ def test_batches_go_to_a_gpu_while_it_works(monkeypatch, device, waits):
 def test_the_optimizer_itself_is_told_to_skip_an_update(monkeypatch):
     """Lightning's wrapper would keep what is set on it."""
     task, told = task_of(), []
-    monkeypatch.setattr(task.agreement, "settle", lambda norm, one, trainer: told.append(type(one)))
+
+    def drop(norm, optimizer):
+        told.append(type(optimizer))
+        return norm.isfinite()
+
+    monkeypatch.setattr(task, "_drop_unless_finite", drop)
     fit(task, [rows(2, seed=1)])
     assert told == [torch.optim.SGD]
 
@@ -52,13 +57,12 @@ def _late(monkeypatch):
 def test_a_training_that_begins_once_more_hears_nothing_of_the_last():
     task = task_of(dtype=torch.float32)
     task.agreement = agreement = Agreement()
-    optimizer = SimpleNamespace(defaults={"fused": True})
 
-    def step(norm):
-        agreement.settle(torch.tensor(norm).as_subclass(Late), optimizer, TRAINER)
+    def step(finite):
+        agreement.update(torch.tensor(finite).as_subclass(Late), TRAINER)
         return agreement.skipped
 
-    assert [step(norm) for norm in (1.0, float("nan"), float("nan"))] == [False, False, True]
+    assert [step(finite) for finite in (True, False, False)] == [False, False, True]
     settings = SimpleNamespace(last_epoch=0, base_lrs=[])
     task.trainer = SimpleNamespace(
         optimizers=[SimpleNamespace(param_groups=[])],
@@ -66,7 +70,7 @@ def test_a_training_that_begins_once_more_hears_nothing_of_the_last():
     )
     task.on_train_start()
     assert not agreement.skipped
-    assert [step(1.0), step(1.0)] == [False, False]
+    assert [step(True), step(True)] == [False, False]
 
 
 def test_a_loss_that_is_not_finite_is_counted_on_its_device(monkeypatch):
