@@ -65,7 +65,7 @@ class Checkpoints(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         # replaces Lightning's handlers, which save nothing
-        pl_module.agreement.signals.listen()
+        pl_module.exchange.signals.listen()
         if self._resumed is not None:
             _begin_epoch(trainer)
             if not self._resumed:
@@ -73,26 +73,26 @@ class Checkpoints(Checkpoint):
             self._resumed = None
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        pl_module.agreement.signals.restore()
+        pl_module.exchange.signals.restore()
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        pl_module.agreement.signals.restore()
+        pl_module.exchange.signals.restore()
         self._counters = None
         if isinstance(exception, Diverged):
             self.passed = _counters(trainer)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
         self.files.check()
-        agreed, step = pl_module.agreement, trainer.global_step
-        late = agreed.save and step > self._saved + 1
+        exchange, step = pl_module.exchange, trainer.global_step
+        late = exchange.save and step > self._saved + 1
         regular = self.every_steps and step % self.every_steps == 0
-        if late or regular or agreed.stop or trainer.should_stop:
+        if late or regular or exchange.stop or trainer.should_stop:
             self._counters = _counters(trainer)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
         self._save_step(trainer, pl_module)
         late = time.monotonic() - self._saved_at > self.every_seconds
-        pl_module.agreement.wants_save = late and trainer.is_global_zero
+        pl_module.exchange.wants_save = late and trainer.is_global_zero
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._save_step(trainer, pl_module)
@@ -101,23 +101,23 @@ class Checkpoints(Checkpoint):
         """Save the previous step if it is due and no validation has followed."""
         if self._counters is not None:
             self._save(trainer)
-            if pl_module.agreement.stop:
-                self._end(trainer, pl_module.agreement.stop)
+            if pl_module.exchange.stop:
+                self._end(trainer, pl_module.exchange.stop)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         if self._interval is not None:
             trainer.val_check_batch, trainer.check_val_every_n_epoch = self._interval
             self._interval = None
         # the last validation is completed first, since no run would resume it
-        if _trains(trainer) and pl_module.agreement.stop and not trainer.should_stop:
-            self._stop_unvalidated(trainer, pl_module.agreement.stop)
+        if _trains(trainer) and pl_module.exchange.stop and not trainer.should_stop:
+            self._stop_unvalidated(trainer, pl_module.exchange.stop)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: Any, *at: Any) -> None:
         loader: Any = trainer.val_dataloaders
         on_every_rank = _trains(trainer) and at[2] < loader.batches.on_every_rank
         if not on_every_rank or trainer.should_stop:
             return
-        stop = pl_module.agreement.stops_now(trainer)
+        stop = pl_module.exchange.stops_now(trainer)
         if stop:
             self._stop_unvalidated(trainer, stop)
 
@@ -132,7 +132,7 @@ class Checkpoints(Checkpoint):
             self.kept = sorted(validated, key=lambda one: one[0])[: self.count]
         self._counters = _counters(trainer)
         self._save(trainer)
-        stop = trainer.should_stop and pl_module.agreement.stops_now(trainer)
+        stop = trainer.should_stop and pl_module.exchange.stops_now(trainer)
         if stop:
             self._end(trainer, stop)
 

@@ -35,10 +35,10 @@ end
     bar.end                                remove the bar
     checkpoints.on_train_end               restore the handlers of signals
 
-STOP: if a rank has received SIGTERM or the like (`agreement.py`), all raise `Stopped` there, with
-a checkpoint written; a validation that was cut short is repeated on resuming. Diverged: `fit.py`
-resumes once from the last checkpoint, after the batches that were bad. On any exception, the bar
-is removed and handlers are restored.
+STOP: if a rank has received SIGTERM or the like (`step_exchange.py`), all raise `Stopped` there,
+with a checkpoint written; a validation that was cut short is repeated on resuming. Diverged:
+`fit.py` resumes once from the last checkpoint, after the batches that were bad. On any exception,
+the bar is removed and handlers are restored.
 
 What Lightning is made to undo:
 
@@ -168,7 +168,7 @@ class TrainingLoop(Checkpoint):  # Lightning calls checkpoint callbacks last
         self.clip_share.end_step(task.gradient_norm, task.optimization.clip)
         if logs_now(trainer):
             self.log_figures(task, trainer.global_step)
-        self.finite.end_step(trainer, task.agreement.skipped)  # Diverged after three in a row
+        self.finite.end_step(trainer, task.exchange.skipped)  # Diverged after three in a row
         if trainer.is_global_zero:
             self.lines.end_step(trainer, task)
         if self.bar:

@@ -20,7 +20,7 @@ from seqattn.attention.experts import auxiliary_losses
 from seqattn.attention.masks import padded_right
 from seqattn.ops.memory import free_cached, ran_out
 from seqattn.screen import say
-from seqattn.training.agreement import Agreement
+from seqattn.training.step_exchange import StepExchange
 from seqattn.training.tasks.settings import Optimization, draw_seed
 
 
@@ -50,7 +50,7 @@ class SummedStep(LightningModule):
     def __init__(self, model: nn.Module, optimization: Optimization) -> None:
         super().__init__()
         self.automatic_optimization = False  # a step is a `training_step`
-        self.model, self.optimization, self.agreement = model, optimization, Agreement()
+        self.model, self.optimization, self.exchange = model, optimization, StepExchange()
         self.gradient_norm = torch.zeros(())
         """Gradient norm of the last step, before clipping."""
         self.frozen: Sequence[nn.Parameter] = ()
@@ -76,7 +76,7 @@ class SummedStep(LightningModule):
         optimizer: Any = self.optimizers()
         schedule: Any = self.lr_schedulers()
         # over all ranks, which tell each other of signals, too
-        units = self.agreement.reduce(sum(map(self.units, batches)), self.trainer)
+        units = self.exchange.sum_units(sum(map(self.units, batches)), self.trainer)
         divisor = units / self.trainer.world_size  # gradients are averaged over the ranks
         groups = [[batch] for batch in batches]
         with torch.autocast(self.device.type, enabled=False):  # Lightning's is for the whole step
@@ -88,7 +88,7 @@ class SummedStep(LightningModule):
             norm = self._clip()
             loss = self._log(losses, norm)
             finite = self._drop_unless_finite(norm, optimizer.optimizer)
-            self.agreement.update(finite, self.trainer)
+            self.exchange.update(finite, self.trainer)
             optimizer.step()
             schedule.step()
         return {"loss": loss}

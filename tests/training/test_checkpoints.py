@@ -20,7 +20,6 @@ from seqattn import storage
 from seqattn.data.loader import BatchLoader, StepLoader, TokenRows
 from seqattn.data.options import BatchLimits
 from seqattn.errors import Stopped, UserError
-from seqattn.training.agreement import Agreement
 from seqattn.training.averaging import MovingAverage
 from seqattn.training.checkpoint_files import (
     CheckpointFiles,
@@ -30,6 +29,7 @@ from seqattn.training.checkpoint_files import (
     weights,
 )
 from seqattn.training.checkpoints import Checkpoints
+from seqattn.training.step_exchange import StepExchange
 from seqattn.training.stopping import validate_last_step
 from seqattn.training.tasks.settings import draw_seed
 from tests.cli.small import place
@@ -74,7 +74,7 @@ class Watcher(LightningModule):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))
         self.automatic_optimization = False
-        self.agreement = Agreement()
+        self.exchange = StepExchange()
         self.at = at or {}
         """What happens in the steps and validations of these names."""
         self.seen, self.validated = [], []
@@ -89,8 +89,8 @@ class Watcher(LightningModule):
             self.at.get(f"batch {self.current_epoch}.{turn}", lambda: None)()
             self.seen.append((self.current_epoch, turn, tuple(batch.tolist())))
             self.manual_backward((self.weight - batch.float().mean()).square().sum())
-        self.agreement.reduce(1, self.trainer)
-        self.agreement.update(self.weight.grad.norm().isfinite(), self.trainer)
+        self.exchange.sum_units(1, self.trainer)
+        self.exchange.update(self.weight.grad.norm().isfinite(), self.trainer)
         optimizer.step()
 
     def validation_step(self, batch, number):

@@ -105,7 +105,7 @@ class SummedTask(SummedStep):
 
     def on_train_start(self) -> None:
         self._sums_ordered = False
-        self.agreement.forget()
+        self.exchange.reset()
         [optimizer], [config] = self.trainer.optimizers, self.trainer.lr_scheduler_configs
         schedule: Any = config.scheduler
         factor = self.optimization.schedule(schedule.last_epoch)

@@ -8,7 +8,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from seqattn.data.batch import Batch
 from seqattn.metrics.means import TokenScores
-from seqattn.training.agreement import Agreement
+from seqattn.training.step_exchange import StepExchange
 from tests.training.tasks.test_effective_batch import batch_of, fit, rows, task_of
 
 TRAINER = SimpleNamespace(world_size=1, precision="32-true")
@@ -56,11 +56,11 @@ def _late(monkeypatch):
 @pytest.mark.usefixtures("_late")
 def test_a_training_that_begins_once_more_hears_nothing_of_the_last():
     task = task_of(dtype=torch.float32)
-    task.agreement = agreement = Agreement()
+    task.exchange = exchange = StepExchange()
 
     def step(finite):
-        agreement.update(torch.tensor(finite).as_subclass(Late), TRAINER)
-        return agreement.skipped
+        exchange.update(torch.tensor(finite).as_subclass(Late), TRAINER)
+        return exchange.skipped
 
     assert [step(finite) for finite in (True, False, False)] == [False, False, True]
     settings = SimpleNamespace(last_epoch=0, base_lrs=[])
@@ -69,7 +69,7 @@ def test_a_training_that_begins_once_more_hears_nothing_of_the_last():
         lr_scheduler_configs=[SimpleNamespace(scheduler=settings)],
     )
     task.on_train_start()
-    assert not agreement.skipped
+    assert not exchange.skipped
     assert [step(True), step(True)] == [False, False]
 
 

@@ -1,4 +1,4 @@
-"""One reduction per step over all ranks: units of the loss, and requests to stop or save."""
+"""What ranks send each other in a step: units of the loss, requests to stop or save, skips."""
 
 import signal
 import threading
@@ -46,8 +46,8 @@ class Signals:
         self.received = signal.SIGINT if number == signal.SIGINT else signal.SIGTERM
 
 
-class Agreement:
-    """State that all ranks share after a step; on a GPU, the previous step's, to avoid waiting.
+class StepExchange:
+    """One reduction a step over all ranks; on a GPU, its requests are known a step later.
 
     Attributes:
         signals: signals received by this rank.
@@ -64,20 +64,20 @@ class Agreement:
         self._counts = torch.zeros(3)
         self._before: tuple[Tensor, torch.cuda.Event] | None = None
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Drop pending values of a training run that has ended."""
         self._before, self.skipped = None, False
 
-    def reduce(self, units: int, trainer: Trainer) -> float | Tensor:
-        """Return the sum of the units of all ranks; on several GPUs a tensor, to avoid waiting."""
+    def sum_units(self, units: int, trainer: Trainer) -> float | Tensor:
+        """Send units and requests; return the sum of units, on several GPUs as a tensor."""
         if trainer.world_size == 1:
             return units
         wanted = [float(self.signals.received == one) for one in _STOPS] + [float(self.wants_save)]
         totals = torch.zeros(4, dtype=torch.float64, device=trainer.strategy.root_device)
         totals[0] = units
-        for place, number in enumerate(wanted, 1):
+        for index, number in enumerate(wanted, 1):
             if number:  # rarely: usually nothing is copied to the device
-                totals[place] = number
+                totals[index] = number
         totals = trainer.strategy.reduce(totals, reduce_op="sum")
         self._counts = totals[1:]
         return float(totals[0]) if totals.is_cpu else totals[0].float()
