@@ -139,6 +139,18 @@ def test_the_order_has_no_way_back():
         reached(folder)
 
 
+def test_the_reading_order_lists_a_file_of_the_core_after_those_that_it_imports():
+    page = (HOME.parent / "docs" / "design.md").read_text(encoding="utf-8")
+    listed = re.findall(r"(?m)^\d+\. `(seqattn/[\w/]+)\.py`: \w", page)
+    assert 40 <= len(listed) == len(set(listed)) <= 80
+    assert [file for file in listed if "extras" in file] == []
+    unread = {file.removesuffix("/__init__").replace("/", "."): file for file in listed}
+    for file in listed:
+        unread = {name: later for name, later in unread.items() if later != file}
+        ahead = unread.keys() & imported(HOME.parent / f"{file}.py")
+        assert not ahead, f"docs/design.md lists {file} before {sorted(ahead)}, which it imports"
+
+
 EXTRAS = sorted(path.parent.name for path in HOME.glob("extras/*/__init__.py"))
 
 

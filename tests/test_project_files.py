@@ -46,13 +46,6 @@ def test_contributing_names_folders_commands_and_versions_that_are_there():
     assert set(re.findall(r"`make (\w+)`", text)) <= {*made}
 
 
-def test_the_reading_order_of_a_first_day_names_files_of_the_core():
-    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    files = re.findall(r"(?m)^\d+\. `(seqattn/[\w/]+\.py)`: \w", page)
-    assert 40 <= len(files) == len(set(files)) <= 60
-    assert [file for file in files if not (ROOT / file).exists() or "extras" in file] == []
-
-
 def test_the_workflows_have_what_their_steps_name():
     jobs = loaded(".github/workflows/checks.yml")["jobs"]
     pythons = jobs["test"]["strategy"]["matrix"]["python"]
