@@ -210,7 +210,7 @@ def _announce(setup: Setup, loggers: Sequence[Any]) -> None:
     run, run_dir = setup.run, Path(setup.run.run_dir)
     mended: list[str] = getattr(run.data, "report", list)()
     size = sum(parameter.numel() for parameter in setup.model.parameters())
-    lines = run.trainer.opening(run.loader, size) + run.parts.report(setup.model)
+    lines = run.trainer.opening(run.loader, size) + run.parameter_groups.report(setup.model)
     lines += mended + setup.data.report()
     log_to(run_dir / LOG)
     say(

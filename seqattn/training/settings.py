@@ -19,7 +19,7 @@ from seqattn.settings.choices import check_fit
 from seqattn.settings.nodes import Node, build
 from seqattn.training.checkpoint_options import CheckpointOptions
 from seqattn.training.optim import adamw
-from seqattn.training.parts import Parts
+from seqattn.training.parameter_groups import ParameterGroups
 from seqattn.training.schedules import inverse_sqrt
 from seqattn.training.task_options import LOSSES, TextGeneration
 from seqattn.training.trainer_options import TrainerOptions
@@ -58,7 +58,7 @@ class TrainingSettings:
         init_from: a bundle with initial weights and tokenizer; `model` must match it.
         trust: packages, besides seqattn, that parts of that bundle may come from.
         embeddings: a text file of vectors (word2vec, fastText) to initialize its embeddings.
-        freeze: patterns of the names of parameters that stay fixed; see `Parts`.
+        freeze: patterns of the names of parameters that stay fixed; see `ParameterGroups`.
         freeze_steps: optimizer steps after which they train, too; None for never.
         lr_factors: factors on the learning rate, by such patterns.
         find_lr: True if the command line runs `Training.find_rate` in place of `run`.
@@ -117,7 +117,7 @@ class TrainingSettings:
         self._check_fit()
         if self.embeddings and self.init_from:
             raise UserError("init_from and embeddings are mutually exclusive")
-        _ = self.parts  # checks its values
+        _ = self.parameter_groups  # checks its values
         monitor, every = self.checkpoint.monitor, self.task.validation.every
         if monitor not in self.task.monitors:
             names = ", ".join(self.task.monitors)
@@ -158,9 +158,9 @@ class TrainingSettings:
         )  # fmt: skip
 
     @property
-    def parts(self) -> Parts:
+    def parameter_groups(self) -> ParameterGroups:
         """Parts of the model that are frozen, or have rates of their own."""
-        return Parts(self.freeze or (), self.freeze_steps, self.lr_factors or {})
+        return ParameterGroups(self.freeze or (), self.freeze_steps, self.lr_factors or {})
 
     @property
     def resumes_another(self) -> bool:

@@ -101,7 +101,7 @@ class Setup:
             run.schedule(),
             task.teacher_forcing,
             run.seed,
-            run.parts,
+            run.parameter_groups,
             task.terms(),
             run.trainer.gradient_clip_val,
         )

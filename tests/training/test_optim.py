@@ -16,7 +16,7 @@ from seqattn.training.optim import (
     settings_of,
     table_ids,
 )
-from seqattn.training.parts import Parts, regrouped
+from seqattn.training.parameter_groups import ParameterGroups, regrouped
 from tests.builders import (
     POSITIONS,
     VOCABULARY,
@@ -129,10 +129,10 @@ def test_a_run_goes_on_whose_optimizer_took_vectors_for_matrices(name, factors):
     for weight in model.parameters():
         groups[weight.dim() >= 2 and id(weight) not in tables].append(weight)
     groups = [{"params": some} for some in groups.values()]
-    before = Parts(lr_factors=factors).split(model, torch.optim.AdamW(groups, lr=0.1))
+    before = ParameterGroups(lr_factors=factors).split(model, torch.optim.AdamW(groups, lr=0.1))
     gradients(model, seed=0)
     before.step()
-    now = Parts(lr_factors=factors).split(model, adamw(model, lr=0.1))
+    now = ParameterGroups(lr_factors=factors).split(model, adamw(model, lr=0.1))
     sizes = [[len(group["params"]) for group in one.param_groups] for one in (before, now)]
     assert sizes[0] != sizes[1]
     now.load_state_dict(copy.deepcopy(regrouped(before.state_dict(), model, now)))

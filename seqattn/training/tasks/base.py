@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from seqattn.attention.masks import padded_right
 from seqattn.generation.captured_steps import forget
 from seqattn.training.optim import apply_settings, settings_of
-from seqattn.training.parts import regrouped
+from seqattn.training.parameter_groups import regrouped
 from seqattn.training.step import SummedStep
 from seqattn.training.tasks.settings import Optimization, Sample, Validation, draw_seed
 
@@ -42,8 +42,8 @@ class SummedTask(SummedStep):
         self._sums_ordered = False
         self._settings: list[dict[str, Any]] = []
         """Settings of the optimizer's groups, before any step."""
-        if optimization.parts.freeze_steps is None:
-            for weight in optimization.parts.frozen(model):
+        if optimization.parameter_groups.freeze_steps is None:
+            for weight in optimization.parameter_groups.frozen(model):
                 weight.requires_grad_(False)
 
     def transfer_batch_to_device(
@@ -110,7 +110,7 @@ class SummedTask(SummedStep):
         schedule: Any = config.scheduler
         factor = self.optimization.schedule(schedule.last_epoch)
         schedule.base_lrs = apply_settings(self._settings, optimizer, factor)
-        if self.optimization.parts.freeze:
+        if self.optimization.parameter_groups.freeze:
             self._freeze()
             for weight in self.frozen:
                 optimizer.state.pop(weight, None)  # of a run that has trained it
@@ -122,9 +122,9 @@ class SummedTask(SummedStep):
 
     def _freeze(self) -> None:
         """Freeze the frozen parts, or thaw them after `freeze_steps`."""
-        parts = self.optimization.parts
-        weights = parts.frozen(self.model)
-        freezes = parts.freezes(self.global_step)
+        groups = self.optimization.parameter_groups
+        weights = groups.frozen(self.model)
+        freezes = groups.freezes(self.global_step)
         self.frozen = weights if freezes else []
         # DDP and FSDP expect the same gradients in all steps; they are dropped before a step
         if isinstance(self.trainer.strategy, SingleDeviceStrategy):
@@ -134,7 +134,7 @@ class SummedTask(SummedStep):
     def on_train_batch_start(self, batches: Sequence[Any], index: int) -> None:
         if not self._sums_ordered:
             self._order_sums(batches[0])
-        if self.frozen and not self.optimization.parts.freezes(self.global_step):
+        if self.frozen and not self.optimization.parameter_groups.freezes(self.global_step):
             self._freeze()
 
     def _order_sums(self, batch: Any) -> None:

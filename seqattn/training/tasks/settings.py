@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from seqattn.checking import CountOrNone
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.training.forcing import TeacherForcing
-from seqattn.training.parts import Parts
+from seqattn.training.parameter_groups import ParameterGroups
 from seqattn.training.schedules import Schedule
 
 
@@ -25,7 +25,7 @@ class Optimization:
         teacher_forcing: share of target tokens that the decoder reads, by optimizer step.
         seed: seed of random numbers, such as dropout: those of a training batch depend only on the
             seed, the epoch, its step and its number in the step.
-        parts: parts of the model that are frozen, or have rates of their own.
+        parameter_groups: parts of the model that are frozen, or have rates of their own.
         terms: terms of the loss.
         clip: largest norm of the gradient; None or 0 for none.
     """
@@ -34,13 +34,13 @@ class Optimization:
     schedule: Schedule
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
     seed: int = 0
-    parts: Parts = field(default_factory=Parts)
+    parameter_groups: ParameterGroups = field(default_factory=ParameterGroups)
     terms: LossTerms = field(default_factory=LossTerms)
     clip: float | None = None
 
     def make_optimizer(self, model: nn.Module, fused: bool) -> Optimizer:
         """Build the optimizer of a model, with its rates by part."""
-        return self.parts.split(model, self.optimizer(model, fused=fused))
+        return self.parameter_groups.split(model, self.optimizer(model, fused=fused))
 
 
 class Sample(NamedTuple):

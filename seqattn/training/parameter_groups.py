@@ -23,7 +23,7 @@ _MOMENTS = "exp_avg", "state1", "momentum_buffer"
 
 
 @dataclass(frozen=True)
-class Parts:
+class ParameterGroups:
     """Parts of a model, by patterns of their parameters' names.
 
     A pattern is a name or the first words of names, such as `encoder.layers.0`; `*` stands for any

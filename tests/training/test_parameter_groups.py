@@ -13,7 +13,7 @@ from seqattn.training.adamw_8bit import adamw_8bit
 from seqattn.training.checkpoint_files import read, weights
 from seqattn.training.muon import muon
 from seqattn.training.optim import adamw
-from seqattn.training.parts import Parts, regrouped
+from seqattn.training.parameter_groups import ParameterGroups, regrouped
 from seqattn.training.schedules import constant
 from seqattn.training.sharding import FullySharded
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
@@ -42,7 +42,7 @@ OPTIMIZERS = {
 
 
 def frozen_names(model, *patterns):
-    ids = {id(weight) for weight in Parts(patterns).frozen(model)}
+    ids = {id(weight) for weight in ParameterGroups(patterns).frozen(model)}
     named = model.named_parameters(remove_duplicate=False)
     return {name for name, weight in named if id(weight) in ids}
 
@@ -75,23 +75,23 @@ def test_patterns_that_match_nothing_or_everything_are_refused():
     model = make_transformer()
     for parts, text in (
         (
-            Parts(["encoder.layer.1"]),
+            ParameterGroups(["encoder.layer.1"]),
             "freeze: encoder.layer.1 matches no parameter; use a name such as encoder.layers.1, "
             "encoder.layers.0, decoder.layers.1",
         ),
         (
-            Parts(["quux"]),
+            ParameterGroups(["quux"]),
             "freeze: quux matches no parameter; use a name such as embeddings, norms, encoder, "
             "decoder, source_embedding, target_embedding, head",
         ),
         (
-            Parts(["encoder.layers.1-0"]),
+            ParameterGroups(["encoder.layers.1-0"]),
             "freeze: encoder.layers.1-0 matches no parameter; use a name such as encoder.layers.1, "
             "encoder.layers.0, decoder.layers.1",
         ),
-        (Parts(["*"]), "freeze leaves no parameter to train; name fewer parts"),
+        (ParameterGroups(["*"]), "freeze leaves no parameter to train; name fewer parts"),
         (
-            Parts(["encoder", "decoder", "head"]),
+            ParameterGroups(["encoder", "decoder", "head"]),
             "freeze leaves no parameter to train; name fewer parts",
         ),
     ):
@@ -99,16 +99,16 @@ def test_patterns_that_match_nothing_or_everything_are_refused():
             parts.frozen(model)
         assert str(error.value) == text
     with pytest.raises(UserError, match=r"^lr_factors: heads matches no parameter; use a name"):
-        Parts(lr_factors={"heads": 0.5}).split(model, adamw(model, 0.1))
+        ParameterGroups(lr_factors={"heads": 0.5}).split(model, adamw(model, 0.1))
 
 
 def test_values_that_cannot_be_are_refused():
     for factors in (*({"encoder": x} for x in (0, -1.0, "a", float("nan"), True, 2_000)), ["a"]):
         text = r"^lr_factors must be numbers above 0 and of at most 1,000 by part, such as {enc"
         with pytest.raises(UserError, match=text):
-            Parts(lr_factors=factors)
+            ParameterGroups(lr_factors=factors)
     with pytest.raises(UserError, match=r"^freeze_steps needs parts to freeze; add freeze="):
-        Parts(freeze_steps=3)
+        ParameterGroups(freeze_steps=3)
 
 
 def test_the_report_has_the_share_that_trains_and_shared_tables():
@@ -116,20 +116,26 @@ def test_the_report_has_the_share_that_trains_and_shared_tables():
     size = sum(weight.numel() for weight in model.parameters())
     table = model.head.linear.weight.numel()
     share = f"{size - table:,} of {size:,} parameters ({100 - 100 * table / size:.1f} %)"
-    assert Parts(["source_embedding"], 1000, {"encoder": 0.5, "norms": 2}).report(model) == [
+    assert ParameterGroups(["source_embedding"], 1000, {"encoder": 0.5, "norms": 2}).report(
+        model
+    ) == [
         f"training {share} until step 1,000; frozen: source_embedding; shared with these "
         "and frozen, too: target_embedding.table.weight, head.linear.weight",
         "optimizer.lr times 0.5 for encoder, 2 for norms",
     ]
-    assert Parts(["encoder.layers.0"]).report(model)[0].endswith("%); frozen: encoder.layers.0")
-    assert Parts().report(model) == []
+    assert (
+        ParameterGroups(["encoder.layers.0"])
+        .report(model)[0]
+        .endswith("%); frozen: encoder.layers.0")
+    )
+    assert ParameterGroups().report(model) == []
 
 
 def trained(optimizer, parts, steps=3, make=make_transformer, **options):
     """A task after steps of one batch each, and its model before them."""
     model = make().train()
     before = copy.deepcopy(model)
-    task = Seq2SeqTask(model, Optimization(optimizer, constant(0), parts=parts))
+    task = Seq2SeqTask(model, Optimization(optimizer, constant(0), parameter_groups=parts))
     return fit(task, [rows(2, seed) for seed in range(steps)], **options), before
 
 
@@ -167,7 +173,7 @@ def double(**options):
 def test_the_rest_trains_as_by_hand_and_what_is_frozen_stays(until, options):
     patterns = ["embeddings", "encoder.layers.0", "norms"]
     make = partial(double, **options)
-    task, before = trained(OPTIMIZERS["adamw"], Parts(patterns, until), 4, make)
+    task, before = trained(OPTIMIZERS["adamw"], ParameterGroups(patterns, until), 4, make)
     frozen = frozen_names(before, *patterns)
     wanted = by_hand(
         copy.deepcopy(before), 4, frozen & {n for n, _ in before.named_parameters()}, until
@@ -182,7 +188,7 @@ def test_the_rest_trains_as_by_hand_and_what_is_frozen_stays(until, options):
 def test_what_is_frozen_has_no_gradient_no_moments_and_no_decay(name):
     if name == "adamw_8bit":
         pytest.importorskip("bitsandbytes")
-    task, before = trained(OPTIMIZERS[name], Parts(["embeddings", "encoder"]))
+    task, before = trained(OPTIMIZERS[name], ParameterGroups(["embeddings", "encoder"]))
     frozen = frozen_names(before, "embeddings", "encoder")
     [optimizer] = task.trainer.optimizers
     for part, weight in before.named_parameters():
@@ -197,14 +203,14 @@ def test_a_factor_for_all_parts_is_another_rate(name):
     if name == "adamw_8bit":
         pytest.importorskip("bitsandbytes")
     make = OPTIMIZERS[name]
-    ours, _ = trained(make, Parts(lr_factors={"encoder": 2.0, "*": 0.5, "decoder": 0.5}))
-    theirs, _ = trained(partial(make, lr=0.005), Parts())
+    ours, _ = trained(make, ParameterGroups(lr_factors={"encoder": 2.0, "*": 0.5, "decoder": 0.5}))
+    theirs, _ = trained(partial(make, lr=0.005), ParameterGroups())
     for part, weight in ours.model.named_parameters():
         assert torch.equal(weight, theirs.model.get_parameter(part)), part
 
 
 def test_parts_have_rates_of_their_own():
-    parts = Parts(lr_factors={"encoder": 0.5, "encoder.layers.1": 2, "embeddings": 0.1})
+    parts = ParameterGroups(lr_factors={"encoder": 0.5, "encoder.layers.1": 2, "embeddings": 0.1})
 
     def factor(name):
         if name in TIED:
@@ -222,7 +228,7 @@ def test_a_state_goes_on_in_other_groups():
     optimizers = []
     for factors in ({"encoder": 0.5}, {"embeddings": 0.1, "*.bias": 2}, {}):
         optimizers.append(adamw(model, 0.01))
-        Parts(lr_factors=factors).split(model, optimizers[-1])
+        ParameterGroups(lr_factors=factors).split(model, optimizers[-1])
     first, *others = optimizers
     gradients(model, seed=0)
     first.step()
@@ -236,9 +242,11 @@ def test_a_state_goes_on_in_other_groups():
 
 def _ranks(rank, port, strategy, until, end):
     join(rank, port, 2)
-    parts = Parts(["embeddings", "encoder.layers.0"], until, {"decoder": 0.5})
+    parts = ParameterGroups(["embeddings", "encoder.layers.0"], until, {"decoder": 0.5})
     model = double().train()
-    task = Seq2SeqTask(model, Optimization(OPTIMIZERS["adamw"], constant(0), parts=parts))
+    task = Seq2SeqTask(
+        model, Optimization(OPTIMIZERS["adamw"], constant(0), parameter_groups=parts)
+    )
     several = [rows(1 + rank, 10 * step + rank) for step in range(3)]
     strategy = FullySharded(2) if strategy == "fsdp2" else strategy
     fit(task, several, devices=2, strategy=strategy).trainer.save_checkpoint(end)
@@ -246,9 +254,9 @@ def _ranks(rank, port, strategy, until, end):
 
 @pytest.mark.parametrize("until", [None, 2])
 def test_ranks_train_what_one_process_trains(tmp_path, until):
-    parts = Parts(["embeddings", "encoder.layers.0"], until, {"decoder": 0.5})
+    parts = ParameterGroups(["embeddings", "encoder.layers.0"], until, {"decoder": 0.5})
     task = Seq2SeqTask(
-        double().train(), Optimization(OPTIMIZERS["adamw"], constant(0), parts=parts)
+        double().train(), Optimization(OPTIMIZERS["adamw"], constant(0), parameter_groups=parts)
     )
     several = [rows(1 + rank, 10 * step + rank) for step in range(3) for rank in (0, 1)]
     wanted = fit(task, several, accumulate_grad_batches=2).state_dict()
