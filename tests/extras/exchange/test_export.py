@@ -6,14 +6,9 @@ import shutil
 import pytest
 
 import seqattn
-from seqattn.bundle.files import write_bundle
-from seqattn.data.foreign_models import ForeignModel
-from seqattn.data.tokenizer import Tokenizer
-from seqattn.data.tokenizer_side import Begin
 from seqattn.extras.exchange.export import TARGETS
-from seqattn.tokens import RESERVED
 from tests.cli.small import listing, pairs, refusal, run, succeed
-from tests.extras.exchange.cards import program
+from tests.extras.exchange.cards import program, write_beginning
 
 pytest.importorskip("ctranslate2")
 FILES = ["README.md", "config.json", "joint.model", "model.bin", "shared_vocabulary.json"]
@@ -41,15 +36,11 @@ def test_the_program_of_its_page_says_what_the_bundle_says(export, trained, capf
 
 
 def test_the_program_of_its_page_begins_texts_as_the_bundle_does(trained, tmp_path, capfd):
-    plain, old = seqattn.load(trained / "model"), trained / "model" / "joint.model"
-    names = plain.tokenizer.source_vocabulary()[RESERVED:]
-    model = ForeignModel.read(old.read_bytes(), old).adopted(names, names[-2:])
-    tokenizer = Tokenizer(model, model, joint=True, begin=Begin((names[-1],), (names[-2],)))
-    write_bundle(tmp_path / "model", plain.config, plain.model, tokenizer, {})
+    before, first = write_beginning(trained / "model", tmp_path / "model")
     succeed(capfd, "export", f"bundle={tmp_path}/model", f"output={tmp_path}/new")
     page = (tmp_path / "new" / "README.md").read_text(encoding="utf-8")
-    assert f"pieces = [{names[-1]!r}, *source.encode(" in page
-    assert f"target_prefix=[[{names[-2]!r}]]" in page
+    assert f"pieces = [{before!r}, *source.encode(" in page
+    assert f"target_prefix=[[{first!r}]]" in page
     texts = [source for source, _ in pairs()][::9]
     for text in texts:
         exec(program(tmp_path / "new", text).replace("beam_size=2", "beam_size=1"), {})

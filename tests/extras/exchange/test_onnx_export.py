@@ -8,14 +8,10 @@ import pytest
 import torch
 
 import seqattn
-from seqattn.bundle.files import write_bundle
-from seqattn.data.foreign_models import ForeignModel
-from seqattn.data.tokenizer import Tokenizer
-from seqattn.data.tokenizer_side import Begin
 from seqattn.extras.exchange.onnx_export import Difference, largest_difference
 from seqattn.extras.exchange.onnx_graphs import DECODER, ENCODER, STEP, write_graphs
-from seqattn.tokens import RESERVED
 from tests.cli.small import pairs, refusal, succeed
+from tests.extras.exchange.cards import program, write_beginning
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package)
@@ -46,13 +42,6 @@ def export(capfd, trained, graphs, tmp_path, monkeypatch):
     return call
 
 
-def program(directory, text):
-    """The program of the page, for a text."""
-    page = (directory / "README.md").read_text(encoding="utf-8")
-    code = re.search("```python\n(.*)```", page, re.DOTALL)[1]
-    return code.replace('"DIR', f'"{directory}').replace('"TEXT"', repr(text))
-
-
 def test_the_program_of_its_page_says_what_the_bundle_says(export, trained, capfd):
     new, out = export()
     assert {*FILES, "README.md", "joint.model"} <= {file.name for file in new.iterdir()}
@@ -65,11 +54,7 @@ def test_the_program_of_its_page_says_what_the_bundle_says(export, trained, capf
 
 
 def test_the_program_of_its_page_begins_texts_as_the_bundle_does(export, trained, tmp_path, capfd):
-    plain, old = seqattn.load(trained / "model"), trained / "model" / "joint.model"
-    names = plain.tokenizer.source_vocabulary()[RESERVED:]
-    model = ForeignModel.read(old.read_bytes(), old).adopted(names, names[-2:])
-    tokenizer = Tokenizer(model, model, joint=True, begin=Begin((names[-1],), (names[-2],)))
-    write_bundle(tmp_path / "model", plain.config, plain.model, tokenizer, {})
+    write_beginning(trained / "model", tmp_path / "model")
     new, _ = export(bundle=tmp_path / "model")
     texts = [source for source, _ in pairs()][::9]
     for text in texts:
