@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from seqattn import ops
+from seqattn.ops import vocabulary_loss
 from seqattn.ops.cpu import onednn
 from tests import builders
 from tests.small_runs import answering, corpus, places, scored, trained  # noqa: F401
@@ -32,6 +33,15 @@ def either_cpu(request):
     """Either way to multiply in float32."""
     if request.param == "where MKL lags":
         request.getfixturevalue("where_mkl_lags")
+
+
+@pytest.fixture(params=["one block", "several blocks"])
+def blocks(request, monkeypatch):
+    """Nine tokens, or pairs of tokens, of 11 words in one block, or in blocks of 4, 4 and 1."""
+    if request.param == "several blocks":
+        monkeypatch.setattr(vocabulary_loss, "_LEAST_ROWS", 2)
+        monkeypatch.setattr(vocabulary_loss, "_BLOCK_NUMBERS", 5 * 11)  # 5 would part a pair
+        monkeypatch.setattr(vocabulary_loss, "_NARROW_ROWS", 2)
 
 
 def pytest_addoption(parser):

@@ -10,7 +10,6 @@ from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
 from tests.builders import padded
 from tests.models.families import copying, make
-from tests.models.test_head import blocks  # noqa: F401
 from tests.tolerance import close
 
 B, T, D, V, S = 2, 5, 6, 11, 7

@@ -6,7 +6,6 @@ import torch
 from seqattn import ops
 from seqattn.models.head import DecoderOutput, Head, PointerHead
 from seqattn.ops import layers
-from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.cpu import onednn
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.ops.layers import packed
@@ -51,15 +50,6 @@ def test_probabilities_sum_to_one_and_are_those_of_the_logits(head):
     torch.testing.assert_close(got, expected, atol=1e-12, rtol=1e-12)
     with torch.no_grad():
         assert torch.equal(head.log_probabilities(output, source), got)
-
-
-@pytest.fixture(params=["one block", "several blocks"])
-def blocks(request, monkeypatch):
-    """The nine tokens in one block, or in blocks of 4, 4 and 1."""
-    if request.param == "several blocks":
-        monkeypatch.setattr(loss_module, "_LEAST_ROWS", 2)
-        monkeypatch.setattr(loss_module, "_BLOCK_NUMBERS", 4 * V)
-        monkeypatch.setattr(loss_module, "_NARROW_ROWS", 2)
 
 
 @pytest.mark.usefixtures("blocks")

@@ -51,15 +51,6 @@ def test_log_probabilities_give_the_loss_of_their_logits():
     torch.testing.assert_close(ours.smoothed, expected(logits, 0.1)[0])
 
 
-@pytest.fixture(params=["one block", "several blocks"])
-def blocks(request, monkeypatch):
-    """The nine tokens in one block, or in blocks of 4, 4 and 1."""
-    if request.param == "several blocks":
-        monkeypatch.setattr(loss_module, "_LEAST_ROWS", 2)
-        monkeypatch.setattr(loss_module, "_BLOCK_NUMBERS", 4 * V)
-        monkeypatch.setattr(loss_module, "_NARROW_ROWS", 2)
-
-
 @pytest.mark.usefixtures("either_cpu")
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 def test_in_float32_value_and_gradients_are_those_of_float64(blocks, r_drop):

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.cross_entropy import LossTerms, Mixture, cross_entropy
 from seqattn.ops.layers import Dropout
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
@@ -41,15 +40,6 @@ def divergence(log_probabilities):
     return both[REAL[:2]].sum()
 
 
-@pytest.fixture(params=["one block", "several blocks"])
-def _blocks(request, monkeypatch):
-    """The nine pairs in one block, or in blocks of 4 tokens (5 would part a pair)."""
-    if request.param == "several blocks":
-        monkeypatch.setattr(loss_module, "_LEAST_ROWS", 2)
-        monkeypatch.setattr(loss_module, "_BLOCK_NUMBERS", 5 * V)
-        monkeypatch.setattr(loss_module, "_NARROW_ROWS", 2)
-
-
 def two_passes(copies):
     """Random features, weights and more of two passes, with the mixture and logits they make."""
     options = {"dtype": torch.float64, "requires_grad": True}
@@ -67,7 +57,7 @@ def two_passes(copies):
     return inputs, mixture, logits
 
 
-@pytest.mark.usefixtures("_blocks")
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_of_pairs_is_the_plain_one_in_value_and_gradient(copies, smoothing):

@@ -38,7 +38,6 @@ from tests.training.tasks.test_r_drop import (
     D,
     T,
     V,
-    _blocks,  # noqa: F401
     recurrent,
     transformer,
     two_passes,
@@ -50,7 +49,7 @@ def kl(first, second):
     return F.kl_div(second, first, reduction="sum", log_target=True)
 
 
-@pytest.mark.usefixtures("_blocks")
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_of_pairs_is_the_plain_one_in_value_and_gradient(copies, smoothing):
