@@ -62,3 +62,17 @@ def operations():
     names = Counter()
     with _FromLists(), _Counted(names):
         yield names
+
+
+class Largest(TorchDispatchMode):
+    """Remember the size in numbers of the largest tensor, or storage, that an operation makes."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for part in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(part, Tensor):
+                stored = part.untyped_storage().size() // part.itemsize
+                self.numbers = max(self.numbers, part.numel(), stored)
+        return out

@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels import linear
@@ -15,6 +14,7 @@ from seqattn.attention.kernels.features import PerformerKernel
 from seqattn.attention.kernels.linear import LinearKernel, elu_plus_one
 from seqattn.attention.masks import Mask
 from seqattn.positions import Position, RotaryPosition, Stack
+from tests.operations import Largest
 from tests.pages import program
 
 feature_map = program("arithmetic.py").feature_map
@@ -273,19 +273,6 @@ def test_weights_of_a_past_that_was_not_kept_are_refused_in_words(gap):
     kernel.observers = (lambda weights: None,)
     with pytest.raises(AssertionError):
         decoded(kernel, *inputs(H), (1,), real, cache)
-
-
-class Largest(TorchDispatchMode):
-    """Notes the size of the largest tensor that any operation makes."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for part in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(part, torch.Tensor):
-                self.numbers = max(self.numbers, part.numel())
-        return out
 
 
 @pytest.mark.parametrize("name", KERNELS)

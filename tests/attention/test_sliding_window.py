@@ -24,6 +24,7 @@ from tests.attention.local import (
     spelled_out,
 )
 from tests.builders import DIM, HEAD_DIM, HEADS
+from tests.operations import Largest
 from tests.pages import program
 from tests.tolerance import close
 
@@ -215,21 +216,13 @@ def test_it_equals_longformer_with_copied_weights(global_tokens):
 
 
 def test_no_tensor_of_a_pass_is_as_large_as_n_by_n():
-    length, sizes = 4096, []
-
-    class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            parts = out if isinstance(out, (tuple, list)) else (out,)
-            sizes.extend(part.numel() for part in parts if isinstance(part, torch.Tensor))
-            return out
-
+    length = 4096
     tensors = inputs(length, rows=1)
     for causal in (True, False):
         for position in (NOWHERE, ROPE):
-            with Sizes():
+            with Largest() as largest:
                 run(kernel(16, 2), tensors, plain(length, causal), position).sum().backward()
-    assert max(sizes) < length * length / 8
+            assert largest.numbers < length * length / 8
 
 
 def test_a_mask_of_your_own_is_refused_in_decoding():

@@ -4,7 +4,6 @@ from functools import cache, partial
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import HeadShape
@@ -15,6 +14,7 @@ from seqattn.attention.kernels.strided import FactorizedKernel, StridedKernel
 from seqattn.attention.masks import Mask
 from seqattn.positions import Position, Stack
 from tests.builders import causal_mask, full_mask
+from tests.operations import Largest
 
 B, H, DH = 2, 4, 6
 NOWHERE = Position(Stack(H * DH, H))
@@ -64,19 +64,6 @@ class SlopedScores(PerHead):
 
     def value_term(self, weights, q_positions, k_positions):
         return None
-
-
-class Largest(TorchDispatchMode):
-    """Remembers the elements of the largest tensor made."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for part in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(part, torch.Tensor):
-                self.elements = max(self.elements, part.untyped_storage().size() // 4)
-        return out
 
 
 @pytest.fixture(autouse=True)
@@ -261,7 +248,7 @@ def test_no_tensor_of_length_squared_is_made(name, causal):
     real = torch.ones(1, length, dtype=torch.bool)
     with Largest() as largest:
         kernel(q, KeysValues(k, v), masked(real, causal), NOWHERE).context.sum().backward()
-    assert 2 * length * 4 <= largest.elements <= length**2 // 4
+    assert 2 * length * 4 <= largest.numbers <= length**2 // 4
 
 
 @pytest.mark.parametrize("causal", [False, True])
