@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from seqattn.checking import BadValue, Count, Dropout, Positive, Width, check, keys_under
+from seqattn.checking import BadValue, Count, Dropout, Positive, Share, Width, check, keys_under
 from seqattn.errors import UserError
 
 
@@ -17,6 +17,7 @@ class Shape:
     betas: tuple[float, float] = (0.9, 0.98)
     lengths: list[Count] | None = None
     dropout: Dropout = 0.0
+    share: Share = 1.0
     scale: Positive = 1.0
     name: str | None = None
     kinds: list[Literal["a", "b"]] | None = None
@@ -36,6 +37,7 @@ class Shape:
         ({"kinds": ["c"]}, "kinds must be a list of values from a, b or null, got ['c']"),
         ({"dropout": 1}, "dropout must be a number of at least 0 and below 1, got 1"),
         ({"dropout": float("nan")}, "dropout must be a number"),
+        ({"share": 1.01}, "share must be a number from 0 to 1, got 1.01"),
         (
             {"scale": float("inf")},
             "scale must be a number above 0 and of at most 1,000,000,000, got inf",

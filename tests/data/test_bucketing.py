@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from seqattn.data.bucketing import BucketSampler
+from seqattn.data.bucketing import BucketSampler, in_line
 from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
 from tests.nodes import made
@@ -29,6 +29,11 @@ def test_every_row_comes_once_in_every_epoch():
     for epoch in range(3):
         batches.set_epoch(epoch)
         assert sorted(row for batch in batches for row in batch) == list(range(500))
+
+
+def test_rows_of_a_band_run_in_the_direction_opposite_to_its_neighbors():
+    band, difference = np.array([1, 0, 2, 0, 1, 2]), np.array([5, -3, 2, 4, -6, 7])
+    assert in_line(band, difference, None).tolist() == [3, 1, 4, 0, 5, 2]
 
 
 @pytest.mark.parametrize(
