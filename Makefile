@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := runs/demo
+PART := tests
 # one single-threaded process per core
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
@@ -40,7 +41,7 @@ suite:
 	$(PYTEST)
 
 exhaustive: $(INSTALLED)
-	$(PYTEST) -m exhaustive
+	$(PYTEST) -m exhaustive $(PART)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check --fix .
