@@ -123,6 +123,7 @@ def classes():
                     yield kind
 
 
+@pytest.mark.exhaustive
 def test_no_private_name_of_others_is_used():
     outside = {
         path: names - WITHOUT_PUBLIC.get(path, set())
@@ -132,6 +133,7 @@ def test_no_private_name_of_others_is_used():
     assert {path: names for path, names in outside.items() if names} == {}
 
 
+@pytest.mark.exhaustive
 def test_no_class_uses_or_overrides_a_private_name_of_one_above_it():
     found = defaultdict(set)
     for kind in classes():
