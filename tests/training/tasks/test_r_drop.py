@@ -77,9 +77,10 @@ def test_the_loss_of_pairs_is_the_plain_one_in_value_and_gradient(copies, smooth
     assert_same(got, want, 1e-11)
 
 
-def test_under_autocast_to_bfloat16_the_divergence_stays_close():
+@pytest.mark.parametrize("term", ["r_drop", "simcut"])
+def test_under_autocast_to_bfloat16_the_divergence_stays_close(term):
     features, weight = torch.randn(4, T, D), torch.randn(V, D, requires_grad=True)
-    terms = LossTerms(label_smoothing=0.1, r_drop=ALPHA)
+    terms = LossTerms(**{"label_smoothing": 0.1, term: ALPHA})
     exact = blockwise_cross_entropy(features, weight, TARGETS, terms)
     with torch.autocast("cpu", torch.bfloat16):
         rough = blockwise_cross_entropy(features, weight, TARGETS, terms)
