@@ -66,7 +66,7 @@ def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies)
         with safe_open(str(file), framework="pt") as tensors:
             stored = set(tensors.keys())
             scales = {name for name in stored if name.removesuffix(_SCALE) in stored - {name}}
-            shapes = {n: tuple(tensors.get_slice(n).get_shape()) for n in stored - scales}
+            shapes = {n: tuple(tensors.get_slice(n).get_shape()) or (1,) for n in stored - scales}
             size = file.stat().st_size * (4 if scales else 1)  # bytes in float32
             _check(architecture, vocabulary, shapes, size)
             read = {name: _read(tensors, name, scales) for name in shapes}
@@ -94,7 +94,7 @@ def _read(tensors: Any, name: str, scales: set[str]) -> Tensor:
     """Return a tensor of the file; a rounded matrix is multiplied by its scales."""
     tensor: Tensor = tensors.get_tensor(name)
     if name + _SCALE not in scales:
-        return tensor
+        return torch.atleast_1d(tensor)  # earlier versions had scalars
     scale = tensors.get_tensor(name + _SCALE)
     if tensor.dtype != torch.int8 or tensor.dim() != 2 or scale.shape != (len(tensor), 1):
         raise _Wrong(f"{name} and {name}{_SCALE} are not an int8 matrix with row scales")

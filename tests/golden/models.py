@@ -32,6 +32,8 @@ SOURCES = padded([[4, 5, 6, 7, 8, 9, 10, 4, 6, 3], [9, 4, 3], [6, 6, 7, 10, 5, 3
 TARGETS = padded([[2, 5, 6, 9], [2, 4, 4, 9, 10, 8, 7, 5, 6], [2, 7, 8, 8, 4, 10]])
 NAMES = {r"^output\.weight$": "head.linear.weight", r"^copying\.gate\.": "head.gate."}
 """What parameters were called when the outputs were written down, as patterns, and are called."""
+SCALAR = r"\.energy\.(gain|offset)$"
+"""Names of parameters that were scalars then, and now have the shape (1,)."""
 LENGTH = 150  # several blocks of every blockwise kernel
 LONG = {
     "sliding_window": {"window": 7, "global_tokens": 2},
@@ -150,7 +152,8 @@ def _first(item):
 
 def fill(name, parameter):
     """The same numbers for a name and shape, whatever else the model holds."""
-    digest = hashlib.sha256(f"{name} {tuple(parameter.shape)}".encode()).digest()
+    shape = () if re.search(SCALAR, name) else tuple(parameter.shape)
+    digest = hashlib.sha256(f"{name} {shape}".encode()).digest()
     source = torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
     numbers = torch.randn(parameter.shape, generator=source)
     fans = parameter.shape[-1] if 1 < parameter.dim() < 3 else 4

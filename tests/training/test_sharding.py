@@ -65,6 +65,7 @@ def batch(seed):
 
 def loss_of(model, seed):
     one = batch(seed)
+    torch.manual_seed(seed)  # an attention may draw noise
     with auxiliary_losses(model) as losses:
         total = model.loss(
             one.source, one.target_input, one.target_output, LossTerms(label_smoothing=0.1)
@@ -95,6 +96,11 @@ def gradients_in_shards(rank, port, kinds, loss_of):
 
 def test_the_mean_gradient_of_two_ranks_in_shards_is_that_of_the_whole_model():
     run_ranks(gradients_in_shards, 2, list(KINDS.items()), loss_of)
+
+
+def test_no_weight_is_a_scalar_which_cannot_be_shared_out():
+    for name, make in all_kinds():
+        assert all(weight.dim() for weight in make().parameters()), name
 
 
 @pytest.mark.exhaustive

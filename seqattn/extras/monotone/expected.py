@@ -28,8 +28,8 @@ class Energy(AdditiveScore):
         super().__init__(query_dim, memory_dim, dim)
         width = dim or query_dim
         self.bias = nn.Parameter(torch.zeros(width))
-        self.gain = nn.Parameter(torch.tensor(width**-0.5))
-        self.offset = nn.Parameter(torch.tensor(float(offset)))
+        self.gain = nn.Parameter(torch.full((1,), width**-0.5))
+        self.offset = nn.Parameter(torch.full((1,), float(offset)))
 
     def project(self, memory: Tensor) -> Tensor:
         return super().project(memory) + self.bias

@@ -2,8 +2,12 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from seqattn.bundle.weights import load_model
 from seqattn.extras.monotone.expected import MoChA, Monotonic, in_chunks, reached
+from seqattn.settings.assembly import Architecture, Vocabularies
+from seqattn.settings.choices import choices
 from tests.builders import padded, randomised
 from tests.models.recurrents import make_recurrent
 
@@ -210,3 +214,14 @@ def test_training_through_a_model_step_by_step_equals_a_complete_target():
     state = model.start(model.encode(source))
     steps = [model.decode(token, state) for token in target.split(1, dim=1)]
     torch.testing.assert_close(torch.cat(steps, dim=1), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_scalars_of_an_earlier_bundle_are_read(tmp_path):
+    names = {"model": "rnn", "attention": "monotonic"}
+    architecture = Architecture.of({group: choices(group)[name] for group, name in names.items()})
+    sizes = Vocabularies(9, 9, True)
+    own = architecture.build(sizes).state_dict()
+    earlier = {name: (w[0] if w.shape == (1,) else w).clone() for name, w in own.items()}
+    save_file(earlier, tmp_path / "model")
+    again = load_model(tmp_path / "model", architecture, sizes).state_dict()
+    torch.testing.assert_close(again, own, rtol=0, atol=0)
