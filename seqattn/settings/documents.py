@@ -23,7 +23,6 @@ from seqattn.settings.nodes import (
     TARGET,
     TYPE,
     Node,
-    each,
     import_path,
     nearest,
     remarked,
@@ -134,7 +133,6 @@ def _check_plain(node: Any, place: str) -> None:
     for key in node if isinstance(node, dict) else ():
         if not isinstance(key, str) or not key.isprintable():
             raise UserError(f"{place or 'the file'} has an invalid key {shown(key)}")
-    each(_check_plain, node, place)
 
 
 def _type(node: Node, place: str) -> dict[str, Node]:
@@ -150,6 +148,7 @@ def _type(node: Node, place: str) -> dict[str, Node]:
 
 def _target(node: Node, place: str, trust: Collection[str]) -> dict[str, Node]:
     """Return the special keys that build a document's node, if its type is allowed at its place."""
+    _check_plain(node, place)
     known = types_at(place)
     marks = [key for key in node if key.startswith("_")] if isinstance(node, dict) else []
     if known and node is not None and TYPE not in marks:
@@ -157,6 +156,7 @@ def _target(node: Node, place: str, trust: Collection[str]) -> dict[str, Node]:
     name: Any = node[TYPE] if TYPE in marks else None
     foreign = isinstance(name, str) and "." in name
     for key in marks:
+        _check_plain(node[key], f"{place}.{key}")
         if key != TYPE and not (key == PARTIAL and foreign):
             raise UserError(f"unknown key {place}.{key}")
     if TYPE not in marks:
