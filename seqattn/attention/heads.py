@@ -198,12 +198,13 @@ class MultiHeadAttention(KernelAttention):
         if factors is not None:
             context = context * factors[..., None, None]
         merged = context.transpose(1, 2).flatten(2)  # (B, H, T, Dh) -> (B, T, H*Dh)
-        return AttentionOutput(self.output(merged), self._mean(weights))
+        mean = None if weights is None else self._mean(weights)
+        return AttentionOutput(self.output(merged), mean)
 
-    def _mean(self, weights: Tensor | None) -> Tensor | None:
+    def _mean(self, weights: Tensor) -> Tensor:
         """Return the mean of weights (B, H, T, S) over heads, weighted by `gates`."""
-        if weights is None or self.gates is None:
-            return None if weights is None else weights.mean(dim=1)
+        if self.gates is None:
+            return weights.mean(dim=1)
         shares = self.gates.clamp(min=0)
         shares = shares / shares.sum().clamp(min=1e-30)  # zero weights if all gates are 0
         return (weights * shares.to(weights.dtype)[:, None, None]).sum(dim=1)

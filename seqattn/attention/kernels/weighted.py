@@ -78,6 +78,8 @@ class WeightedKernel(Kernel):
 
     def _score_term(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor | None:
         """Return the position scheme's term added to the products, or None."""
+        if "score_term" not in position.hooks:
+            return None
         return position.score_term(q, keys, mask.query_positions, mask.key_positions)
 
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
@@ -89,6 +91,8 @@ class WeightedKernel(Kernel):
 
     def value_term(self, weights: Tensor, mask: Mask, position: Position) -> Tensor | None:
         """Return the position term of the context (B, H, T, Dh), linear in the weights, or None."""
+        if "value_term" not in position.hooks:
+            return None
         return position.value_term(weights, mask.query_positions, mask.key_positions)
 
     def _context(
@@ -118,6 +122,8 @@ class WeightedKernel(Kernel):
         self, query: Tensor, keys: Tensor, mask: Mask, position: Position
     ) -> tuple[Tensor, Tensor]:
         """Rotate queries and keys by their positions; new keys are the last of the mask's."""
+        if "rotate" not in position.hooks:
+            return query, keys
         places = mask.last_keys(keys.shape[2])
         return position.rotate(query, mask.query_positions), position.rotate(keys, places)
 

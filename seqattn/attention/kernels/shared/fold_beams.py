@@ -30,12 +30,8 @@ def fold_mask(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
         slots: slots of the cache.
     """
     known: tuple[BeamSlots, Mask] | None = vars(mask).get("last_folded")
-    if known is None or known[0] is not slots:
-        known = vars(mask)["last_folded"] = slots, _folded(mask, beams, slots)
-    return known[1]
-
-
-def _folded(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
+    if known is not None and known[0] is slots:
+        return known[1]
     assert mask.extra is None, "custom masks are not supported in decoding with beams"
     queries, keys, steps = mask.query_positions, mask.key_positions, mask.queries
     (ancestry, tokens), length = slots, mask.keys
@@ -50,7 +46,9 @@ def _folded(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
     keys = _held(keys, tokens)
     queries = queries.expand(*keys.shape[:-1], -1)
     extra = seen.flatten(1, 2)[:, None]
-    return Mask(queries, keys, real, extra=extra, filled=mask.filled)
+    folded = Mask(queries, keys, real, extra=extra, filled=mask.filled)
+    vars(mask)["last_folded"] = slots, folded
+    return folded
 
 
 def _held(x: Tensor, tokens: Tensor) -> Tensor:
