@@ -1,16 +1,18 @@
 """Settings of batches: limits, and treatment of long texts."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
 from annotated_types import Ge, Gt, Le, Lt
 
 from seqattn.checking import Count
 from seqattn.errors import UserError
 from seqattn.roles import Role
 
+Ints = npt.NDArray[np.int64]
 Length = Annotated[int, Ge(2), Le(10**6)]
 """Tokens read together, the end mark included."""
 
@@ -45,15 +47,6 @@ class BatchLimits:
     @abstractmethod
     def longest_row(self) -> tuple[str, int]:
         """Key that bounds the length of a row, and the bound in tokens."""
-
-    @abstractmethod
-    def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
-        """Return where each piece of a text starts: its first token after the head.
-
-        Args:
-            tokens: length of the text.
-            head: number of its first tokens that begin each piece.
-        """
 
     def rows(self, length: int) -> int:
         """Return the number of rows of `length` tokens that fit, 0 if one does not."""
@@ -131,18 +124,32 @@ class LoaderOptions(BatchLimits):
         """Number of tokens of a source read at once, the end mark included."""
         return self.max_source_length or self.max_length
 
-    def head(self, tokens: int) -> int:
-        """Return how many of a head's tokens begin each window: at most half a window."""
-        if self.long_sources != "window":
-            return 0
-        return min(tokens, self.source_length // 2, self.source_length - 2)
+    @property
+    def longest_head(self) -> int:
+        """Number of a head's tokens that begin each window: at most half a window."""
+        windows = self.long_sources == "window"
+        return min(self.source_length // 2, self.source_length - 2) if windows else 0
 
-    def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
-        beyond = tokens - self.source_length
-        if beyond > 0 and self.long_sources == "drop":
-            return []
-        if beyond <= 0 or self.long_sources == "truncate":
-            return [head]
-        free = self.source_length - head - 1
-        stride = min(self.window_stride or max(1, free // 2), free)
-        return [*range(head, head + beyond, stride), head + beyond]
+    def pieces(self, lengths: Ints, heads: Ints) -> tuple[Ints, Ints]:
+        """List the pieces in which N sources are read.
+
+        Args:
+            lengths: (N,) in tokens.
+            heads: (N,) tokens of each that begin all its pieces, at most `longest_head`.
+
+        Returns:
+            (M,) the source number of each piece, in order, and (M,) its first token after the head.
+        """
+        beyond, free = np.maximum(lengths - self.source_length, 0), self.source_length - heads - 1
+        stride = np.minimum(self.window_stride or np.maximum(free // 2, 1), free)
+        counts = -(-beyond // stride) + 1
+        if self.long_sources != "window":
+            counts = np.where(beyond > 0, self.long_sources == "truncate", 1)
+        rows, numbers = numbered(counts)
+        return rows, heads[rows] + np.minimum(numbers * stride[rows], beyond[rows])
+
+
+def numbered(counts: Ints) -> tuple[Ints, Ints]:
+    """Return the number of each row as often as `counts` says, and 0, 1, 2, ... within the row."""
+    rows = np.repeat(np.arange(len(counts)), counts)
+    return rows, np.arange(len(rows)) - (counts.cumsum() - counts)[rows]

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from seqattn.data.options import BatchLimits, LoaderOptions
+from seqattn.data.options import LoaderOptions
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.tokens import EOS
-
-Ints = npt.NDArray[np.int64]
 
 
 class Headed(str):
@@ -40,8 +37,8 @@ def cut(ids: Sequence[int], options: LoaderOptions, head: int = 0) -> list[list[
         The source itself if it fits; else no piece, its beginning, or its windows, each piece of
             `source_length` tokens with an end mark.
     """
-    head = options.head(head)
-    starts = options.starts(len(ids), head)
+    head = min(head, options.longest_head)
+    starts = options.pieces(np.array([len(ids)]), np.array([head]))[1].tolist()
     return [[int(token) for token in piece(ids, options, start, head)] for start in starts]
 
 
@@ -52,22 +49,6 @@ def piece(ids: Any, options: LoaderOptions, start: int = 0, head: int = 0) -> An
         return ids
     part = ids[start : start + longest - 1 - head]
     return np.concatenate([ids[:head], part, [EOS]])
-
-
-def pieces(lengths: Ints, options: BatchLimits, heads: Ints | None = None) -> tuple[Ints, Ints]:
-    """List the pieces in which N texts are read.
-
-    Args:
-        lengths: (N,) in tokens.
-        heads: (N,) number of tokens of each that begin all its pieces; None for none.
-
-    Returns:
-        (M,) the text number of each piece, in order, and (M,) its first token after the head.
-    """
-    each = np.zeros_like(lengths) if heads is None else heads
-    starts = [options.starts(*pair) for pair in zip(lengths.tolist(), each.tolist(), strict=True)]
-    texts = np.repeat(np.arange(len(lengths)), list(map(len, starts)))
-    return texts, np.array([start for row in starts for start in row], np.int64)
 
 
 def read_sources(

@@ -14,7 +14,7 @@ from seqattn.data.base import Source
 from seqattn.data.batch import Batch, collate
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import LoaderOptions
-from seqattn.data.source_ids import piece, pieces, tokens_before
+from seqattn.data.source_ids import piece, tokens_before
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 
@@ -145,8 +145,8 @@ class TokenDataset(TokenRows[Batch]):
         long &= ~empty
         selected = np.flatnonzero(~(empty | long))
         head, begin, end = (table.data.column(name).to_numpy() for name in _NUMBERS)
-        self.heads = np.array([options.head(n) for n in head.tolist()], np.int64)
-        place, starts = pieces(lengths[0, selected], options, self.heads[selected])
+        self.heads = np.minimum(head, options.longest_head, dtype=np.int64)
+        place, starts = options.pieces(lengths[0, selected], self.heads[selected])
         rows = selected[place]
         stops = starts + options.source_length - 1 - self.heads[rows]
         holds = (starts <= begin[rows]) & (end[rows] <= stops) | (begin[rows] < 0) | ~beyond[rows]

@@ -5,7 +5,7 @@ import pytest
 
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
-from seqattn.data.source_ids import cut, pieces
+from seqattn.data.source_ids import cut
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
@@ -26,7 +26,7 @@ def test_a_source_that_fits_stays_as_it_is():
 @pytest.mark.parametrize("maximum", range(2, 7))
 def test_a_head_begins_each_window_and_leaves_room_for_more(maximum):
     ids, options = [8, 9, 8, *range(10, 20), EOS], rule("window", maximum)
-    found, head = cut(ids, options, 3), options.head(3)
+    found, head = cut(ids, options, 3), min(3, options.longest_head)
     assert all(piece[:head] == ids[:head] and piece[-1] == EOS for piece in found)
     assert {token for piece in found for token in piece[head:]} == set(ids[head:])
 
@@ -68,7 +68,7 @@ def test_windows_are_full_overlap_and_leave_nothing_out(maximum):
 def test_many_sources_are_cut_like_each(how):
     options = rule(how, 4, 2 if how == "window" else None)
     lengths = np.array([2, 9, 4, 5, 3, 12])
-    rows, starts = pieces(lengths, options)
+    rows, starts = options.pieces(lengths, np.zeros(6, int))
     found = []
     for row, start in zip(rows, starts, strict=True):
         ids = [*range(100 * row, 100 * row + lengths[row] - 1)]

@@ -213,7 +213,7 @@ class SpanEncoder:
         question, tokens = self.reader.question(text).cut(options.max_question), len(read.ids)
         return [
             Window(question, read, start, min(start + options.window, tokens), (), row)
-            for start in options.starts(tokens)
+            for start in options.pieces(np.array([tokens]))[1].tolist()
         ]
 
     def _batches(self, windows: Sequence[Window]) -> Iterator[SpanBatch]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from seqattn.data.arrow_tables import NUMBER, NUMBERS, TEXT, Ints, Lists, content_digest, table_of
 from seqattn.data.loader import TokenRows
-from seqattn.data.source_ids import pieces
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.answers.span_batch import SpanBatch, Window, collate_windows
@@ -122,7 +121,7 @@ class SpanDataset(TokenRows[SpanBatch]):
         sizes, tokens = self._questions.lengths, self._contexts.lengths[self._context]
         long, empty = sizes > options.max_question, (sizes == 1) | (tokens == 0)
         selected = np.flatnonzero(~(long | empty)) if drops else np.arange(len(sizes))
-        place, self.starts = pieces(tokens[selected], options)
+        place, self.starts = options.pieces(tokens[selected])
         self.rows = selected[place]
         self._stops = np.minimum(self.starts + options.window, tokens[self.rows])
         first, last = self._first[self.rows], self._last[self.rows]

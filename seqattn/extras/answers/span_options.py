@@ -1,11 +1,12 @@
 """Settings of batches of questions."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from seqattn.checking import Count
-from seqattn.data.options import BatchLimits, Length
+from seqattn.data.options import BatchLimits, Ints, Length, numbered
 from seqattn.errors import UserError
 
 
@@ -45,6 +46,11 @@ class SpanOptions(BatchLimits):
     def longest_row(self) -> tuple[str, int]:
         return "window", max(self.window, self.max_question)
 
-    def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
-        """Return the first token of each window of a context; an empty one has one window."""
-        return range(0, max(0, tokens - self.window) + self.stride, self.stride)
+    def pieces(self, lengths: Ints) -> tuple[Ints, Ints]:
+        """List the windows of N contexts of some lengths; an empty one has one window.
+
+        Returns:
+            (M,) the context number of each window, in order, and (M,) its first token.
+        """
+        rows, numbers = numbered(1 - -np.maximum(lengths - self.window, 0) // self.stride)
+        return rows, numbers * self.stride
