@@ -42,7 +42,7 @@ class Corpus:
             UserError: if the data has fewer.
         """
         data = self._data(max_tokens)
-        batches = [batch for [batch] in islice(data.train_dataloader(), count)]
+        batches = [batch for [batch] in islice(data.loader("train"), count)]
         if len(batches) < count:
             raise UserError(
                 f"rounds, steps and warm-up need {count} batches, the data has {len(batches)} of "

@@ -1,4 +1,4 @@
-"""Lightning data modules of a training run."""
+"""Data of a training run: vocabulary, splits and loaders."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import datasets
 import numpy as np
-from lightning.pytorch import LightningDataModule
 
 from seqattn.checking import parameters
 from seqattn.data.base import MissingSplit, Source, Texts, several
@@ -27,12 +26,11 @@ _LETTERLESS = 10_000  # pairs that show whether texts without a letter are copie
 _EXCEPTIONS = 0.1  # largest share of them
 
 
-class Seq2SeqData(LightningDataModule):
+class Seq2SeqData:
     """Pairs of texts for training, validation and evaluation.
 
     The vocabulary is trained on the training split at first use and the splits are tokenized
-    once; both are cached by content. Set `use_distributed_sampler=False` in the `Trainer`: the
-    batches are already divided among the ranks.
+    once; both are cached by content.
 
     Args:
         tokenizer_config: settings of the vocabulary to train if `tokenizer` is None.
@@ -56,7 +54,6 @@ class Seq2SeqData(LightningDataModule):
         seed: int = 0,
         tokenizer: Tokenizer | None = None,
     ) -> None:
-        super().__init__()
         self.source = source
         self.tokenizer_config = tokenizer_config
         self.options = options or self.default_options()
@@ -89,33 +86,38 @@ class Seq2SeqData(LightningDataModule):
             self._tokenizer = train_tokenizer(source, target, self.tokenizer_config, self.cache_dir)
         return self._tokenizer
 
-    def prepare_data(self) -> None:
-        """Fill the caches; Lightning calls it in one process, before others read them."""
-        self.setup("fit")
-
-    def setup(self, stage: str | None = None) -> None:
-        """Load the splits of `stage`; raise UserError for a split without usable rows."""
-        wanted = {"fit": ["train", "val"], "validate": ["val"], None: ["train", "val"]}
-        for split in wanted.get(stage, []):
-            if split in self._splits:
-                continue
-            data = self._dataset(split)
+    def split(self, name: str) -> TokenRows[Any]:
+        """Return train or val, read once; raise UserError for a split without usable rows."""
+        if name not in self._splits:
+            data = self._dataset(name)
             if len(data) == 0:
                 raise UserError(
-                    f"the {split} split has no usable {self.unit}: {data.account(split)}; "
+                    f"the {name} split has no usable {self.unit}: {data.account(name)}; "
                     f"{data.advice}"
                 )
-            self._splits[split] = data
+            self._splits[name] = data
+        return self._splits[name]
 
-    def train_dataloader(self) -> StepLoader[Any]:
-        """Return the steps of an epoch: lists of this rank's batches, reshuffled each epoch."""
-        self.setup("fit")
-        return self._loader("train", StepLoader, self.accumulated)
+    def load(self) -> None:
+        """Read train and val, see `split`."""
+        for name in ("train", "val"):
+            self.split(name)
 
-    def val_dataloader(self) -> BatchLoader[Any]:
-        """Return the validation batches of this rank in a fixed order, longest first."""
-        self.setup("validate")
-        return self._loader("val", BatchLoader)
+    def loader(self, name: str, trainer: Any = None) -> Any:
+        """Return a `StepLoader` of train, reshuffled each epoch, or a `BatchLoader` of val.
+
+        Args:
+            trainer: Lightning's, with `use_distributed_sampler=False`; its rank gets a share of the
+                batches. None for all of them.
+        """
+        trains, limits = name == "train", self.options
+        rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        if limits.pin_memory is None and trainer:
+            limits = replace(limits, pin_memory=trainer.strategy.root_device.type == "cuda")
+        return (StepLoader if trains else BatchLoader)(
+            self.split(name), limits, seed=self.seed, rank=rank, world=world, shuffle=trains,
+            step_batches=world * (self.accumulated if trains else 1),
+        )  # fmt: skip
 
     def first(self, split: str) -> Any:
         """Return the first rows of a loaded split as a batch, independent of its batches."""
@@ -199,11 +201,8 @@ class Seq2SeqData(LightningDataModule):
 
     def _rows(self, split: str) -> datasets.Dataset:
         """Return the texts of a split, read once; raise UserError for a split without any."""
-        if split not in self._tables:
-            self._tables[split] = self._loaded(split)
-        return self._tables[split]
-
-    def _loaded(self, split: str) -> datasets.Dataset:
+        if split in self._tables:
+            return self._tables[split]
         try:
             rows = self.source.load(split, self.cache_dir / "datasets")
         except MissingSplit as error:
@@ -214,16 +213,8 @@ class Seq2SeqData(LightningDataModule):
             ) from error
         if len(rows) == 0:
             raise UserError(f"the {split} split has no {self.unit}")
+        self._tables[split] = rows
         return rows
-
-    def _loader(self, split: str, kind: type[Any], accumulated: int = 1) -> Any:
-        rank = 0 if self.trainer is None else self.trainer.global_rank
-        world = 1 if self.trainer is None else self.trainer.world_size
-        order = {"seed": self.seed, "rank": rank, "world": world, "shuffle": kind is StepLoader}
-        limits = self.options
-        if limits.pin_memory is None and self.trainer is not None:
-            limits = replace(limits, pin_memory=self.trainer.strategy.root_device.type == "cuda")
-        return kind(self._splits[split], limits, **order, step_batches=world * accumulated)
 
 
 def _are_equal(files: Sequence[Path], others: Sequence[Path]) -> bool:

@@ -1,7 +1,7 @@
 """Line-aligned text files: a source of sentence pairs."""
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
@@ -62,15 +62,20 @@ class ParallelText(Source):
         self.names |= dict.fromkeys(self.drawn, train)
 
     def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
-        files = self._files(split)
-        digests = [digest for paths in files for digest in self._scan(split, paths)]
+        files, content = self._files(split), [*self.suffixes]
+        for paths in files:
+            lines, digests = zip(*map(scan_text, paths), strict=True)
+            if len(set(lines)) > 1:
+                counts = ", ".join(f"{path} has {n:,}" for path, n in zip(paths, lines))
+                raise UserError(f"source and target must have the same number of lines: {counts}")
+            if lines[0] == 0:
+                raise UserError(f"the {split} split has no text: {paths[0]} is empty")
+            content += digests  # cached by content, not by path: a changed file is read again
         from seqattn.data.arrow_tables import TEXT, table_of  # `datasets` takes a second to import
 
         pairs = chain.from_iterable(zip(*map(read_lines, paths), strict=True) for paths in files)
         rows = (dict(zip(self.suffixes, pair, strict=True)) for pair in pairs)
-        # cached by content, not by path: a changed file is read again
-        content = " ".join([*self.suffixes, *digests])
-        table = table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
+        table = table_of(rows, dict.fromkeys(self.suffixes, TEXT), " ".join(content), cache_dir)
         return self.part(table, split)
 
     def grouped(self, column: str) -> Self:
@@ -97,16 +102,6 @@ class ParallelText(Source):
     def origin(self, split: str) -> str:
         return several(self.files(split)) + " (held out)" * (split in self.drawn)
 
-    def _scan(self, split: str, paths: Sequence[Path]) -> Sequence[str]:
-        """Return the digests of both sides' files; raise UserError if their line counts differ."""
-        lines, digests = zip(*map(scan_text, paths), strict=True)
-        if len(set(lines)) > 1:
-            said = ", ".join(f"{path} has {n:,}" for path, n in zip(paths, lines, strict=True))
-            raise UserError(f"source and target must have the same number of lines: {said}")
-        if lines[0] == 0:
-            raise UserError(f"the {split} split has no text: {paths[0]} is empty")
-        return digests
-
     def _files(self, split: str) -> list[list[Path]]:
         """Return a split's existing files: for each name those of both sides."""
         if split not in self.names:
@@ -126,22 +121,14 @@ class ParallelText(Source):
 
     def _matching(self, pattern: str) -> list[str]:
         """Return the names without suffix that match a pattern, from the source files."""
-        end = f".{self.suffixes['source']}"
-        by_name = any(is_file(self.root / f"{pattern}{end}{packed}") for packed in ("", ".gz"))
-        magic = glob.has_magic(pattern) and not by_name
-        names = self._glob(f"{pattern}{end}") if magic else [pattern]
+        end, names = f".{self.suffixes['source']}", {pattern}
+        ends = end, f"{end}.gz"
+        if glob.has_magic(pattern) and not any(is_file(self.root / f"{pattern}{e}") for e in ends):
+            found = (glob.glob(pattern + e, root_dir=self.root, recursive=True) for e in ends)  # noqa: PTH207
+            names = {name.removesuffix(".gz") for name in chain.from_iterable(found)}
         if not names:
             raise UserError(f"no file in {self.root} matches {pattern}{end}")
-        return [name.removesuffix(end) for name in names]
-
-    def _glob(self, pattern: str) -> list[str]:
-        """Return the names without ".gz" of files that match a pattern, compressed or not."""
-        names = [
-            name.removesuffix(".gz")
-            for packed in ("", ".gz")
-            for name in glob.glob(pattern + packed, root_dir=self.root, recursive=True)  # noqa: PTH207
-        ]
-        return sorted(set(names))
+        return [name.removesuffix(end) for name in sorted(names)]
 
     def _file(self, split: str, name: str, there: list[str]) -> Path:
         for path in (self.root / name, self.root / f"{name}.gz"):

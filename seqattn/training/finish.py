@@ -91,8 +91,7 @@ def _final_scores(setup: Setup, device: torch.device) -> dict[str, Any]:
     """Return the validation loss of the averaged weights, and the scores of their outputs."""
     task = setup.task.to(device)  # the trainer's teardown has moved it
     task.validation = None  # from here on, validation only gives losses
-    setup.data.trainer = None  # the batches of all ranks
-    loader = setup.data.val_dataloader()
+    loader = setup.data.loader("val")  # the batches of all ranks
     total = 1 if setup.run.trainer.fast_dev_run else len(loader)
     torch.manual_seed(draw_seed(setup.run.seed, 0))
     with progress("validation loss", "batches") as tell, inference(setup.model):

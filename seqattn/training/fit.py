@@ -42,7 +42,8 @@ def fit(loop: TrainingLoop, setup: Setup) -> Trainer:
         try:
             trainer.fit(
                 setup.task,
-                datamodule=setup.data,
+                setup.data.loader("train", trainer),
+                setup.data.loader("val", trainer),
                 ckpt_path=checkpoint,
                 weights_only=True if checkpoint else None,
             )

@@ -92,7 +92,7 @@ def find_rate(run: TrainingSettings) -> float:
     with progress("finding a learning rate", "steps") as tell:
         ticks = LambdaCallback(on_train_batch_end=lambda *_: tell(len(test.rates), test.steps))
         trainer = made_trainer(options, Path(run.run_dir), [test, ticks])
-        trainer.fit(setup.task, datamodule=setup.data)
+        trainer.fit(setup.task, *(setup.data.loader(name, trainer) for name in ("train", "val")))
     suggested = test.suggestion
     if suggested is None:
         raise UserError(

@@ -81,7 +81,7 @@ class Setup:
         self.sizes = Vocabularies.of(tokenizer)
         self.model: Any = run.architecture.build(self.sizes)
         load_weights(run, bundle, self.model, tokenizer)
-        self.data.setup("fit")
+        self.data.load()
         self.rows = self.data.rows("val")
         # val first: it may set a threshold for the others
         splits = sorted(self.final.splits, key=lambda split: split != "val")

@@ -148,12 +148,12 @@ def test_a_cache_that_cannot_be_made_is_said_in_a_line_and_leaves_nothing(tmp_pa
     (tmp_path / "file").write_text("")
     data = pairs_in(tmp_path, tmp_path / "file" / "cache")
     there = sorted(tmp_path.rglob("*"))
-    message = refusal(data.prepare_data)
+    message = refusal(data.load)
     assert message == f"cannot create {tmp_path}/file/cache/datasets: Not a directory"
     assert sorted(tmp_path.rglob("*")) == there
     (tmp_path / "cache" / "tokens").mkdir(parents=True)
     (tmp_path / "cache" / "tokenizers").write_text("")
-    assert "tokenizers" in refusal(pairs_in(tmp_path, tmp_path / "cache").prepare_data)
+    assert "tokenizers" in refusal(pairs_in(tmp_path, tmp_path / "cache").load)
 
 
 @pytest.mark.parametrize("least", [100, 3_000, 30_000])
@@ -164,7 +164,7 @@ def test_a_disk_that_is_full_is_said_in_a_line(tmp_path, least):
     if child == 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (least, least))
         try:
-            data.prepare_data()
+            data.load()
         except UserError as error:
             said = str(error)
             os._exit(0 if "File too large" in said and "\n" not in said else 3)

@@ -117,7 +117,7 @@ def build(corpus, cache, **changes):
 def test_batches_hold_just_what_cut_gives_with_the_whole_target(corpus, cache, changes):
     data = build(corpus, cache, **changes)
     found = []
-    for [batch] in data.train_dataloader():
+    for [batch] in data.loader("train"):
         assert max(batch.source.shape[1], batch.target_output.shape[1]) * len(batch.index) <= 60
         rows = zip(batch.index.tolist(), batch.source.tolist(), batch.target_output.tolist())
         for row, source, target in rows:
@@ -143,7 +143,7 @@ def test_the_report_says_what_was_cut(corpus, cache):
 
     def told(**changes):
         data = build(corpus, cache, **changes)
-        data.setup("fit")
+        data.load()
         return data.report()[0].partition("; read from ")[0]
 
     dropped = f"dropped {40 - sum(short)} of 40 train pairs: {39 - sum(short)}"
@@ -153,7 +153,7 @@ def test_the_report_says_what_was_cut(corpus, cache):
         f"truncated {cut_ones} sources ({100 * cut_ones / 40:.1f}%) to 8 tokens"
     )
     windows = build(corpus, cache, long_sources="window", max_source_length=4, window_stride=3)
-    windows.setup("fit")
+    windows.load()
     encoded = windows.tokenizer.encode_source(sources)
     each = [cut(ids, windows.options) for ids, keep in zip(encoded, short) if keep]
     several = [found for found in each if len(found) > 1]

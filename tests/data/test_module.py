@@ -55,7 +55,7 @@ def lines_of(corpus, name):
 def test_batches_hold_the_ids_of_their_rows(data, corpus):
     sources, targets = lines_of(corpus, "train.en"), lines_of(corpus, "train.de")
     seen = []
-    for [batch] in data.train_dataloader():
+    for [batch] in data.loader("train"):
         for place, row in enumerate(batch.index.tolist()):
             seen.append(row)
             [source] = data.tokenizer.encode_source([sources[row]])
@@ -79,7 +79,7 @@ def test_a_large_table_of_many_chunks_gives_the_right_rows(tmp_path):
 
     encoded = data.tokenizer.encode_source(lines)
     rows = 0
-    for [batch] in data.train_dataloader():
+    for [batch] in data.loader("train"):
         for place, row in enumerate(batch.index.tolist()):
             assert batch.source[place, : len(encoded[row])].tolist() == encoded[row]
             rows += 1
@@ -87,7 +87,7 @@ def test_a_large_table_of_many_chunks_gives_the_right_rows(tmp_path):
 
 
 def test_what_is_dropped_is_reported(data, corpus):
-    data.setup("fit")
+    data.load()
 
     assert data.report() == [
         "dropped 3 of 60 train pairs: 1 longer than 60 tokens, 2 with an empty side; "
@@ -103,7 +103,7 @@ def test_evaluation_gets_every_text_as_it_came(data, corpus):
 
 
 def test_validation_batches_are_always_the_same_and_hold_every_pair(data):
-    loader = data.val_dataloader()
+    loader = data.loader("val")
     first = [batch.index.tolist() for batch in loader]
     loader.batches.set_epoch(3)
 
@@ -113,15 +113,15 @@ def test_validation_batches_are_always_the_same_and_hold_every_pair(data):
 
 def test_vocabulary_and_ids_are_made_once(corpus, tmp_path, capfd):
     first = build(corpus, tmp_path)
-    first.prepare_data()
+    first.load()
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.arrow")}
     kept = [path for path in files if path.parent.name == "tokens"]
     assert len(kept) == 2
     assert capfd.readouterr().err.count("training a joint bpe vocabulary") == 1
 
     again = build(corpus, tmp_path)
-    again.prepare_data()
-    again.setup("fit")
+    again.load()
+    again.load()
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.arrow")} == files
     assert capfd.readouterr().err == ""
     assert again.tokenizer.fingerprint == first.tokenizer.fingerprint
@@ -133,8 +133,8 @@ def test_another_tokenizer_does_not_meet_the_old_ids(corpus, cache):
     data = Seq2SeqData(source, CONFIG, None, str(cache), tokenizer=own)
 
     assert data.tokenizer is own
-    assert all(batch.source.max() < 17 for [batch] in data.train_dataloader())
-    batch = next(iter(data.val_dataloader()))
+    assert all(batch.source.max() < 17 for [batch] in data.loader("train"))
+    batch = next(iter(data.loader("val")))
     [ids] = own.encode_source([lines_of(corpus, "val.en")[int(batch.index[0])]])
     assert batch.source[0, : len(ids)].tolist() == ids
 
@@ -164,10 +164,10 @@ def test_the_cache_is_where_the_environment_says(corpus, tmp_path, monkeypatch):
 
 def test_data_that_cannot_train_is_refused(corpus, cache):
     with pytest.raises(UserError, match="the train split has no usable pairs: dropped 60 of 60"):
-        build(corpus, cache, max_length=2).setup("fit")
+        build(corpus, cache, max_length=2).load()
     untargeted = Seq2SeqData(ParallelText(str(corpus), "en", None), CONFIG, None, str(cache))
     with pytest.raises(UserError, match="training requires targets; set"):
-        untargeted.prepare_data()
+        untargeted.load()
     assert untargeted.rows("test").targets == []
 
     class Nothing(Source):
@@ -176,7 +176,7 @@ def test_data_that_cannot_train_is_refused(corpus, cache):
 
     nothing = Seq2SeqData(Nothing(), CONFIG, None, str(cache))
     with pytest.raises(UserError, match="the train split has no pairs"):
-        nothing.setup("fit")
+        nothing.load()
 
 
 def state_after(loader, steps):
@@ -187,7 +187,7 @@ def state_after(loader, steps):
 
 
 def test_a_loader_begins_at_any_step_of_any_epoch(data):
-    loader = data.train_dataloader()
+    loader = data.loader("train")
     loader.set_epoch(1)
     whole = [batch.index.tolist() for [batch] in loader]
 
@@ -202,8 +202,8 @@ def test_a_loader_begins_at_any_step_of_any_epoch(data):
 
 
 def test_resuming_within_an_epoch_of_other_batches_is_refused(corpus, cache):
-    loader = build(corpus, cache).train_dataloader()
-    other = build(corpus, cache, max_tokens=150).train_dataloader()
+    loader = build(corpus, cache).loader("train")
+    other = build(corpus, cache, max_tokens=150).loader("train")
 
     with pytest.raises(UserError, match="cannot resume after step 2 of the epoch: the data, batch"):
         other.load_state_dict(state_after(loader, 2))
@@ -217,7 +217,6 @@ class TwoRanks:
     """What the data asks of a trainer."""
 
     world_size = 2
-    accumulate_grad_batches = 1
 
     def __init__(self, rank, device="cpu"):
         self.global_rank = rank
@@ -228,9 +227,9 @@ def test_ranks_take_their_share_from_the_trainer(corpus, cache):
     shares = []
     for rank in range(2):
         data = build(corpus, cache)
-        data.trainer = TwoRanks(rank)
-        shares.append([row for [b] in data.train_dataloader() for row in b.index.tolist()])
-        assert len(data.train_dataloader()) * 2 >= len(build(corpus, cache).train_dataloader())
+        loader = data.loader("train", TwoRanks(rank))
+        shares.append([row for [b] in loader for row in b.index.tolist()])
+        assert len(loader) * 2 >= len(build(corpus, cache).loader("train"))
 
     assert len(set(shares[0]) | set(shares[1])) == len(shares[0]) + len(shares[1]) == 57
 
@@ -243,9 +242,9 @@ def test_batches_for_a_gpu_are_page_locked_unless_told_otherwise(
     corpus, cache, device, given, pinned
 ):
     data = build(corpus, cache, pin_memory=given)
-    data.trainer = TwoRanks(0, device)
+    loader = data.loader("train", TwoRanks(0, device))
 
-    assert data.train_dataloader().pin_memory is pinned
+    assert loader.pin_memory is pinned
 
 
 def test_a_missing_validation_file_is_noticed_before_the_vocabulary_is_trained(corpus, tmp_path):
@@ -270,7 +269,7 @@ def test_equal_splits_and_equal_sides_are_told(corpus, cache):
     def told(**changes):
         names = {"root": str(corpus), "source_suffix": "en", "target_suffix": "de", **changes}
         data = Seq2SeqData(ParallelText(**names), CONFIG, cache_dir=str(cache))
-        data.setup("fit")
+        data.load()
         return [line for line in data.report() if line.startswith("warning: ")]
 
     assert told() == told(train="val", hold_out=3) == []
@@ -293,5 +292,5 @@ def test_pairs_show_whether_texts_without_a_letter_are_copied(pairs, copies, tmp
     for split in ("train", "val"):
         write_text(tmp_path, split, [*pairs, *((word, word.upper()) for word in 4 * WORDS)])
     data = build(tmp_path, tmp_path / "cache")
-    data.setup("fit")
+    data.load()
     assert data.copies_letterless is copies

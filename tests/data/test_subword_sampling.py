@@ -57,9 +57,9 @@ def rows_of(loader, epoch=0):
 def test_each_epoch_has_other_pieces_of_the_same_texts(corpus, kind):
     data = build(corpus, kind)
     texts = data.rows("train")
-    loader = data.train_dataloader()
+    loader = data.loader("train")
     first, second = rows_of(loader), rows_of(loader, 1)
-    plain = rows_of(build(corpus, kind, alpha=None).train_dataloader())
+    plain = rows_of(build(corpus, kind, alpha=None).loader("train"))
     assert len(first) == 40
     for found in (first, second):
         assert sum(found[row] != plain[row] for row in plain) > 9
@@ -74,30 +74,30 @@ def test_each_epoch_has_other_pieces_of_the_same_texts(corpus, kind):
 
 def test_pieces_depend_on_seed_row_and_epoch_alone(corpus):
     whole = build(corpus)
-    loader = whole.train_dataloader()
+    loader = whole.loader("train")
     expected = rows_of(loader, 2)
     whole.tokenizer.sample_source(
         ["belief"], 0.3, [random.Random(9)]
     )  # draws in between change nothing
-    assert rows_of(build(corpus).train_dataloader(), 2) == expected
-    assert rows_of(build(corpus, num_workers=1).train_dataloader(), 2) == expected
+    assert rows_of(build(corpus).loader("train"), 2) == expected
+    assert rows_of(build(corpus, num_workers=1).loader("train"), 2) == expected
     dataset = build(corpus)
-    dataset.setup("fit")
+    dataset.load()
     rows = dataset._splits["train"]
     rows.epoch = 2
     alone = rows.batch([5])
     assert tuple(t for t in alone.source[0].tolist() if t) == expected[int(alone.index[0])][0]
-    other = rows_of(build(corpus, seed=4).train_dataloader(), 2)
+    other = rows_of(build(corpus, seed=4).loader("train"), 2)
     assert sum(other[row] != expected[row] for row in expected) > 9
 
 
 def test_a_run_resumed_within_an_epoch_sees_the_same_pieces(corpus):
-    loader = build(corpus).train_dataloader()
+    loader = build(corpus).loader("train")
     rows_of(loader)
     loader.set_epoch(1)
     batches = iter(loader)
     next(batches)
-    again = build(corpus).train_dataloader()
+    again = build(corpus).loader("train")
     again.load_state_dict(loader.state_dict())
     rest, resumed = list(batches_of(batches)), list(batches_of(again))
     assert len(resumed) == len(rest) >= 2
@@ -108,10 +108,10 @@ def test_a_run_resumed_within_an_epoch_sees_the_same_pieces(corpus):
 
 def test_validation_and_sources_in_windows_are_cut_as_ever(corpus):
     data = build(corpus)
-    assert rows_of(data.val_dataloader()) == rows_of(build(corpus, alpha=None).val_dataloader())
+    assert rows_of(data.loader("val")) == rows_of(build(corpus, alpha=None).loader("val"))
     windows = {"long_sources": "window", "max_source_length": 3}
     data, plain = build(corpus, **windows), build(corpus, alpha=None, **windows)
-    loaders = data.train_dataloader(), plain.train_dataloader()
+    loaders = data.loader("train"), plain.loader("train")
     lengths = list(map(len, data.tokenizer.encode_source(data.rows("train").sources)))
     sources = [
         sorted(

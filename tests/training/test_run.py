@@ -186,7 +186,7 @@ def test_outputs_are_made_on_the_device_that_trained():
     setup = SimpleNamespace(
         run=SimpleNamespace(trainer=TrainerOptions(), seed=1),
         task=task,
-        data=SimpleNamespace(val_dataloader=list),
+        data=SimpleNamespace(loader=lambda name: []),
         model=task,
         final_scores=lambda: {"on": str(task.weight.device)},
     )

@@ -245,8 +245,8 @@ def test_pieces_are_linked_as_their_words(corpus, links_file, tmp_path, kind, op
         LoaderOptions(**options), str(tmp_path), 1, None, links={"train": ("links", links_file)},
     )  # fmt: skip
     tokenizer = data.tokenizer
-    data.setup("fit")
-    loader, lines = data.train_dataloader(), links_file.read_text().splitlines()
+    data.load()
+    loader, lines = data.loader("train"), links_file.read_text().splitlines()
     seen = set()
     for epoch in (0, 1):
         loader.set_epoch(epoch)
@@ -286,7 +286,7 @@ def test_links_count_words_between_spaces_whatever_the_tokenizer_folds(tmp_path,
         TokenizerConfig(normalization=rule),
         LoaderOptions(), str(tmp_path), 1, None, links={"train": ("links", links)},
     )  # fmt: skip
-    data.setup("fit")
+    data.load()
     batch = data.first("train")
     texts = [data.tokenizer.source_pieces(batch.source[0].tolist())]
     texts.append(data.tokenizer.target_pieces(batch.target_output[0].tolist()))
@@ -308,7 +308,7 @@ def test_links_count_words_between_spaces_whatever_the_tokenizer_folds(tmp_path,
         source, TokenizerConfig(), None, str(tmp_path), links={"train": ("links", links)}
     )
     with pytest.raises(UserError, match="links no words of this tokenizer, whose pieces must"):
-        data.setup("fit")
+        data.load()
 
 
 def test_links_of_texts_without_spaces_are_told(tmp_path, capfd):
@@ -320,7 +320,7 @@ def test_links_of_texts_without_spaces_are_told(tmp_path, capfd):
         source, TokenizerConfig(), LoaderOptions(), str(tmp_path), 1, None,
         links={"train": ("links", links)},
     )  # fmt: skip
-    data.setup("fit")
+    data.load()
     data.first("train")
     told = "links counts texts without spaces between words as one word each; split them"
     assert capfd.readouterr().err.count(told) == 1
@@ -335,7 +335,7 @@ def test_links_of_all_pairs_are_drawn_along_with_them(corpus, links_file, tmp_pa
             ParallelText(str(corpus), "en", "de", hold_out=7), TokenizerConfig("bpe", 60),
             LoaderOptions(), str(tmp_path), 1, None, links={"train": ("links", str(file))},
         )  # fmt: skip
-        data.setup("fit")
+        data.load()
         rows = {one: data._rows(one) for one in splits}
         pairs = {one: [*zip(rows[one]["source"], rows[one]["target"])] for one in splits}
         read = {one: getattr(data._splits[one], "_links", None) for one in splits}

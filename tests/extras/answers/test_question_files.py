@@ -84,8 +84,8 @@ def test_questions_are_read_and_tokenized_once(tmp_path, monkeypatch):
         return SpanData(Squad(str(tmp_path)), config, options, str(tmp_path / "cache"))
 
     first = module()
-    first.prepare_data()
-    first.setup("fit")
+    first.load()
+    first.load()
     told = first.source.report()
     assert told[0].startswith("2 train questions, 1 answer offsets corrected, 1 answers")
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.arrow")}
@@ -97,10 +97,10 @@ def test_questions_are_read_and_tokenized_once(tmp_path, monkeypatch):
     monkeypatch.setattr("seqattn.extras.answers.squad_format.read_json", never)
     monkeypatch.setattr("seqattn.extras.answers.span_dataset.TextReader.context", never)
     again = module()
-    again.prepare_data()
-    again.setup("fit")
+    again.load()
+    again.load()
     assert again.source.report() == told
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "cache").rglob("*.arrow")} == files
-    for mine, theirs in zip(again.val_dataloader(), first.val_dataloader(), strict=True):
+    for mine, theirs in zip(again.loader("val"), first.loader("val"), strict=True):
         assert np.array_equal(mine.match, theirs.match)
         assert np.array_equal(mine.start, theirs.start)

@@ -35,14 +35,14 @@ def data(tmp_path_factory):
     found = Seq2SeqData(
         AnswerPairs(Squad(str(folder))), TokenizerConfig("bpe"), options, str(folder / "cache")
     )
-    found.setup("fit")
+    found.load()
     return found
 
 
 def windows_of(data, longest=30):
     """Texts of the windows of each training row, and what is to be answered."""
     found = {}
-    for [batch] in data.train_dataloader():
+    for [batch] in data.loader("train"):
         sources = data.tokenizer.decode_target(batch.source.tolist())
         for row, source, length in zip(batch.index.tolist(), sources, (batch.source > 0).sum(1)):
             assert length <= longest

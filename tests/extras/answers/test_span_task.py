@@ -41,7 +41,7 @@ SIZES = (3, 1, 4, 2)
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     data = data_in(tmp_path_factory.mktemp("cache"))
-    data.setup("fit")
+    data.load()
     return data
 
 
@@ -102,7 +102,7 @@ def validated(data, limit=0, every=1, **options):
     plan = span_validation(answerer, lambda: data.rows("val"), every=every, limit=limit)
     task = SpanTask(model, Optimization(lambda m, fused: adamw(m, 1e-2), constant(0)), plan)
     trainer = trainer_of(**options)
-    trainer.fit(task, data)
+    trainer.fit(task, data.loader("train", trainer), data.loader("val", trainer))
     return task, trainer.callback_metrics, answerer
 
 
@@ -134,7 +134,7 @@ def scores_of_all(cache, **options):
     plan = span_validation(answerer, lambda: data.rows("val"))
     task = SpanTask(model, Optimization(no_steps, constant(0)), plan)
     trainer = trainer_of(**options)
-    trainer.validate(task, data, verbose=False)
+    trainer.validate(task, data.loader("val", trainer), verbose=False)
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 

@@ -210,7 +210,7 @@ def test_two_vocabularies_are_refused(tmp_path):
 
 def test_an_epoch_holds_every_window_once(tmp_path):
     data = data_module(tmp_path, max_rows=2)
-    batches = [batch for [batch] in data.train_dataloader()]
+    batches = [batch for [batch] in data.loader("train")]
     seen = sorted((int(i), int(o)) for b in batches for i, o in zip(b.index, b.offset))
     assert seen == sorted((w.row, w.start) for w in windows(data._splits["train"]))
 
@@ -218,9 +218,9 @@ def test_an_epoch_holds_every_window_once(tmp_path):
 def test_the_module_says_what_became_of_the_questions(tmp_path):
     data = data_module(tmp_path, max_question=5)
     with pytest.raises(UserError, match="the train split has no usable questions: 7 train"):
-        data.setup("fit")
+        data.load()
     data = data_module(tmp_path)
-    data.setup("fit")
+    data.load()
     count = len(data._splits["train"])
     assert [line.partition("; read from ")[0] for line in data.report()] == [
         f"7 {split} questions in {count} windows" for split in ("train", "val")

@@ -359,7 +359,7 @@ def test_pairs_of_questions_train_like_any_others(tmp_path):
         source, TokenizerConfig("bpe", 40), LoaderOptions(), cache_dir=str(tmp_path / "cache")
     )
     rows = {}
-    for [batch] in data.train_dataloader():
+    for [batch] in data.loader("train"):
         rows.update(
             zip(batch.index.tolist(), data.tokenizer.decode_target(batch.target_output.tolist()))
         )

@@ -39,7 +39,7 @@ def build(file, seed=3, alpha=None, workers=0, **settings):
 def test_each_epoch_has_other_noise_of_the_same_texts(file, noise):
     data = build(file, noise=noise)
     texts = data._rows("train")["text"]
-    loader = data.train_dataloader()
+    loader = data.loader("train")
     first, second = rows_of(loader), rows_of(loader, 1)
     assert len(first) == 50
     assert sum(first[row] != second[row] for row in first) > 40
@@ -57,28 +57,28 @@ def test_each_epoch_has_other_noise_of_the_same_texts(file, noise):
 
 
 def test_noise_depends_on_seed_row_and_epoch_alone(file):
-    expected = rows_of(build(file).train_dataloader(), 2)
-    assert rows_of(build(file, workers=1).train_dataloader(), 2) == expected
+    expected = rows_of(build(file).loader("train"), 2)
+    assert rows_of(build(file, workers=1).loader("train"), 2) == expected
     ranks = [build(file) for _ in range(2)]
     parts = {}
     for rank, data in enumerate(ranks):
-        data.setup("fit")
+        data.load()
         rows = data._splits["train"]
         rows.epoch = 2
         for place in range(rank, len(rows), 2):
             batch = rows.batch([place])
             parts[int(batch.index)] = tuple(batch.source[0].tolist())
     assert parts == {row: source for row, (source, _) in expected.items()}
-    other = rows_of(build(file, seed=4).train_dataloader(), 2)
+    other = rows_of(build(file, seed=4).loader("train"), 2)
     assert sum(other[row] != expected[row] for row in expected) > 40
 
 
 def test_a_run_resumed_within_an_epoch_sees_the_same_noise(file):
-    loader = build(file).train_dataloader()
+    loader = build(file).loader("train")
     loader.set_epoch(1)
     batches = iter(loader)
     next(batches)
-    again = build(file).train_dataloader()
+    again = build(file).loader("train")
     again.load_state_dict(loader.state_dict())
     rest, resumed = ([batch for [batch] in steps] for steps in (batches, again))
     assert len(resumed) == len(rest) >= 2
@@ -89,7 +89,7 @@ def test_a_run_resumed_within_an_epoch_sees_the_same_noise(file):
 
 def test_validation_has_fixed_noise_and_texts_that_training_lacks(file):
     one, other = build(file), build(file, seed=9)
-    assert rows_of(one.val_dataloader()) == rows_of(other.val_dataloader(), 5)
+    assert rows_of(one.loader("val")) == rows_of(other.loader("val"), 5)
     rows = one.rows("val")
     assert len(rows.sources) == 10
     assert all(MASK in text for text in rows.sources)
@@ -98,7 +98,7 @@ def test_validation_has_fixed_noise_and_texts_that_training_lacks(file):
 
 def test_subword_sampling_comes_on_top(file):
     data = build(file, alpha=0.2)
-    plain, sampled = rows_of(build(file).train_dataloader()), rows_of(data.train_dataloader())
+    plain, sampled = rows_of(build(file).loader("train")), rows_of(data.loader("train"))
     assert sum(plain[row] != sampled[row] for row in plain) > 30
     decode = data.tokenizer.decode_target
     assert all(decode(plain[row][1:]) == decode(sampled[row][1:]) for row in plain)

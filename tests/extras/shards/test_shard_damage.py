@@ -12,7 +12,7 @@ from seqattn.errors import UserError
 from seqattn.extras.shards.shard_files import arrow_file, ids_file
 from seqattn.storage import digest_of
 from tests.extras.shards.small_shards import PAIRS, prepare
-from tests.extras.shards.test_shards import data_of
+from tests.extras.shards.test_shards import data_of, read_all
 
 SHARD = "train-00004.arrow"
 
@@ -29,7 +29,7 @@ def home(sound, tmp_path):
 
 def refusal(home):
     with pytest.raises(UserError) as refused:
-        list(data_of(home).train_dataloader())
+        read_all(data_of(home))
     assert "seqattn prepare" in str(refused.value)
     assert "\n" not in str(refused.value)
     return str(refused.value)

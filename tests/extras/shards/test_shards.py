@@ -33,6 +33,11 @@ def data_of(home, window=3, weights=None, temperature=1.0, seed=4, **changes):
     return Seq2SeqData(source, CONFIG, options, str(seed_folder(home)), seed)
 
 
+def read_all(data):
+    data.load()
+    return list(data.loader("train"))
+
+
 def seed_folder(home):
     first = home[0] if isinstance(home, list) else home
     return first.parent / "cache"
@@ -57,25 +62,25 @@ def numbers(batches):
 
 def test_every_pair_comes_once_in_every_epoch_with_its_own_target(home):
     data = data_of(home)
-    loader = data.train_dataloader()
+    loader = data.loader("train")
     for number in range(2):
         found = [pair for batch in epoch(loader, number) for pair in texts(data, batch)]
         assert sorted(found) == sorted(PAIRS)
 
 
 def test_epochs_have_as_many_batches_in_another_order_and_company(home):
-    loader = data_of(home).train_dataloader()
+    loader = data_of(home).loader("train")
     first, second = (numbers(epoch(loader, number)) for number in range(2))
     assert len(first) == len(second) == len(loader)
     assert len({tuple(sorted(b)) for b in first} & {tuple(sorted(b)) for b in second}) < 5
-    assert numbers(epoch(data_of(home).train_dataloader(), 1)) == second
-    assert numbers(epoch(data_of(home, seed=5).train_dataloader(), 1)) != second
+    assert numbers(epoch(data_of(home).loader("train"), 1)) == second
+    assert numbers(epoch(data_of(home, seed=5).loader("train"), 1)) != second
 
 
 def test_the_batches_are_those_that_a_bucket_sampler_makes_of_each_window(home):
     """The same budgets, limits and buckets as in memory: windows are planned by the same code."""
     data = data_of(home, max_rows=7)
-    loader, sizes = data.train_dataloader(), []
+    loader, sizes = data.loader("train"), []
     corpus = loader.data._corpora[0]
     assert corpus.windows == 3
     for window in range(3):
@@ -87,7 +92,7 @@ def test_the_batches_are_those_that_a_bucket_sampler_makes_of_each_window(home):
 
 
 def test_rows_of_a_window_stay_together_and_windows_change_their_order(home):
-    loader = data_of(home).train_dataloader()
+    loader = data_of(home).loader("train")
     bounds = [loader.data._corpora[0].firsts[n] for n in (0, 3, 6, 9)]
     orders = set()
     for number in range(6):
@@ -113,7 +118,7 @@ def test_batches_are_counted_from_lengths_alone(step_batches):
 
 def sampler_of(home, **order):
     data = data_of(home)
-    data.setup("fit")
+    data.load()
     return data._splits["train"].sampler(data.options, seed=4, **order)
 
 
@@ -151,20 +156,20 @@ def test_going_on_reads_no_window_that_was_seen(home, monkeypatch):
 
 
 def test_a_loader_begins_at_any_step_of_the_same_batches(home):
-    whole = data_of(home).train_dataloader()
+    whole = data_of(home).loader("train")
     batches = iter(whole)
     for _ in range(21):
         next(batches)
-    other = data_of(home).train_dataloader()
+    other = data_of(home).loader("train")
     state = whole.state_dict()
     other.load_state_dict(state)
     assert numbers(other) == numbers(batches)
     with pytest.raises(UserError, match="cannot resume after step"):
-        data_of(home, max_tokens=121).train_dataloader().load_state_dict(state)
+        data_of(home, max_tokens=121).loader("train").load_state_dict(state)
 
 
 def test_workers_change_nothing(home):
-    alone, beside = (data_of(home, num_workers=n).train_dataloader() for n in (0, 2))
+    alone, beside = (data_of(home, num_workers=n).loader("train") for n in (0, 2))
     for [one], [other] in zip(alone, beside, strict=True):
         assert torch.equal(one.source, other.source)
         assert torch.equal(one.target_input, other.target_input)
@@ -173,7 +178,7 @@ def test_workers_change_nothing(home):
 
 def test_long_pairs_are_left_out_and_told(home):
     data = data_of(home, max_length=12)
-    data.setup("fit")
+    data.load()
     encode = data.tokenizer
     longer = sum(
         max(len(encode.encode_source([a])[0]), len(encode.encode_target([b])[0])) > 12
@@ -182,21 +187,21 @@ def test_long_pairs_are_left_out_and_told(home):
     assert 0 < longer < len(PAIRS)
     told = f"dropped {longer} of {len(PAIRS)} train pairs: longer than 12 tokens"
     assert data.report()[0].startswith(told)
-    loader = data.train_dataloader()
+    loader = data.loader("train")
     assert sum(map(len, numbers(loader))) == len(PAIRS) - longer
     assert data.longest[0] <= 12
 
 
 def test_long_sources_are_cut_to_their_first_tokens(home):
     data = data_of(home, long_sources="truncate", max_source_length=8)
-    data.setup("fit")
+    data.load()
     assert " sources to 8 tokens" in data.report()[0]
     full = {}
-    for [batch] in data.train_dataloader():
+    for [batch] in data.loader("train"):
         assert batch.source.shape[1] <= 8
         full |= dict(zip(batch.index.tolist(), batch.source.tolist()))
     whole = data_of(home)
-    for [batch] in whole.train_dataloader():
+    for [batch] in whole.loader("train"):
         for row, ids in zip(batch.index.tolist(), batch.source.tolist()):
             kept = [token for token in ids if token]
             expected = kept if len(kept) <= 8 else [*kept[:7], EOS]
@@ -221,7 +226,7 @@ def two(home, tmp_path_factory):
 
 def shares_of(data, epochs=1):
     """How many batches of each epoch are of the second corpus."""
-    loader = data.train_dataloader()
+    loader = data.loader("train")
     assert all(len({row >= len(PAIRS) for row in rows}) == 1 for rows in numbers(loader))
     found = [[rows[0] >= len(PAIRS) for rows in numbers(epoch(loader, n))] for n in range(epochs)]
     return [sum(one) / len(one) for one in found]
@@ -229,7 +234,7 @@ def shares_of(data, epochs=1):
 
 def test_several_corpora_are_mixed_each_pair_once_an_epoch(two):
     data = data_of(two)
-    loader = data.train_dataloader()
+    loader = data.loader("train")
     for number in range(2):
         rows = [row for rows in numbers(epoch(loader, number)) for row in rows]
         assert sorted(rows) == list(range(len(PAIRS) + len(PAIRS[::3])))
@@ -264,22 +269,22 @@ def test_shares_are_whole_numbers_that_fill_an_epoch(batches, weights, expected)
 
 
 def test_a_plan_is_named_by_what_it_reads_not_by_where_or_by_whom(home, tmp_path):
-    named = data_of(home).train_dataloader().batches.plan
+    named = data_of(home).loader("train").batches.plan
     moved = tmp_path / "moved"
     shutil.copytree(home, moved)
-    assert data_of(moved, num_workers=2).train_dataloader().batches.plan == named
+    assert data_of(moved, num_workers=2).loader("train").batches.plan == named
     for change in ({"max_tokens": 121}, {"max_length": 59}, {"window": 4}, {"seed": 5}):
-        assert data_of(home, **change).train_dataloader().batches.plan != named
+        assert data_of(home, **change).loader("train").batches.plan != named
 
 
 def test_a_mixed_corpus_goes_on_in_the_next_epoch_and_begins_anew_when_all_was_seen(two):
-    loader = data_of(two, weights=[1.0, 3.0]).train_dataloader()
+    loader = data_of(two, weights=[1.0, 3.0]).loader("train")
     seen = [row for number in range(3) for rows in numbers(epoch(loader, number)) for row in rows]
     first = [row for row in seen if row < len(PAIRS)]
     assert len(set(first[: len(PAIRS)])) == len(first[: len(PAIRS)])
     counts = np.bincount([row for row in seen if row >= len(PAIRS)])[len(PAIRS) :]
     assert counts.max() - counts.min() <= 1
-    part = data_of(two, weights=[1.0, 3.0]).train_dataloader()
+    part = data_of(two, weights=[1.0, 3.0]).loader("train")
     part.batches.set_epoch(2)
     part.batches.start_batch = 33
     assert numbers(part) == numbers(epoch(loader, 2))[33:]
@@ -297,7 +302,7 @@ def test_what_shards_cannot_do_is_refused_in_words(home, two, tmp_path):
     ]
     for make, words in cases:
         with pytest.raises(UserError) as refused:
-            make().setup("fit")
+            make().load()
         assert words in str(refused.value)
         assert "\n" not in str(refused.value)
 
@@ -305,12 +310,12 @@ def test_what_shards_cannot_do_is_refused_in_words(home, two, tmp_path):
 def test_another_vocabulary_is_refused(home, tmp_path):
     other = prepare(tmp_path, tokenizer=replace(CONFIG, vocab_size=59))
     with pytest.raises(UserError, match=f"prepare it with vocabulary={home}"):
-        data_of([home, other.path]).setup("fit")
+        data_of([home, other.path]).load()
     foreign = train_tokenizer(["x y z"], ["x z"], TokenizerConfig("bpe", 9), tmp_path)
     options = LoaderOptions(120, max_length=60)
     data = Seq2SeqData(Shards(str(home)), CONFIG, options, str(tmp_path), 1, foreign)
     with pytest.raises(UserError, match="prepare them with vocabulary=RUN/model"):
-        data.setup("fit")
+        data.load()
 
 
 @pytest.mark.parametrize("fault", ["missing", "cut", "flipped", "lengths", "manifest", "val"])
@@ -325,7 +330,7 @@ def test_damage_is_told_before_wrong_rows_are_trained_on(tmp_path, fault):
     else:
         path.write_bytes(content[:-100] if fault in ("cut", "manifest") else content)
     with pytest.raises(UserError) as refused:
-        list(data_of(home).train_dataloader())
+        read_all(data_of(home))
     assert str(path) in str(refused.value)
     assert "seqattn prepare" in str(refused.value)
 
