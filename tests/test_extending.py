@@ -102,6 +102,24 @@ def test_the_logger_is_told_settings_numbers_and_samples(bundle, home):
     assert {"samples", "train/loss", "final/val/brevity"} <= {key for row in rows for key in row}
 
 
+def test_several_scorers_each_give_their_scores_and_signatures(home, tmp_path, capfd):
+    command = f"python train.py {OWN} task=scored_twice task.scorer.0.tokenize=none"
+    assert train(command, home, f"run_dir={tmp_path}/run") == 0
+    scores = seqattn.load(tmp_path / "run", trust=["mine"]).scores
+    assert scores["val/brevity signature"] == "characters"
+    assert "|tok:none|" in scores["val/bleu signature"]
+    assert "val brevity " in capfd.readouterr().err
+    words = [f"bundle={tmp_path}/run/model", "trust=[mine]", "data.path=.", "generation=greedy"]
+    assert run_subcommand("evaluate", [*words, "scorer.0.tokenize=char"]) == 0
+    file = tmp_path / "run" / "evaluation" / "test-generation-scorer" / "scores.json"
+    evaluated = json.loads(file.read_text(encoding="utf-8"))["scores"]
+    assert [*evaluated] == ["BLEU", "chrF", "brevity"]
+    assert "|tok:char|" in evaluated["BLEU"]["signature"]
+    capfd.readouterr()
+    assert run_subcommand("evaluate", [*words, "scorer.tokenize=none"]) == 2
+    assert "did you mean scorer.0.tokenize?" in capfd.readouterr().err
+
+
 def test_the_bundle_is_refused_without_trust(bundle):
     with pytest.raises(UserError, match=r"mine\..* is not part of seqattn; load it with trust="):
         seqattn.load(bundle)

@@ -151,6 +151,9 @@ def resolve_settings(subcommand: str, config: DictConfig, **own: str) -> Setting
     _drop_watch(settings, overrides)
     for node in (settings, settings.get("rerank") or {}):
         node |= {key: _bundle(node[key]) for key in _BUNDLES if node.get(key)}
+    scorer = settings.get("scorer")
+    if isinstance(scorer, dict) and TARGET not in scorer:  # several of a bundle, by number
+        settings["scorer"] = [*scorer.values()]
     for group in _NAMED:  # keys of an experiment for a choice that the command has replaced
         nodes = (settings.get(group) or {}).items()
         replaced = [name for name, node in nodes if isinstance(node, dict) and TARGET not in node]

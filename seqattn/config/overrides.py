@@ -90,6 +90,8 @@ def _filled(
         if absent or isinstance(value_of(overrides, group), str | list | Sweep):
             continue
         node = part_of(bundle, origin, path)
+        if group == "scorer" and isinstance(node, list):  # by number, as one choice
+            node = {str(number): one for number, one in enumerate(node)}
         if group == "data":
             node = with_paths(node, user_path(path))
         if group == "data" and _needs_no_data(subcommand, overrides):

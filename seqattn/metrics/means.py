@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
 from seqattn.metrics.references import References, reference_lists
@@ -90,3 +91,25 @@ class CorpusScores(Metric):
         """Return the scores by their names in `logged`."""
         sums = {name: getattr(self, name).tolist() for name in self.scores}
         return {name: torch.tensor(one.compute(sums[name])) for name, one in self.scores.items()}
+
+
+class SeveralMetrics(nn.Module):
+    """The values of several metrics with the same updates, such as those of `Scorer.corpus`."""
+
+    def __init__(self, metrics: Sequence[Metric | MetricCollection]) -> None:
+        super().__init__()
+        self.metrics: Any = nn.ModuleList(metrics)
+
+    def update(self, hypotheses: Sequence[str], references: References) -> None:
+        """Add line-aligned texts to each metric."""
+        for metric in self.metrics:
+            metric.update(hypotheses, references)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the scores of all metrics by name."""
+        return {name: x for metric in self.metrics for name, x in metric.compute().items()}
+
+    def reset(self) -> None:
+        """Forget all texts."""
+        for metric in self.metrics:
+            metric.reset()

@@ -12,6 +12,7 @@ from seqattn.data.base import MissingSplit, Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch
 from seqattn.metrics.groups import labels_of
+from seqattn.metrics.several import one_scorer
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.settings.nodes import Node
 from seqattn.training.task_options import task_class
@@ -66,7 +67,7 @@ class ScoredRun(BundleRun):
         bundle, device, trust: as `BundleRun`.
         data: source of the rows.
         generation: the search.
-        scorer: compares outputs with their references.
+        scorer: compares outputs with their references; a list for several.
         split: train, val or test.
         cache_dir: cache of the data; None for the default.
     """
@@ -76,6 +77,9 @@ class ScoredRun(BundleRun):
     scorer: Any
     split: Split = "val"
     cache_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scorer", one_scorer(self.scorer))
 
     def load(self, search: AnySearch | None = None) -> Bundle:
         """Load the bundle, and check that search and scorer fit."""

@@ -68,6 +68,7 @@ class Evaluation(ScoredRun):
     quality: Any = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.tune and self.split != "val":
             raise UserError(
                 f"tuning on split={self.split} would inflate its scores; add split=val, then "

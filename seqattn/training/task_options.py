@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from seqattn.analysis.word_alignment import Place
 from seqattn.checking import BadValue, CountOrNone, NotNegative, shown
 from seqattn.errors import UserError
+from seqattn.metrics.several import one_scorer
 from seqattn.metrics.text import lower_is_better
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.roles import Role
@@ -23,7 +24,7 @@ LOSSES: Mapping[str, str] = {
 
 def mode_of(monitor: str, scorer: Any) -> str:
     """Return the direction of a checkpoint metric: min or max."""
-    lower = lower_is_better(scorer, monitor.removeprefix("val/"))
+    lower = lower_is_better(one_scorer(scorer), monitor.removeprefix("val/"))
     return LOSSES.get(monitor, "min" if lower else "max")
 
 
@@ -88,7 +89,7 @@ class TextGeneration(LossTerms):
 
     Args:
         name: default name of its runs.
-        scorer: compares outputs with their references.
+        scorer: compares outputs with their references; a list for several.
         teacher_forcing: share of target tokens that a recurrent decoder reads in training.
         validation: scoring of outputs during training.
         final: scoring of outputs after training; None for losses only.
@@ -128,9 +129,11 @@ class TextGeneration(LossTerms):
             raise BadValue(
                 "r_drop", "and simcut are mutually exclusive; set one of them to 0", "simcut"
             )
-        if not hasattr(self.scorer, "score"):
+        scorers = self.scorer if isinstance(self.scorer, list) else [self.scorer]
+        if not (scorers and all(hasattr(one, "score") for one in scorers)):
             came = f"got {shown(self.scorer)}"
             raise BadValue("scorer", f"must be a config node of a scorer class, {came}")
+        object.__setattr__(self, "scorer", one_scorer(self.scorer))
 
     @property
     def monitors(self) -> dict[str, str]:

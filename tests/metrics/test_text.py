@@ -1,6 +1,7 @@
 """BLEU in batches is sacrebleu's BLEU of the whole."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import sacrebleu
@@ -8,7 +9,9 @@ from sacrebleu.metrics import CHRF
 
 from seqattn.errors import UserError
 from seqattn.metrics.rouge import RougeScorer
-from seqattn.metrics.text import TextScore, TextScorer, named
+from seqattn.metrics.several import SeveralScorers
+from seqattn.metrics.text import TextScore, TextScorer, lower_is_better, named
+from tests.metrics.error_scorer import ErrorScorer
 from tests.metrics.joined import joined
 
 WORDS = ["the", "dog", "runs", ",", "it's", "not", "well-known", "3.5", "Hund", "(so)", ".", "A"]
@@ -169,3 +172,34 @@ def test_a_text_without_a_reference_is_refused(references, message):
     assert str(caught.value) == message
     with pytest.raises(UserError, match="there are no texts to score"):
         TextScorer("none").score([], [])
+
+
+def test_several_scorers_give_the_scores_of_each():
+    hypotheses, references = corpus(3)
+    each = [TextScorer(), ErrorScorer()]
+    both = SeveralScorers(each)
+    assert both.score(hypotheses, references) == [
+        score for one in each for score in one.score(hypotheses, references)
+    ]
+    metric = both.corpus()
+    in_batches(metric, hypotheses, references)
+    alone = {}
+    for one in each:
+        single = one.corpus()
+        in_batches(single, hypotheses, references)
+        alone |= single.compute()
+    assert metric.compute() == alone
+    assert [*alone] == [*both.logged] == ["bleu", "chrF", "ter"]
+    metric.reset()
+    in_batches(metric, hypotheses, references)
+    assert metric.compute() == alone
+    rows = [[text] for text in references]
+    assert [one.name for one in both.sentences(hypotheses, rows)] == ["BLEU", "chrF", "TER"]
+    assert lower_is_better(both, "TER")
+    assert not lower_is_better(both, "BLEU")
+    assert not hasattr(SeveralScorers([*each, SimpleNamespace(logged=("own",))]), "sentences")
+
+
+def test_two_scorers_of_one_score_are_refused():
+    with pytest.raises(UserError, match=r"^task.scorer lists two scorers of bleu; remove one of"):
+        SeveralScorers([TextScorer(), TextScorer("none")])

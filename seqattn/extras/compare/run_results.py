@@ -14,6 +14,7 @@ from seqattn.bundle.files import part_of, read_config
 from seqattn.errors import UserError
 from seqattn.inputs import LARGEST, limited_lines, opened, read_bytes
 from seqattn.metrics.groups import labels_of
+from seqattn.metrics.several import one_scorer
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import doubts, lower_is_better
 from seqattn.settings.choices import types_at
@@ -46,7 +47,7 @@ class Results(BaseModel):
     data: str
     scores: dict[str, Score]
     generation: dict[str, Any]
-    scorer: dict[str, Any]
+    scorer: dict[str, Any] | list[dict[str, Any]]
     ensemble: list[str] = []
     rerank: dict[str, Any] | None = None
     made_from: dict[str, list[str]] = {}
@@ -208,7 +209,7 @@ class Reading:
         results = _results(directory)
         file = directory / SENTENCES
         rows = _rows(file)
-        scorer = trusted(results.scorer, "task.scorer", directory, self.trust)
+        scorer = one_scorer(trusted(results.scorer, "task.scorer", directory, self.trust))
         if not hasattr(scorer, "sentences"):
             name = type(scorer).__name__
             raise UserError(f"compare needs a scorer with sentences(), got {name}")

@@ -71,6 +71,7 @@ class Conversion(ScoredRun):
     scores: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.heads == "mqa" and self.num_kv_heads not in (None, 1):
             raise UserError(f"heads=mqa has one key head; remove num_kv_heads={self.num_kv_heads}")
         if self.heads == "gqa" and self.num_kv_heads is None:

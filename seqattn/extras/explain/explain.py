@@ -202,7 +202,7 @@ class Explaining:
             "left_out": len(texts.sources) - len(sample.pairs),
             **explained.judged(self.names, sample, self.seed),
             "slow": self._slow(bundle.model),
-            "replaced": explained.replaced(self.replaced, self.scorer, self.seed)
+            "replaced": explained.replaced(self.replaced, run.scorer, self.seed)
             if self.replaced
             else None,
         }

@@ -18,6 +18,7 @@ from seqattn.data.text_files import read_lines
 from seqattn.extras.transduction.scorer import WordScorer
 from seqattn.extras.transduction.words import Words, pieces
 from seqattn.generation.forced_decoding import Sides
+from seqattn.metrics.several import one_scorer
 from seqattn.settings.nodes import TARGET, build, import_path
 from seqattn.storage import kind_of
 
@@ -70,7 +71,8 @@ class WordBundle(Bundle):
         return [[one if one.startswith(marks) else BEGINS + one for one in side] for side in sides]
 
     def outputs(self, *args: Any, **kwargs: Any) -> "WordOutputs":
-        scorer: Any = build(part_of(self.config, "task.scorer", self.path), "task.scorer")
+        node = part_of(self.config, "task.scorer", self.path)
+        scorer = one_scorer(build(node, "task.scorer"))
         outputs = super().outputs(*args, **kwargs)
         return WordOutputs(**vars(outputs), mark=self.words.mark, scorer=scorer)
 

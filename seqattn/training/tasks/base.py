@@ -75,7 +75,8 @@ class SummedTask(SummedStep):
         if self.validation is None or not self.generates_now:
             return
         new = self.validation.samples(batch)
-        self.output_metric.update([s.hypothesis for s in new], [s.references for s in new])
+        if new:  # none of a batch beyond `task.validation.sentences`
+            self.output_metric.update([s.hypothesis for s in new], [s.references for s in new])
         self.samples = sorted([*self.samples, *new], key=lambda sample: sample.row)[:8]
 
     def on_validation_epoch_end(self) -> None:
