@@ -16,7 +16,7 @@ from seqattn.bundle.text_arguments import TextOrTexts, paired, text_list
 from seqattn.data.base import Texts
 from seqattn.data.lines import read_texts
 from seqattn.data.source_ids import read_sources
-from seqattn.data.text_lines import INVISIBLE, TextLines, as_single_lines, say_copied
+from seqattn.data.text_lines import INVISIBLE, NO_BREAK, TextLines, as_single_lines, say_copied
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import AnySearch, Hypothesis, Progress, Search, listed
@@ -386,8 +386,9 @@ class Bundle:
 
     @cached_property
     def _unread(self) -> str:
-        lacking = "".join(self.tokenizer.unknown([f"a{sign}a" for sign in INVISIBLE]))
-        return "".join(sign for sign in INVISIBLE if sign in lacking)
+        signs = INVISIBLE + NO_BREAK
+        lacking = "".join(self.tokenizer.unknown([f"a{sign}a" for sign in signs]))
+        return "".join(sign for sign in signs if sign in lacking)
 
     @cached_property
     def _line_breaks(self) -> str:

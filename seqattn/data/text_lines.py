@@ -13,6 +13,8 @@ from seqattn.data.source_ids import Headed
 T = TypeVar("T")
 INVISIBLE = "\u00ad\u200b\u2060\ufeff"
 """Soft hyphens, and spaces and joiners without width, which pages have within words."""
+NO_BREAK = "\u00a0\u202f"
+"""Spaces at which no line breaks."""
 _BREAK = re.compile(r"(\r\n|\r|\n)")
 _BROKEN = re.compile(r"(?<!\s)\s*[\r\n]\s*")  # from a run's start: else quadratic in it
 
@@ -41,7 +43,7 @@ class TextLines:
     ) -> "TextLines":
         """Split texts into lines, or use each as one line if `apart` is False.
 
-        Args: unread: characters to leave out of lines.
+        Args: unread: characters to leave out of lines, or if they are spaces, to read as " ".
         """
         lines, numbers, parts = list[str](), list[int](), []
         for number, whole in enumerate(texts):
@@ -53,6 +55,8 @@ class TextLines:
             elif len(cut) < 2:
                 cut, mine = [text], [text]
             else:
+                own = _BREAK.split(whole[getattr(whole, "head", 0) :])  # as it is copied
+                cut = [b if copies and is_letterless(a) else a for a, b in zip(cut, own)]
                 read = (part for part in cut if _is_read(part, copies))
                 mine = [Headed(text[:head] + part, head) for part in read]
             lines += mine
@@ -113,9 +117,10 @@ def as_single_lines(texts: Sequence[str]) -> list[str]:
 def _without(text: str, characters: str) -> str:
     if not any(one in text for one in characters):
         return text
-    size, left_out = getattr(text, "head", 0), str.maketrans("", "", characters)
-    head = text[:size].translate(left_out)
-    return Headed(head + text[size:].translate(left_out), len(head))
+    size = getattr(text, "head", 0)
+    table = {ord(one): " " if one.isspace() else None for one in characters}
+    head = text[:size].translate(table)
+    return Headed(head + text[size:].translate(table), len(head))
 
 
 def _is_read(part: str, copies: bool) -> bool:

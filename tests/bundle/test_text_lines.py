@@ -130,6 +130,10 @@ def test_invisible_signs_that_the_vocabulary_lacks_are_not_read(loaded, tmp_path
     assert loaded.generate(f"{signs}4{signs}2") == f"{signs}4{signs}2"
     (read,) = loaded.lines([joined_source([f"f{signs}r"], [f"{signs}{ONE}"], "")]).lines
     assert (read, read.head) == (f"<fr> {ONE}", 5)
+    for space in "\u00a0\u202f":
+        lines = f"{ONE.replace(' ', space)}\n4{space}2{signs}\n{TWO}"
+        assert loaded.generate(lines) == f"{expected[0]}\n4{space}2{signs}\n{expected[1]}"
+        assert loaded.generate(f"4{space}2") == f"4{space}2"
     known = [*corpus(), *[f"do\u00adg sees {n}" for n in range(9)]]
     tokenizer = train_tokenizer(known, known, TokenizerConfig(), tmp_path)
     bundle = seqattn.load(untrained(tmp_path / "bundle", tokenizer, configuration()))
