@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import pickle
 import re
 import shlex
 import subprocess
@@ -20,6 +21,7 @@ from seqattn.cli.main import run_subcommand
 from seqattn.errors import UserError
 from seqattn.places import CONF
 from seqattn.positions import RotaryPosition, Stack
+from seqattn.tokens import EOS
 from tests.cli.small import SIZES, checked_training, pairs, run
 from tests.pages import PAGES, ROOT, commands, files
 
@@ -51,6 +53,7 @@ def train(command, home, *more):
         [] if "data=" in command or "experiment=" in command else ["data=proverbs", "data.path=."]
     )
     given = {word.partition("=")[0] for word in words}
+    given |= {"tokenizer.vocab_size"} if "tokenizer" in given else set()  # a key of others
     sizes = [size for size in SIZES if size.partition("=")[0] not in given]
     arguments = [*data, *words, *sizes, f"cache_dir={home}/cache", "trainer.max_steps=2", *more]
     return run_subcommand("train", arguments)
@@ -78,6 +81,7 @@ def test_the_table_counts_the_lines_of_the_page():
         ("a position scheme", ("mine/kerple.py", "conf/position/kerple.yaml")),
         ("a processor", ("mine/stutter.py", "conf/processor/no_stutter.yaml")),
         ("a data source, of pairs or questions", ("mine/proverbs.py", "conf/data/proverbs.yaml")),
+        ("a tokenizer", ("mine/words.py", "conf/tokenizer/words.yaml")),
         ("a metric (scorer)", ("mine/brevity.py", "conf/task/slogans.yaml")),
         ("a logger", ("mine/jsonl.py", "conf/logger/jsonl.yaml")),
     ):
@@ -118,6 +122,35 @@ def test_several_scorers_each_give_their_scores_and_signatures(home, tmp_path, c
     capfd.readouterr()
     assert run_subcommand("evaluate", [*words, "scorer.tokenize=none"]) == 2
     assert "did you mean scorer.0.tokenize?" in capfd.readouterr().err
+
+
+def test_an_own_tokenizer_is_stored_and_imported_with_trust_alone(home, tmp_path, capfd):
+    command = f"python train.py {OWN} tokenizer=words tokenizer.most=9 run_dir={tmp_path}/run"
+    assert train(command, home) == 0
+    resumed = f"python train.py {OWN} resume={tmp_path}/run"
+    assert run_subcommand("train", [*shlex.split(resumed)[2:], "trainer.max_steps=3"]) == 0
+    model = tmp_path / "run" / "model"
+    bundle = seqattn.load(model, trust=["mine"])
+    side = bundle.tokenizer
+    assert (side.source_size, side.joint) == (13, True)
+    texts = ["a dog sees unheard", "", "a ball"]
+    assert [row[-1] for row in side.encode_source(texts)] == [EOS] * 3
+    assert side.decode_target(side.encode_target(["a unheard", ""])) == ["a ⁇", ""]
+    assert pickle.loads(pickle.dumps(side)).fingerprint == side.fingerprint
+    words = [f"bundle={model}", "trust=[mine]", "data.path=.", "generation=greedy"]
+    assert run_subcommand("evaluate", words) == 0
+    config = yaml.safe_load((model / "config.yaml").read_text(encoding="utf-8"))
+    config["tokenizer"] = {"_type_": "TokenizerConfig"}  # now tokenizer.json alone names the class
+    config["data"] = {"_type_": "DemoTranslation"}
+    (model / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    with pytest.raises(UserError, match=r"the tokenizer names mine\.words\.WordSide, which is not"):
+        seqattn.load(model)
+    file = model / "tokenizer.json"
+    head = json.loads(file.read_text(encoding="utf-8"))
+    for path in ("minefield.WordSide", "mine.words.Words", "mine.words.absent", "mine", ""):
+        file.write_text(json.dumps({**head, "side": path}), encoding="utf-8")
+        with pytest.raises(UserError, match="the tokenizer names"):
+            seqattn.load(model, trust=["mine"])
 
 
 def test_the_bundle_is_refused_without_trust(bundle):

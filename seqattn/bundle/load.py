@@ -37,7 +37,7 @@ def load_bundle(
     config = read_config(path, trust)
     for part in ("model", "attention", "position", "loader", "generation"):
         part_of(config, part, path)
-    tokenizer = Tokenizer.load(path)
+    tokenizer = Tokenizer.load(path, trust)
     architecture = Architecture.of(config)
     model: Any = load_model(path / WEIGHTS, architecture, Vocabularies.of(tokenizer))
     if config.get("quantize"):

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from seqattn.data.byte_level import ByteLevelSide
+from seqattn.data.own_side import OwnSide, own_side
 from seqattn.data.tokenizer_side import NO_MARKS, Begin, Side
 from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
@@ -37,6 +38,7 @@ class Tokenizer:
             segment text. Without a `target_model` always True.
         begin: pieces that begin the texts of each side; a search produces the target's first.
         size: as in `Side`.
+        side: class of the sides if it is one's own, which reads the models.
 
     Attributes:
         joint: True if both sides share one vocabulary.
@@ -63,16 +65,20 @@ class Tokenizer:
         joint: bool = False,
         begin: Begin = NO_MARKS,
         size: int | None = None,
+        side: type[OwnSide] | None = None,
     ) -> None:
         self.truecaser = truecaser
         self.joint = joint or target_model is None
         self._models = [source_model] if target_model is None else [source_model, target_model]
-        self.file_names = _NAMES[0 if _is_byte_level(source_model) else len(self._models)]
-        self._options: dict[str, Any] = {"joint": joint, "begin": begin, "size": size}
-        source = _side(source_model, begin.source, size)
+        self.file_names = _NAMES[
+            0 if not side and _is_byte_level(source_model) else len(self._models)
+        ]
+        self._options: dict[str, Any] = {"joint": joint, "begin": begin, "size": size, "side": side}
+        source = side(source_model) if side else _side(source_model, begin.source, size)
         target = source
         if target_model is not None or begin.source != begin.target:
-            target = _side(self._models[-1], begin.target, size)
+            model = self._models[-1]
+            target = side(model) if side else _side(model, begin.target, size)
         if joint and target_model is not None and source.vocabulary() != target.vocabulary():
             raise UserError("the models of a joint vocabulary have different pieces")
         self.source_size, self.target_size = source.size, target.size
@@ -131,7 +137,9 @@ class Tokenizer:
     def _more(self) -> dict[str, Any]:
         """Return the entries of `tokenizer.json` that differ from those of a trained tokenizer."""
         begin, size = self._options["begin"], self._options["size"]
-        more = {"begin": begin._asdict()} if any(begin) else {}
+        more: dict[str, Any] = {"begin": begin._asdict()} if any(begin) else {}
+        if side := self._options["side"]:
+            more["side"] = f"{side.__module__}.{side.__qualname__}"
         return more if size is None else {**more, "size": size}
 
     def save(self, directory: Path) -> None:
@@ -149,8 +157,11 @@ class Tokenizer:
         write_whole(directory / "tokenizer.json", json.dumps(head, indent=2).encode())
 
     @classmethod
-    def load(cls, directory: Path) -> "Tokenizer":
+    def load(cls, directory: Path, trust: Collection[str] = ()) -> "Tokenizer":
         """Load a tokenizer written by `save`.
+
+        Args:
+            trust: packages besides seqattn that the class of its sides may come from.
 
         Raises:
             UserError: if a file is missing or damaged, or was written by another tool.
@@ -172,6 +183,7 @@ class Tokenizer:
             more = _Head.model_validate(head)
         except ValidationError as error:
             raise UserError(foreign) from error
+        side = None if more.side is None else own_side(more.side, trust)
         models = [_read(path.with_name(name), files[name]) for name in names]
         truecaser = None
         if _TRUECASER in files:
@@ -183,7 +195,7 @@ class Tokenizer:
                 raise UserError(f"{damaged}; copy it again or retrain") from error
         try:
             target = models[1] if len(models) > 1 else None
-            return cls(models[0], target, truecaser, **more.options())
+            return cls(models[0], target, truecaser, **more.options(), side=side)
         except UserError as error:
             raise UserError(f"{directory}: {error}; copy it again or retrain") from error
 
@@ -198,6 +210,7 @@ class _Head(BaseModel, strict=True):
     joint: bool
     begin: dict[Literal["source", "target"], list[str]] = {}
     size: int | None = None
+    side: str | None = None
 
     def options(self) -> dict[str, Any]:
         begin = Begin(**{side: tuple(names) for side, names in self.begin.items()})

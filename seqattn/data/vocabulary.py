@@ -112,6 +112,10 @@ class TokenizerConfig:
                 f"as nmt_nfkc_cf, got {self.normalization}; set tokenizer.truecase=false"
             )
 
+    def trained(self, source: Iterable[str], target: Iterable[str]) -> Tokenizer | None:
+        """Return a tokenizer for the texts of both sides; None for one of sentencepiece."""
+        return None
+
     @property
     def kinds(self) -> tuple[Kind, Kind]:
         """Kinds of the source's and the target's vocabulary."""
@@ -149,8 +153,8 @@ class TokenizerFiles(TokenizerConfig):
         object.__setattr__(self, "source", source)
         object.__setattr__(self, "target", target)
 
-    def read(self) -> Tokenizer:
-        """Return the tokenizer.
+    def trained(self, source: Iterable[str], target: Iterable[str]) -> Tokenizer:
+        """Return the tokenizer of the files.
 
         Raises:
             UserError: if a file is missing, is not such a model, or lacks a symbol.
@@ -186,8 +190,8 @@ def train_tokenizer(
     Raises:
         UserError: for no text, a size too large for these texts, or a cache that cannot be written.
     """
-    if isinstance(config, TokenizerFiles):
-        return config.read()
+    if (tokenizer := config.trained(source, target)) is not None:
+        return tokenizer
     # an iterator can be read only once, and the texts are read to hash and again to train
     source = list(source) if isinstance(source, Iterator) else source
     target = list(target) if isinstance(target, Iterator) else target

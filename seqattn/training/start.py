@@ -34,7 +34,8 @@ def resumed_state(run: TrainingSettings) -> tuple[Tokenizer, Path | None, int | 
     checkpoint = newest_whole(Path(run.run_dir) / "checkpoints", tells=rank() == 0)
     regrouped = _grouping(run.settings) != _grouping(before)
     batches = step_batches(checkpoint) if checkpoint else None
-    tokenizer = Tokenizer.load(Path(run.run_dir) / "tokenizer")
+    own = type(run.tokenizer).__module__.partition(".")[0]  # the run's settings name it
+    tokenizer = Tokenizer.load(Path(run.run_dir) / "tokenizer", [own])
     return tokenizer, checkpoint, run.loader.step_batches if regrouped else batches
 
 

@@ -137,7 +137,7 @@ class Preparation:
                 )
             contents["vocabulary"] = [tokenizer.fingerprint]
         elif isinstance(self.tokenizer, TokenizerFiles):
-            contents["vocabulary"] = [self.tokenizer.read().fingerprint]
+            contents["vocabulary"] = [self.tokenizer.trained((), ()).fingerprint]
         return Provenance(settings=settings, contents=contents)
 
     def _finished(self, provenance: Provenance) -> Manifest | None:
