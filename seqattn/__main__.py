@@ -10,10 +10,11 @@ from seqattn.processes import end_quietly
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `seqattn SUBCOMMAND [key=value ...]` and return the exit code."""
     first, *rest = list(sys.argv[1:] if argv is None else argv) or ["help"]
-    if not rest and first in ("-h", "--help", "help"):
+    folder = rest[:1] and rest[0].startswith(("--config-dir", "-cd"))
+    if first in ("-h", "--help", "help") and (folder or not rest):
         from seqattn.cli.help_page import subcommands
 
-        lines = "\n".join(f"  {name:<13} {about}" for name, about in subcommands().items())
+        lines = "\n".join(f"  {name:<13} {about}" for name, about in subcommands(rest).items())
         page = (
             f"usage: seqattn SUBCOMMAND [key=value ...]\n\n{lines}\n\n"
             "Run seqattn SUBCOMMAND --help for details, seqattn --version for the version."

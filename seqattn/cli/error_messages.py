@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from seqattn.config.subcommand_files import bases, document, text_keys
+from seqattn.config.subcommand import Subcommand
 from seqattn.errors import UserError
 from seqattn.places import CONF, install
 from seqattn.settings.choices import SLOT_NODES, choices
@@ -109,15 +109,15 @@ def nearest(wrong: str, options: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(close[:3])}?" if close else ""
 
 
-def with_keys(subcommand: str, arguments: Sequence[str], words: Sequence[str]) -> str | None:
+def with_keys(subcommand: Subcommand, arguments: Sequence[str], words: Sequence[str]) -> str | None:
     """Return the command that words without keys were meant for, None if that is unclear."""
     lone = [word for word in words if "=" not in word and not word.startswith("~")]
     if not lone or any("" in word.split("=", 1) for word in words):  # spaces around "="
         return None
-    own, text, values = document(subcommand), [*text_keys(subcommand), ""][0], lone
-    keys = [key for key in own if key == "bundle" or own[key] == "???"]
+    text, values = [*subcommand.texts, ""][0], lone
+    keys = [key for key, value in subcommand.values.items() if key == "bundle" or value == "???"]
     keys[1:1] = [text] * bool(text)
-    if "train" in (subcommand, *bases(subcommand)):
+    if "train" in (subcommand.name, *subcommand.bases):
         shipped = {file.stem for file in (CONF / "experiment").glob("*.yaml")}
         keys[:0] = ["experiment"] * (lone[0] in shipped)
     keys = [key for key in keys if not any(word.startswith(f"{key}=") for word in words)]
@@ -131,7 +131,7 @@ def with_keys(subcommand: str, arguments: Sequence[str], words: Sequence[str]) -
         return None
     typed = [f"{key}={shlex.quote(value)}" for key, value in zip(keys, values)]
     others = [shlex.quote(word) for word in arguments if word not in lone]
-    return " ".join(["seqattn", subcommand, *typed, *others])
+    return " ".join(["seqattn", subcommand.name, *typed, *others])
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

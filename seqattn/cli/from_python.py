@@ -13,12 +13,14 @@ from seqattn.cli.error_messages import in_words
 from seqattn.config.compose import register_resolvers, settings_of_training
 from seqattn.config.overrides import complete, quoted
 from seqattn.config.own_choices import own_first
-from seqattn.config.subcommand_files import subcommand_class
+from seqattn.config.subcommand import read_subcommand
 from seqattn.errors import UserError
 from seqattn.places import CONF
 from seqattn.settings.nodes import build_subcommand
 from seqattn.training.result import TrainingResult
 from seqattn.training.run_directory import remove_empty
+
+_TRAIN = read_subcommand("train")
 
 
 def train_from(words: Sequence[str], values: Mapping[str, Any]) -> TrainingResult:
@@ -29,7 +31,7 @@ def train_from(words: Sequence[str], values: Mapping[str, Any]) -> TrainingResul
         settings = _settings(overrides)
         if settings["find_lr"]:
             raise UserError("find_lr=true needs the command line: seqattn train find_lr=true")
-        result: TrainingResult = build_subcommand(subcommand_class("train"), settings).run()
+        result: TrainingResult = build_subcommand(_TRAIN.target, settings).run()
         return result
     finally:
         for directory in created.values():
@@ -42,11 +44,11 @@ def _settings(overrides: Sequence[str]) -> dict[str, Any]:
             own_first(overrides),
             initialize_config_dir(config_dir=str(CONF), version_base="1.3"),
         ):
-            config = compose("train", complete("train", overrides), return_hydra_config=True)
+            config = compose("train", complete(_TRAIN, overrides), return_hydra_config=True)
             HydraConfig.instance().set_config(config)
             with open_dict(config):
                 del config["hydra"]
-            return settings_of_training(config)
+            return settings_of_training(_TRAIN, config)
     except Exception as error:
         line = in_words(error, started=False)
         if line is None or isinstance(error, UserError):

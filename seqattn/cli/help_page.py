@@ -6,16 +6,42 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
+from seqattn.errors import UserError
 from seqattn.places import CONF, commands
 
 _CORE = ("train", "generate", "evaluate")
 
 
-def subcommands() -> dict[str, str]:
-    """Return the first line of each subcommand's page by its name, those of the core first."""
-    names = [file.stem for file in CONF.glob("*.yaml")]
-    own = sorted(set(names) - set(_CORE))
-    return {name: _text(CONF / f"{name}.yaml").splitlines()[0][2:] for name in (*_CORE, *own)}
+def subcommands(arguments: Sequence[str] = ()) -> dict[str, str]:
+    """Return the first line of each subcommand's page by its name, those of the core first.
+
+    Args:
+        arguments: command-line arguments; those of a `--config-dir` come last.
+    """
+    shipped = sorted(file.stem for file in CONF.glob("*.yaml") if file.stem not in _CORE)
+    files = {name: CONF / f"{name}.yaml" for name in (*_CORE, *shipped)}
+    for folder in own_folders(arguments):
+        for file in sorted(folder.glob("*.yaml")):  # others are for --config-name
+            if re.search(r"^_target_:", _text(file), re.MULTILINE):
+                files.setdefault(file.stem, file)
+    return {name: _header(file).partition("\n")[0] for name, file in files.items()}
+
+
+def folder_of(name: str, arguments: Sequence[str]) -> Path:
+    """Return the folder that has the YAML of a subcommand, the shipped one or a `--config-dir`.
+
+    Raises:
+        UserError: if there is no such subcommand.
+    """
+    if re.fullmatch(r"\w+", name):
+        if (CONF / f"{name}.yaml").is_file():
+            return CONF
+        for folder in own_folders(arguments):
+            if not folder.is_dir():
+                raise UserError(f"--config-dir {folder} is not a directory")
+            if (folder / f"{name}.yaml").is_file():
+                return folder
+    raise UserError(f"unknown subcommand {name}; choose from {', '.join(subcommands(arguments))}")
 
 
 def help_page(subcommand: str, arguments: Sequence[str], conf: Path = CONF) -> str:
@@ -26,7 +52,7 @@ def help_page(subcommand: str, arguments: Sequence[str], conf: Path = CONF) -> s
         arguments: command-line arguments; with `attention=gqa`, the page ends with gqa's keys.
         conf: folder of its YAML; missing groups are read from `CONF`.
     """
-    folders = [*_own_folders(arguments), conf, CONF]
+    folders = [*own_folders(arguments), conf, CONF]
     groups = _groups(subcommand, conf)
     choices = [
         fill(f"{group}={default}: {_names(group, folders) or note}", 100, subsequent_indent="    ")
@@ -53,7 +79,7 @@ def help_page(subcommand: str, arguments: Sequence[str], conf: Path = CONF) -> s
 
 
 def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8")
+    return file.read_text(encoding="utf-8", errors="replace")
 
 
 def _header(file: Path) -> str:
@@ -79,13 +105,18 @@ def _groups(subcommand: str, conf: Path) -> Iterator[tuple[str, str, str]]:
             default, _, note = choice.partition("  # ")
             yield group.removeprefix("optional "), default, note
         elif not colon and group != "_self_":
-            yield from _groups(group, conf)
+            yield from _groups(group, conf if (conf / f"{group}.yaml").is_file() else CONF)
 
 
-def _own_folders(arguments: Sequence[str]) -> list[Path]:
+def own_folders(arguments: Sequence[str]) -> list[Path]:
     """Return the folders of `--config-dir DIR` or `--config-dir=DIR`."""
-    text = " ".join(arguments)
-    return [Path(path).expanduser() for path in re.findall(r"--config-dir[= ](\S+)", text)]
+    following = [*arguments[1:], ""]
+    pairs = zip((word.partition("=") for word in arguments), following, strict=False)
+    return [
+        Path(own if equals else value).expanduser()
+        for (option, equals, own), value in pairs
+        if option in ("--config-dir", "-cd")
+    ]
 
 
 def _files(group: str, folders: Sequence[Path]) -> list[Path]:

@@ -9,7 +9,6 @@ import traceback
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,13 @@ from omegaconf import DictConfig
 
 from seqattn import __version__
 from seqattn.cli.error_messages import in_words, with_keys
-from seqattn.cli.help_page import help_page
+from seqattn.cli.help_page import folder_of, help_page
 from seqattn.cli.jobs import SWEEP, Jobs, report_jobs
 from seqattn.cli.subcommands import Action, action_of, job_dir
 from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete
 from seqattn.config.own_choices import own_first
+from seqattn.config.subcommand import read_subcommand
 from seqattn.errors import Stopped, UserError
 from seqattn.inputs import read_yaml
 from seqattn.places import CONF
@@ -59,15 +59,15 @@ _VALUED = (
 
 
 def run_subcommand(
-    subcommand: str, arguments: Sequence[str], action: Action | None = None, conf: Path = CONF
+    name: str, arguments: Sequence[str], action: Action | None = None, conf: Path = CONF
 ) -> int:
     """Run a subcommand and return the exit code, 2 with one line for a user error.
 
     Args:
-        subcommand: name of its YAML.
+        name: of its YAML.
         arguments: command-line arguments.
         action: function to run; None for the one of the YAML's class.
-        conf: folder of its YAML; missing choices are read from `CONF`.
+        conf: folder of its YAML, if `--config-dir` has none; missing choices are read from `CONF`.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:  # else ranks would outlive torchrun
         end_with(os.getppid())
@@ -77,11 +77,11 @@ def run_subcommand(
     except UserError as error:
         return report(f"error: {error}", 2)
     logging.raiseExceptions = False  # in case the reader of Hydra's pages closes the pipe
-    jobs, code = _Jobs(), 0
+    jobs, code = _Jobs(action), 0
     try:
         try:
             with ended_by_signals():
-                _run(subcommand, list(arguments), jobs, action, conf)
+                _run(name, list(arguments), jobs, conf)
         except SystemExit as end:  # after a page of help
             code = end.code if isinstance(end.code, int) else 0
         try:
@@ -123,46 +123,83 @@ def report_error(line: str) -> int:
 
 @dataclass
 class _Jobs:
-    """State of the jobs of a command."""
+    """Action of a command, and what became of its jobs."""
 
+    action: Action | None
     started: int = 0
     failed: list[str] = field(default_factory=list)
     process: int = field(default_factory=os.getpid)
 
-    def check(self) -> None:
-        """Raise UserError for a multirun in which a job failed, or without a job."""
-        if self.failed:
-            raise UserError("jobs failed")
-        folder = Jobs.path
-        if folder is not None and not self.started and not Jobs.elsewhere:
-            if [file.name for file in folder.iterdir()] == [SWEEP]:
-                (folder / SWEEP).unlink()
-                remove_empty(folder)
-            raise UserError("-m has no jobs: a range, choice or glob has no values")
+    def __call__(self, config: DictConfig) -> float | None:
+        """Run a job; if one of a multirun fails, report it, and others continue."""
+        assert self.action is not None
+        self.started += 1
+        launcher = HydraConfig.get().launcher._target_
+        if "joblib" in launcher and os.getpid() != self.process:  # else jobs would outlive it
+            end_with(self.process, _SAVING)
+        try:
+            return self.action(config)
+        except BrokenPipeError:
+            raise SystemExit(end_quietly()) from None  # Hydra would report another exception
+        except Stopped as stop:
+            if rank() == 0:
+                words = [*HydraConfig.get().overrides.task, *HydraConfig.get().overrides.hydra]
+                has_place = any(word.startswith(_PLACES) for word in words)
+                single = HydraConfig.get().mode is not RunMode.MULTIRUN
+                place = f"resume={job_dir()}" if single else f"run_dir={job_dir().parent}"
+                again = "run the same command" if has_place else f"add {place}"
+                report(f"{stop}; {again} to resume", stop.code)
+            if is_orphaned():
+                os._exit(stop.code)  # joblib would start another job unnoticed
+            raise SystemExit(stop.code) from None
+        except Exception as error:
+            line = in_words(error, started=True)
+            if HydraConfig.get().mode is not RunMode.MULTIRUN:
+                if line is None:
+                    raise
+                raise SystemExit(report_error(line)) from None
+            number = job_dir().name
+            self.failed.append(number)
+            if line is None:
+                traceback.print_exc()  # Hydra reports only the first job's
+                line = f"{type(error).__name__}: {error}"
+            else:
+                report(f"job {number}: {line}", 2)
+            if Jobs.elsewhere:  # the command's process knows only what is raised
+                raise UserError(f"job {number}: {line}") from None
+            return None
 
 
-def _run(
-    subcommand: str, arguments: list[str], jobs: _Jobs, action: Action | None, conf: Path
-) -> None:
-    action = action or action_of(subcommand)
+def _run(name: str, arguments: list[str], jobs: _Jobs, conf: Path) -> None:
+    if not jobs.action:
+        conf = folder_of(name, arguments)
+    subcommand = read_subcommand(name, conf)
+    jobs.action = jobs.action or action_of(subcommand)
     if {"-h", "--help", "help", "--version"} & {*arguments}:
         version = "--version" in arguments  # not Hydra's
-        print(f"seqattn {__version__}" if version else help_page(subcommand, arguments, conf))
+        print(f"seqattn {__version__}" if version else help_page(name, arguments, conf))
         return
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra re-raises exceptions, to be reported here
     created = register_resolvers()
-    options, overrides, own = _parted(subcommand, arguments)
+    options, overrides, own = _parted(name, arguments)
     if meant := with_keys(subcommand, arguments, overrides):
         raise UserError(f"each argument needs a key; did you mean: {meant}")
     if own or any(override.startswith(("trust=", "hydra.searchpath=")) for override in overrides):
         sys.path.append(str(Path.cwd()))  # usual location of a user's package
     options += ["--config-dir", str(CONF)] if conf != CONF else []
-    run = hydra.main(version_base="1.3", config_path=str(conf), config_name=subcommand)
+    run = hydra.main(version_base="1.3", config_path=str(conf.absolute()), config_name=name)
     before, sys.argv = sys.argv, [sys.argv[0], *options, *complete(subcommand, overrides)]
     try:
         with own_first(overrides, own):
-            run(_job(action, jobs))()
-        jobs.check()
+            run(jobs)()
+        folder = Jobs.path
+        if folder is not None and not jobs.started and not Jobs.elsewhere:
+            if [file.name for file in folder.iterdir()] == [SWEEP]:
+                (folder / SWEEP).unlink()
+                remove_empty(folder)
+            raise UserError("-m has no jobs: a range, choice or glob has no values")
+        if jobs.failed:
+            raise UserError("jobs failed")
     except OSError as error:
         if not error.filename:  # of a file that Hydra writes in the folder of a multirun
             error.filename = Jobs.path
@@ -216,47 +253,3 @@ def _parted(subcommand: str, arguments: list[str]) -> tuple[list[str], list[str]
     for override in overrides:
         options.remove(override)
     return options, overrides, [parsed.config_dir] if parsed.config_dir else []
-
-
-def _job(task: Action, jobs: _Jobs) -> Action:
-    """Wrap a subcommand for Hydra: a failed job of a multirun is reported, and others continue."""
-
-    @wraps(task)
-    def job(config: DictConfig) -> float | None:
-        jobs.started += 1
-        launcher = HydraConfig.get().launcher._target_
-        if "joblib" in launcher and os.getpid() != jobs.process:  # else jobs would outlive it
-            end_with(jobs.process, _SAVING)
-        try:
-            return task(config)
-        except BrokenPipeError:
-            raise SystemExit(end_quietly()) from None  # Hydra would report another exception
-        except Stopped as stop:
-            if rank() == 0:
-                words = [*HydraConfig.get().overrides.task, *HydraConfig.get().overrides.hydra]
-                has_place = any(word.startswith(_PLACES) for word in words)
-                single = HydraConfig.get().mode is not RunMode.MULTIRUN
-                place = f"resume={job_dir()}" if single else f"run_dir={job_dir().parent}"
-                again = "run the same command" if has_place else f"add {place}"
-                report(f"{stop}; {again} to resume", stop.code)
-            if is_orphaned():
-                os._exit(stop.code)  # joblib would start another job unnoticed
-            raise SystemExit(stop.code) from None
-        except Exception as error:
-            line = in_words(error, started=True)
-            if HydraConfig.get().mode is not RunMode.MULTIRUN:
-                if line is None:
-                    raise
-                raise SystemExit(report_error(line)) from None
-            number = job_dir().name
-            jobs.failed.append(number)
-            if line is None:
-                traceback.print_exc()  # Hydra reports only the first job's
-                line = f"{type(error).__name__}: {error}"
-            else:
-                report(f"job {number}: {line}", 2)
-            if Jobs.elsewhere:  # the command's process knows only what is raised
-                raise UserError(f"job {number}: {line}") from None
-            return None
-
-    return job

@@ -13,9 +13,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from seqattn.cli.help_page import subcommands
 from seqattn.config.compose import resolve_settings, settings_of_training
-from seqattn.config.subcommand_files import bases, own_keys, subcommand_class
+from seqattn.config.subcommand import Subcommand
 from seqattn.errors import UserError
 from seqattn.places import CONF
 from seqattn.settings.nodes import TARGET, Node, build, build_subcommand
@@ -25,39 +24,31 @@ from seqattn.training.run_directory import remove_empty
 Action = Callable[[DictConfig], float | None]
 
 
-def action_of(subcommand: str) -> Action:
+def action_of(subcommand: Subcommand) -> Action:
     """Return the action of a subcommand, which builds the class of its YAML and runs it.
 
     Raises:
-        UserError: if there is no such subcommand, or an extra that it needs is not installed.
+        UserError: if the YAML names no class, or an extra that it needs is not installed.
     """
-    if not re.fullmatch(r"\w+", subcommand) or not (CONF / f"{subcommand}.yaml").is_file():
-        raise UserError(f"unknown subcommand {subcommand}; choose from {', '.join(subcommands())}")
-    extra = extra_of(subcommand)
-    waiting = [extra] if extra else []
+    if not subcommand.target:
+        raise UserError(f"{subcommand.name}.yaml is no subcommand without _target_: PACKAGE.CLASS")
+    waiting = re.findall(r"^seqattn\.extras\.(\w+)\.", subcommand.target)
     while waiting:
         name = f"seqattn.extras.{waiting.pop()}"
         try:
             waiting += import_module(name).NEEDS
         except ModuleNotFoundError as error:
-            raise UserError(f"{subcommand} needs {name}, which is not installed") from error
-    if subcommand == "train":
-        return train
-    return partial(_run_over_trainings if "train" in bases(subcommand) else _run, subcommand)
+            raise UserError(f"{subcommand.name} needs {name}, which is not installed") from error
+    over_trainings = _run_over_trainings if "train" in subcommand.bases else _run
+    return partial(_train if subcommand.name == "train" else over_trainings, subcommand)
 
 
-def extra_of(subcommand: str) -> str | None:
-    """Return the extra that the class of a subcommand belongs to, None for one of the core."""
-    match = re.match(r"seqattn\.extras\.(\w+)\.", subcommand_class(subcommand))
-    return match[1] if match else None
-
-
-def _run(subcommand: str, config: DictConfig) -> None:
+def _run(subcommand: Subcommand, config: DictConfig) -> None:
     settings = resolve_settings(subcommand, config)
     _check_output(settings)
     if settings.get("bundle") and sys.stderr is not None and sys.stderr.isatty():
         print(f"loading {settings['bundle']}", file=sys.stderr)
-    build_subcommand(subcommand_class(subcommand), settings).run()  # imports torch
+    build_subcommand(subcommand.target, settings).run()  # imports torch
 
 
 def _check_output(settings: Mapping[str, Node]) -> None:
@@ -99,11 +90,11 @@ def job_dir() -> Path:
     return directory.relative_to(Path.cwd()) if directory.is_relative_to(Path.cwd()) else directory
 
 
-def train(config: DictConfig) -> float | None:
+def _train(subcommand: Subcommand, config: DictConfig) -> float | None:
     """Train; return the monitored value for a sweeper."""
     run_dir = job_dir()
     try:
-        settings = settings_of_training(config, run_dir=str(run_dir))
+        settings = settings_of_training(subcommand, config, run_dir=str(run_dir))
         several = HydraConfig.get().mode == RunMode.MULTIRUN
         if several and isinstance(settings["resume"], str) and settings["resume"] != "auto":
             raise UserError(
@@ -112,14 +103,14 @@ def train(config: DictConfig) -> float | None:
             )
         if several:
             settings["sweep"] = run_dir.parent.name
-        run = build_subcommand(subcommand_class("train"), settings)
+        run = build_subcommand(subcommand.target, settings)
         result: float | None = run.find_rate() if run.find_lr else run.run().monitored
         return result
     finally:
         remove_empty(run_dir)  # created by Hydra
 
 
-def _run_over_trainings(subcommand: str, config: DictConfig) -> None:
+def _run_over_trainings(subcommand: Subcommand, config: DictConfig) -> None:
     """Run a subcommand that includes the keys of train, such as search.
 
     Its class gets the settings of a training run, and a command line that reproduces them.
@@ -127,18 +118,22 @@ def _run_over_trainings(subcommand: str, config: DictConfig) -> None:
     run_dir = job_dir()
     try:
         settings = resolve_settings(subcommand, config, run_dir=str(run_dir))
-        own = {key: settings.pop(key) for key in own_keys(subcommand) if key != "run_dir"}
+        own = {key: settings.pop(key) for key in subcommand.values if key != "run_dir"}
         words = [
             word
             for word in HydraConfig.get().overrides.task
             if word.partition("=")[0].partition(".")[0] not in ("run_dir", *own)
         ]
         sources = HydraConfig.get().runtime.config_sources
-        added = [one.path for one in sources if one.provider == "command-line"]
+        added = [
+            one.path
+            for one in sources
+            if one.provider in ("main", "command-line") and one.path != str(CONF)
+        ]
         others = HydraConfig.get().overrides.hydra
         paths = [one for one in others if one.startswith("hydra.searchpath=")]
         own |= {
-            TARGET: subcommand_class(subcommand),
+            TARGET: subcommand.target,
             "run_dir": str(run_dir),
             "seed": settings["seed"],
             "overrides": words,

@@ -15,14 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqattn.checking import parameters
 from seqattn.config.overrides import OWN, complete, is_filled
-from seqattn.config.subcommand_files import (
-    FROM_BUNDLE,
-    TEXT,
-    bases,
-    document,
-    from_bundle,
-    own_keys,
-)
+from seqattn.config.subcommand import FROM_BUNDLE, TEXT, Subcommand
 from seqattn.errors import UserError
 from seqattn.settings.choices import SLOT_NODES, check_fit
 from seqattn.settings.choices import choices as shipped
@@ -39,8 +32,6 @@ _NAMED = ("logger", "callbacks")
 """Groups of several choices, each with its node by name."""
 _BUNDLES = ("bundle", "bundles", "ensemble", "init_from", "vocabulary")
 """Keys with paths of bundles."""
-_FILLING = ("experiment", "processor")
-"""Groups whose choices set keys of other groups."""
 
 
 def register_resolvers() -> dict[str, str]:
@@ -98,14 +89,14 @@ def _make_unused(path: str) -> str:
     raise UserError(f"cannot create a directory such as {path}; set run_dir=PATH")
 
 
-def resolve_settings(subcommand: str, config: DictConfig, **own: str) -> Settings:
+def resolve_settings(subcommand: Subcommand, config: DictConfig, **own: str) -> Settings:
     """Return the settings of a job composed by Hydra.
 
     `attention=[a,b]` (or for a slot) becomes a list of both, each with the same other overrides, of
     which a member takes those of keys that it has.
 
     Args:
-        subcommand: name of its configuration.
+        subcommand: what its YAML says.
         config: composed by Hydra.
         **own: values that override the config's, before interpolations are resolved.
 
@@ -114,14 +105,12 @@ def resolve_settings(subcommand: str, config: DictConfig, **own: str) -> Setting
     """
     overrides = list(HydraConfig.get().overrides.task)
     several = HydraConfig.get().mode is RunMode.MULTIRUN
-    completed = (
-        complete(subcommand, overrides) if several and from_bundle(subcommand) else overrides
-    )
+    completed = complete(subcommand, overrides) if several and subcommand.from_bundle else overrides
     if completed != overrides:  # a job of a multirun over bundles
         config = compose(HydraConfig.get().job.config_name, completed)
     with open_dict(config):
         config.update(own)
-    if subcommand == "train":
+    if subcommand.name == "train":
         with suppress(OmegaConfBaseException):  # which `plain` reports
             _check_choices(config)  # rather than asking for keys of data that the task cannot use
     settings = plain(config)
@@ -200,12 +189,12 @@ def _bundle(value: Any) -> Any:
     return str(bundle_dir(value)) if isinstance(value, str) else value
 
 
-def settings_of_training(config: DictConfig, **own: str) -> Settings:
+def settings_of_training(subcommand: Subcommand, config: DictConfig, **own: str) -> Settings:
     """Return the settings of a training run, with its choices and the overrides to resume it.
 
     Args and Raises: as `resolve_settings`.
     """
-    settings = resolve_settings("train", config, **own)
+    settings = resolve_settings(subcommand, config, **own)
     typed = [word for word in HydraConfig.get().overrides.task if not is_filled(word)]
     overrides = [word for word in typed if word.partition("=")[0] not in ("resume", "run_dir")]
     return {**settings, "choices": choices(), "overrides": overrides}
@@ -223,30 +212,15 @@ def choices() -> dict[str, str]:
     }
 
 
-def _check_keys(subcommand: str, settings: Settings) -> None:
+def _check_keys(subcommand: Subcommand, settings: Settings) -> None:
     """Raise UserError for unknown or removed keys, before any slow import."""
-    needed, optional = _keys_of(subcommand)
+    known = (*subcommand.needed, *subcommand.optional)
     for key in settings:
-        if key not in (*needed, *optional, TARGET):
-            raise UserError(f"unknown key {key}{nearest(key, [*needed, *optional])}")
-    for key in needed:
+        if key not in (*known, TARGET):
+            raise UserError(f"unknown key {key}{nearest(key, known)}")
+    for key in subcommand.needed:
         if key not in settings:
             raise UserError(f"missing required key {key}; remove ~{key} or {key}=[]")
-
-
-def _keys_of(subcommand: str) -> tuple[list[str], list[str]]:
-    """Return a subcommand's required and optional keys (empty slots and lists of choices)."""
-    needed, optional = own_keys(subcommand), list[str]()
-    for base in bases(subcommand):
-        theirs = _keys_of(base)
-        needed, optional = [*needed, *theirs[0]], [*optional, *theirs[1]]
-    for entry in document(subcommand)["defaults"]:
-        for group, choice in entry.items() if isinstance(entry, dict) else ():
-            if not group.startswith("override ") and group not in _FILLING:
-                required = isinstance(choice, str) and not group.startswith("optional ")
-                keys = needed if required else optional
-                keys.append(group.removeprefix("optional ").rpartition("@")[2])
-    return needed, optional
 
 
 def plain(config: DictConfig) -> Settings:

@@ -10,8 +10,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 from hydra.errors import HydraException
 
-from seqattn.config.saved_overrides import nodes_of, overrides_of, parsed, value_of
-from seqattn.config.subcommand_files import from_bundle, text_keys
+from seqattn.config.saved_overrides import nodes_of, overrides_of, parsed, texts_of, value_of
+from seqattn.config.subcommand import Subcommand
 from seqattn.errors import UserError
 from seqattn.places import CONF
 from seqattn.settings.choices import SLOT_NODES, with_new_keys
@@ -22,8 +22,8 @@ OWN = r"bundle\d+_"
 """Prefix of the names of choices from a bundle."""
 
 
-def complete(subcommand: str, overrides: Sequence[str]) -> list[str]:
-    """Put overrides from `resume=RUN`, `bundle=` or `init_from=PATH` before a user's.
+def complete(subcommand: Subcommand, overrides: Sequence[str]) -> list[str]:
+    """Quote a user's overrides, and put those from `resume=RUN`, `bundle=` or `init_from=` before.
 
     A run adds the overrides that it was started with. A bundle adds its nodes, as choices with
     names such as `bundle0_gqa`, except in groups for which the user made a choice.
@@ -31,45 +31,34 @@ def complete(subcommand: str, overrides: Sequence[str]) -> list[str]:
     Raises:
         UserError: if there is no such run or bundle, or no file for `input`.
     """
-    overrides = [_tilde_quoted(override) for override in overrides]
-    texts = text_keys(subcommand)
-    overrides = [
-        _as_text(override) if override.partition("=")[0] in texts else override
-        for override in overrides
-    ]
-    overrides = [_choice_quoted(_lone_quoted(override)) for override in overrides]
-    source = value_of(overrides, "input") if subcommand == "generate" else None
+    name, texts = subcommand.name, subcommand.texts
+    overrides = [hydra_word(one, one.partition("=")[0] in texts) for one in overrides]
+    source = value_of(overrides, "input") if name == "generate" else None
     if isinstance(source, str):  # here, as PyTorch takes seconds to import
         file = user_path(source)
         if file.is_dir() or not file.exists():
             raise UserError(f"input={file} is not a file")
-    if subcommand == "evaluate":  # keys of any search are allowed
+    if name == "evaluate":  # keys of any search are allowed
         overrides = [f"++{one}" if one.startswith("tune.") else one for one in overrides]
-    a_run = subcommand == "train" and value_of(overrides, "resume") not in ("auto", True, False)
+    a_run = name == "train" and value_of(overrides, "resume") not in ("auto", True, False)
     run = _path(overrides, "resume") if a_run else None
     if run is not None:
-        before = overrides_of(run, overrides, _trusted(overrides))
+        before = overrides_of(run, overrides, texts_of(overrides, "trust"))
         overrides = [*before, f"run_dir={quoted(run)}", *overrides]
-    path = value_of(overrides, "init_from") if subcommand == "train" else _path(overrides, "bundle")
-    several = value_of(overrides, "bundles") if subcommand == "explain" and path is None else None
-    if isinstance(several, list) and several:  # uses the data of the first
-        path = str(getattr(several[0], "text", several[0]))
-    if not from_bundle(subcommand) or not isinstance(path, str):
-        return list(overrides)
+    path = value_of(overrides, "init_from") if name == "train" else _path(overrides, "bundle")
+    if name == "explain" and path is None:  # uses the data of the first
+        path = next(iter(texts_of(overrides, "bundles")), None)
+    if not subcommand.from_bundle or not isinstance(path, str):
+        return overrides
+    trust = texts_of(overrides, "trust")
     if run is not None:  # it has the settings of its bundle, which may have moved
-        nodes = nodes_of(run, from_bundle(subcommand).values(), _trusted(overrides))
-        return [*_filled(subcommand, overrides, nodes, run), *overrides]
-    from seqattn.bundle.files import read_config
+        bundle, path = nodes_of(run, subcommand.from_bundle.values(), trust), run
+    else:
+        from seqattn.bundle.files import read_config
 
-    path = str(bundle_dir(path))
-    bundle = read_config(Path(path), trust=_trusted(overrides))
+        path = str(bundle_dir(path))
+        bundle = read_config(Path(path), trust=trust)
     return [*_filled(subcommand, overrides, bundle, path), *overrides]
-
-
-def _trusted(overrides: Sequence[str]) -> list[str]:
-    """Return the packages that a user trusts."""
-    trust = value_of(overrides, "trust")
-    return [str(getattr(one, "text", one)) for one in trust] if isinstance(trust, list) else []
 
 
 def is_filled(override: str) -> bool:
@@ -78,14 +67,14 @@ def is_filled(override: str) -> bool:
 
 
 def _filled(
-    subcommand: str, overrides: Sequence[str], bundle: Mapping[str, Any], path: str
+    subcommand: Subcommand, overrides: Sequence[str], bundle: Mapping[str, Any], path: str
 ) -> list[str]:
     """Return overrides that choose a bundle's nodes for groups without a user's choice."""
     from seqattn.bundle.files import part_of
     from seqattn.settings.data_paths import MISSING, with_paths
 
     brought, numbers = [], count()
-    for group, origin in from_bundle(subcommand).items():
+    for group, origin in subcommand.from_bundle.items():
         absent = origin in SLOT_NODES and bundle.get(origin) is None
         if absent or isinstance(value_of(overrides, group), str | list | Sweep):
             continue
@@ -94,7 +83,7 @@ def _filled(
             node = {str(number): one for number, one in enumerate(node)}
         if group == "data":
             node = with_paths(node, user_path(path))
-        if group == "data" and _needs_no_data(subcommand, overrides):
+        if group == "data" and _needs_no_data(subcommand.name, overrides):
             node = {key: "DIR" if value == MISSING else value for key, value in node.items()}
         parts, names = node if isinstance(node, list) else [node], []
         were = str((bundle.get("choices") or {}).get(group)).strip("[]").split(",")
@@ -132,38 +121,27 @@ def quoted(text: str) -> str:
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", literal)  # no interpolation
 
 
-def _as_text(override: str) -> str:
-    """Quote a sentence, unless it is null or one quoted string as a whole."""
-    key, _, value = override.partition("=")
-    as_it_is = value == "null" or re.fullmatch(r"(['\"])((?!\1)[^\\]|\\.)*\1", value, re.DOTALL)
-    return override if as_it_is else f"{key}={quoted(value)}"
+def hydra_word(override: str, is_text: bool) -> str:
+    """Quote the value of an override, if Hydra's grammar cannot read it or would change it.
 
-
-def _tilde_quoted(override: str) -> str:
-    """Quote a path that begins with "~", which Hydra's grammar does not allow."""
-    match = re.fullmatch(r"([^=]+)=(~[^,'\"\[\]{}]*)", override)
-    return f"{match[1]}={quoted(match[2])}" if match else override
-
-
-def _choice_quoted(override: str) -> str:
-    """Quote the choice `true` of a group that has one, which Hydra would read as a value."""
-    group, _, value = override.partition("=")
-    if value in ("true", "false") and (CONF / group / "true.yaml").is_file():
-        return f"{group}='true'" if value == "true" else f"~{group}"
-    return override
-
-
-def _lone_quoted(override: str) -> str:
-    """Quote a text that Hydra cannot parse, such as some paths, or one with backslashes.
-
-    Lists, dicts, quoted texts and values with a comma are left to Hydra.
+    Of a sentence or an expression, that is any value except null and one quoted string as a whole.
+    Of another key, it is a path that begins with "~", the choice `true` of a group that has one,
+    and a text with backslashes or that Hydra cannot parse. Lists, dicts, quoted texts, values with
+    an interpolation and several values are left to Hydra.
     """
     key, equals, value = override.partition("=")
+    if is_text:
+        literal = re.fullmatch(r"(['\"])((?!\1)[^\\]|\\.)*\1", value, re.DOTALL)
+        return override if value == "null" or literal else f"{key}={quoted(value)}"
+    if key and re.fullmatch(r"~[^,'\"\[\]{}]*", value):
+        return f"{key}={quoted(value)}"
+    if value in ("true", "false") and (CONF / key / "true.yaml").is_file():
+        return f"{key}='true'" if value == "true" else f"~{key}"
     if not equals or not re.fullmatch(r"[+]*[\w.@]+", key) or not value.isprintable():
         return override
     try:
-        is_text = isinstance(parsed(override).value(), str) and "\\" in value
+        is_plain = isinstance(parsed(override).value(), str) and "\\" in value
     except HydraException:
-        is_text = "," not in value
-    is_text = is_text and value[:1] not in "[{'\"" and "${" not in value
-    return f"{key}={quoted(value)}" if is_text else override
+        is_plain = "," not in value
+    is_plain = is_plain and value[:1] not in "[{'\"" and "${" not in value
+    return f"{key}={quoted(value)}" if is_plain else override

@@ -10,7 +10,7 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from seqattn.config.saved_overrides import value_of
+from seqattn.config.saved_overrides import texts_of
 from seqattn.places import CONF
 from seqattn.training.ranks import rank
 
@@ -39,8 +39,7 @@ def own_first(overrides: Sequence[str], folders: Iterable[str] = ()) -> Iterator
         folders: the arguments of `--config-dir`.
     """
     Plugins.instance().register(OwnFirst)
-    listed = value_of(overrides, "hydra.searchpath")
-    typed = [str(getattr(one, "text", one)) for one in listed] if isinstance(listed, list) else []
+    typed = texts_of(overrides, "hydra.searchpath")
     for place in (*folders, *typed):
         if rank() == 0 and "pkg://" not in place:
             _announce(Path(place.removeprefix("file://")))

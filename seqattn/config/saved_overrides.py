@@ -191,6 +191,12 @@ def value_of(overrides: Sequence[str], key: str) -> Any:
     return parsed(matches[-1]).value() if matches else None
 
 
+def texts_of(overrides: Sequence[str], key: str) -> list[str]:
+    """Return the items of the last list given for a key as texts, without a list none."""
+    value = value_of(overrides, key)
+    return [str(getattr(one, "text", one)) for one in value] if isinstance(value, list) else []
+
+
 def parsed(override: str) -> Override:
     """Parse an override by Hydra's grammar.
 

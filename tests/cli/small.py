@@ -17,6 +17,7 @@ from seqattn.cli.error_messages import in_words
 from seqattn.cli.main import run_subcommand
 from seqattn.config.compose import choices, register_resolvers, resolve_settings
 from seqattn.config.overrides import complete
+from seqattn.config.subcommand import read_subcommand
 from seqattn.places import CONF
 from seqattn.settings.nodes import build_subcommand
 from seqattn.training.checkpoint_files import newest_whole
@@ -180,13 +181,14 @@ def composed(subcommand, *overrides):
     made = register_resolvers()
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            described = read_subcommand(subcommand)
             config = compose(
-                subcommand, complete(subcommand, list(overrides)), return_hydra_config=True
+                subcommand, complete(described, list(overrides)), return_hydra_config=True
             )
             HydraConfig.instance().set_config(config)
             with open_dict(config):
                 del config["hydra"]
-            settings = resolve_settings(subcommand, config)
+            settings = resolve_settings(described, config)
             return settings, choices()
     finally:
         for place in made.values():

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from seqattn.config.overrides import complete
+from seqattn.config.subcommand import read_subcommand
 from seqattn.errors import UserError
 from seqattn.training.result import TrainingResult
 from seqattn.training.resume import settings_before
@@ -51,7 +52,7 @@ def copied(trained, tmp_path_factory):
 def resumed(home, override, *typed):
     """A user's words and those of a run, which holds an override."""
     (home / "overrides.yaml").write_text(yaml.safe_dump(["model.dim=16", override]))
-    return complete("train", [f"resume={home}", *typed])
+    return complete(read_subcommand("train"), [f"resume={home}", *typed])
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def with_defaults(home):
 def test_a_bundle_names_no_files_for_hydra(copied):
     with_defaults(copied / "model")
     with pytest.raises(UserError, match="generation must be a config node without defaults"):
-        complete("generate", [f"bundle={copied}/model"])
+        complete(read_subcommand("generate"), [f"bundle={copied}/model"])
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_damaged_yaml_of_a_run_is_one_line(content, tmp_path):
         (tmp_path / name).write_text(content)
     readers = [
         lambda: settings_before(tmp_path, "it"),
-        lambda: complete("train", [f"resume={tmp_path}"]),
+        lambda: complete(read_subcommand("train"), [f"resume={tmp_path}"]),
         lambda: TrainingResult.load(tmp_path),
     ]
     for reader in readers:

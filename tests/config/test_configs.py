@@ -12,6 +12,7 @@ from seqattn.cli.main import run_subcommand
 from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete, quoted
 from seqattn.config.saved_overrides import parsed
+from seqattn.config.subcommand import read_subcommand
 from seqattn.places import CONF
 from tests.cli.small import checked_training, composed, groups
 
@@ -256,13 +257,13 @@ def test_a_choice_that_a_run_goes_on_with_brings_none_of_the_other_one_s_keys(
     tmp_path, typed, gone
 ):
     (tmp_path / "overrides.yaml").write_text(yaml.safe_dump(list(BEFORE)))
-    found = complete("train", [f"resume={tmp_path}", typed])
+    found = complete(read_subcommand("train"), [f"resume={tmp_path}", typed])
     assert found[:-3] == [one for one in BEFORE if one not in gone]
 
 
 def test_a_run_of_before_goes_on_with_a_key_that_has_moved(tmp_path):
     (tmp_path / "overrides.yaml").write_text("[task.validation.attention_health=false]")
-    assert complete("train", [f"resume={tmp_path}"])[0] == "watch.health=false"
+    assert complete(read_subcommand("train"), [f"resume={tmp_path}"])[0] == "watch.health=false"
 
 
 def test_runs_that_begin_in_one_second_get_directories_of_their_own(tmp_path, monkeypatch):
@@ -317,19 +318,19 @@ def test_a_command_that_shows_its_settings_leaves_no_directory(tmp_path, monkeyp
     ],
 )
 def test_a_lone_path_is_taken_as_it_is(key, path):
-    [override] = complete("search", [f"{key}={path}"])
+    [override] = complete(read_subcommand("search"), [f"{key}={path}"])
     assert parsed(override).value() == path
 
 
 def test_what_hydra_can_read_stays_as_it_is_typed():
     words = ["seed=2024", "cache_dir=null", "model.dim=1,2", "name=a b", "data.files=[a,b]"]
     words += [r"name='\[a\]'", r"data.root=C:\a,C:\b", r"data.files=[C:\a,'\(b']", r"name=${x}\(y"]
-    assert complete("search", words) == words
+    assert complete(read_subcommand("search"), words) == words
 
 
 def test_a_sentence_is_quoted_unless_it_is_quoted_already_or_none_is_given():
     words = ["text=a, b: c", "target='a, b'", "question=null", "output=a"]
-    found = complete("generate", words)
+    found = complete(read_subcommand("generate"), words)
     assert found == ["text='a, b: c'", *words[1:]]
     assert parsed(found[2]).value() is None
 
@@ -342,22 +343,22 @@ def test_a_sentence_is_quoted_unless_it_is_quoted_already_or_none_is_given():
     ],
 )  # fmt: skip
 def test_an_expression_arrives_as_it_is_typed(pattern):
-    [override] = complete("generate", [f"markup.pattern={pattern}"])
+    [override] = complete(read_subcommand("generate"), [f"markup.pattern={pattern}"])
     assert parsed(override).value() == pattern
     typed = f"markup.pattern={quoted(pattern)}"
-    assert complete("generate", [typed]) == [typed]
+    assert complete(read_subcommand("generate"), [typed]) == [typed]
 
 
 def test_an_interpolation_is_left_to_hydra_whatever_stands_beside_it():
     words = ["output=${name}/ünïcødé", "output=${name}'s"]
-    assert complete("search", words) == words
+    assert complete(read_subcommand("search"), words) == words
 
 
 def test_a_run_of_another_alphabet_is_found(tmp_path):
     for name in ("ünïcødé", "a=b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "overrides.yaml").write_text("[seed=3]")
-        words = complete("train", [f"resume={tmp_path / name}"])
+        words = complete(read_subcommand("train"), [f"resume={tmp_path / name}"])
         assert words[0] == "seed=3"
         assert parsed(words[1]).value() == str(tmp_path / name)
 

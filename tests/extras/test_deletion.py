@@ -8,7 +8,7 @@ import pytest
 
 from seqattn import extras
 from seqattn.cli.help_page import subcommands as names_of_subcommands
-from seqattn.cli.subcommands import extra_of
+from seqattn.config.subcommand import read_subcommand
 from seqattn.places import CONF
 from tests.absent import printed_without
 from tests.cli.small import train_arguments
@@ -19,7 +19,10 @@ from seqattn.cli.main import run_subcommand
 
 print(json.dumps([run_subcommand(subcommand, words) for subcommand, words in {commands!r}]))
 """
-OF_SUBCOMMANDS = {subcommand: extra_of(subcommand) for subcommand in names_of_subcommands()}
+TARGETS = {name: read_subcommand(name).target.split(".") for name in names_of_subcommands()}
+OF_SUBCOMMANDS = {
+    name: parts[2] if parts[1] == "extras" else None for name, parts in TARGETS.items()
+}
 EXTRAS = sorted(path.parent.name for path in Path(extras.__file__).parent.glob("*/__init__.py"))
 BUNDLE = Path(__file__).parents[1] / "golden" / "bundle"
 GROUPS = ("attention", "data", "generation", "loader", "model", "task", "watch")
