@@ -14,6 +14,7 @@ import torch
 import yaml
 
 import seqattn
+from seqattn.__main__ import main
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.masks import Mask
@@ -23,7 +24,7 @@ from seqattn.places import CONF
 from seqattn.positions import RotaryPosition, Stack
 from seqattn.tokens import EOS
 from tests.cli.small import SIZES, checked_training, pairs, run
-from tests.pages import PAGES, ROOT, commands, files
+from tests.pages import PAGES, ROOT, blocks, commands, files
 
 PAGE = "extending.md"
 FILES = files(PAGE)
@@ -171,6 +172,66 @@ def test_the_commands_on_the_bundle_run(command, bundle, capfd):
     script, *words = shlex.split(command)[1:]
     words = [word.replace("RUN/model", str(bundle)) for word in words]
     assert run_subcommand(Path(script).stem, words) == 0, capfd.readouterr().err
+
+
+@pytest.fixture
+def counting(home, capfd):
+    """The page's subcommand, as the command line runs it."""
+    [page] = [block for block in blocks(PAGE, "yaml") if "_target_: mine.count." in block]
+    (home / "conf" / "count.yaml").write_text(page, encoding="utf-8")
+
+    def count(*words):
+        code = main(words)
+        return code, *capfd.readouterr()
+
+    return count
+
+
+def test_a_subcommand_of_ones_own_is_listed_and_explained(counting):
+    _, listed, _ = counting("help", *OWN.split())
+    assert listed.splitlines()[-3].split(maxsplit=1) == ["count", "Count the words of an output."]
+    assert "count" not in counting("help")[1].split()
+    _, page, _ = counting("count", "--help", *OWN.split())
+    assert page.startswith(
+        "usage: seqattn count [key=value ...]\n\nCount the words of an output.\n"
+    )
+
+
+def test_a_subcommand_of_ones_own_runs_on_texts_as_they_are_typed(counting, bundle, capfd):
+    words = (*OWN.split(), f"bundle={bundle}", "trust=[mine]")
+    code, out, _ = counting("count", *words, "text=a dog, a 'ball'")
+    assert (code, out.strip().isdecimal()) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("text=a", "missing required key: bundle (add bundle=RUN/model)"),
+        ("text=a bundle=x texts=b", "unknown key texts; did you mean text?"),
+        ("text=a bundle=x trust=3", "trust must be a list of texts, got 3"),
+    ],
+)
+def test_bad_input_of_a_subcommand_of_ones_own_is_one_line(counting, words, line):
+    assert counting("count", *OWN.split(), *words.split()) == (2, "", f"error: {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "_target_: mine.count.Other",
+            "cannot import _target_=mine.count.Other: mine.count has no Other",
+        ),
+        ("bundle: x", "odd.yaml is no subcommand without _target_: PACKAGE.CLASS"),
+        ("- x", "FILE must have lists at defaults and _text_, keys at _from_bundle_"),
+        ("_text_: text", "FILE must have lists at defaults and _text_, keys at _from_bundle_"),
+    ],
+)
+def test_a_bad_file_of_a_subcommand_is_one_line(counting, tmp_path, text, line):
+    file = tmp_path / "odd.yaml"
+    file.write_text(text, encoding="utf-8")
+    line = line.replace("FILE", str(file))
+    assert counting("odd", "--config-dir", str(tmp_path)) == (2, "", f"error: {line}\n")
 
 
 def test_a_training_begins_with_a_trusted_bundle(bundle, home, tmp_path, capfd):
