@@ -23,9 +23,8 @@ from seqattn.generation.base import AnySearch, Hypothesis, Progress, Search, lis
 from seqattn.generation.constraints import Constraints
 from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.forced_decoding import Sides
-from seqattn.generation.generator import Generator
+from seqattn.generation.generator import Generator, InWindow
 from seqattn.generation.processors import EncoderNoRepeatNgram, ForcedPrefix
-from seqattn.generation.windows import InWindow, generate_from_windows, search_windows
 from seqattn.models.base import Seq2SeqModel
 from seqattn.settings.choices import choices
 from seqattn.settings.documents import Config
@@ -128,7 +127,9 @@ class Bundle:
             )
         return part
 
-    def _loader(self) -> Any:
+    @cached_property
+    def loader(self) -> Any:
+        """Options of its batches, by which it reads long sources."""
         loader = build(part_of(self.config, "loader", self.path), "loader")
         return self._of_kind(loader, "loader", "batches")
 
@@ -201,8 +202,8 @@ class Bundle:
         def generate(some: TextOrTexts) -> list[str]:
             read = self.lines(some)
             own = self.constraints(read, prefix, terms)
-            hypotheses = generate_from_windows(
-                generator, self.encode(read.lines), read.texts, constraints=own
+            hypotheses = generator.generate_windows(
+                self.encode(read.lines), read.texts, constraints=own
             )
             say_copied(read.copied)
             return read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
@@ -238,15 +239,14 @@ class Bundle:
         search = self.search(generation, **settings)
         generator = self.generator(search if terms is None else terms.search(search))
         own = self.constraints(TextLines.of(texts, False), prefix, terms)
-        return generate_from_windows(generator, self.encode(texts), constraints=own)
+        return generator.generate_windows(self.encode(texts), constraints=own)
 
     def best(self, text: str, generation: Choice = None, **settings: Any) -> InWindow:
         """Return the best hypothesis for a text, and the number of its window from `encode`.
 
         Args: as `generate`.
         """
-        best = search_windows(self.generator(generation, **settings), self.encode(text))
-        return best[0][0]
+        return self.generator(generation, **settings).search_windows(self.encode(text))[0][0]
 
     def into(self, language: str) -> "Bundle":
         """Return the bundle of a multilingual model for outputs in a language, by its code.
@@ -377,7 +377,7 @@ class Bundle:
         read = text_list(texts)
         if self._reads_line or self._line_breaks == "unknown":
             read = as_single_lines(read)
-        return read_sources(read, self.tokenizer, self._loader())
+        return read_sources(read, self.tokenizer, self.loader)
 
     @property
     def _copies_letterless(self) -> bool:
@@ -396,7 +396,7 @@ class Bundle:
 
     @cached_property
     def _reads_line(self) -> bool:
-        return self._line_breaks != "piece" and self._loader().long_sources == "drop"
+        return self._line_breaks != "piece" and self.loader.long_sources == "drop"
 
     def ended(self, ids: Sequence[int]) -> list[int]:
         """Append the end mark to an output's ids, unless they fill the model's positions."""
@@ -459,7 +459,7 @@ class Bundle:
         began = time.perf_counter()
         read = self.lines(rows.sources)
         encoded = self.encode(read.lines)
-        hypotheses = generate_from_windows(self.generator(search), encoded, read.texts, progress)
+        hypotheses = self.generator(search).generate_windows(encoded, read.texts, progress)
         if rank is not None:
             hypotheses = rank(read.lines, hypotheses)
         seconds = time.perf_counter() - began

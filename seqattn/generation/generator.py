@@ -1,4 +1,4 @@
-"""Generation for any number of sources, in batches, by one or several processes."""
+"""Generation for any number of sources and their windows, in batches, by several processes."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from seqattn.attention.base import length_key
@@ -21,7 +20,9 @@ from seqattn.generation.base import (
     inference,
 )
 from seqattn.generation.constraints import Constraints
+from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.workers import Workers, usual_workers
+from seqattn.models.base import Seq2SeqModel
 from seqattn.ops.layers import packed
 from seqattn.ops.memory import ran_out, to_device
 from seqattn.tokens import PAD
@@ -30,6 +31,9 @@ _SHARED = 128
 """Batches of up to this size are not made smaller to be shared between processes."""
 _HYPOTHESES = 4_096
 """Maximum hypotheses extended in parallel, each with vocabulary scores and a cache."""
+_WINDOW = 0x9E3779B1
+"""Increment of the index of consecutive windows, so that each gets its own random numbers: a CPU
+generator uses only the last 32 bits of a seed, which multiples of this odd number cover."""
 
 
 class Batch(NamedTuple):
@@ -42,6 +46,15 @@ class Batch(NamedTuple):
 
 Hypotheses = list[list[Hypothesis]]
 """Hypotheses of each source, best first."""
+Windows = Sequence[Sequence[int]]
+"""Ids of each window of a source; a single one for an unsplit source."""
+
+
+class InWindow(NamedTuple):
+    """A hypothesis, and the number of its window in the source."""
+
+    hypothesis: Hypothesis
+    window: int
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class Generator:
     """A model with a search for any number of sources, batched by length; keeps their order.
 
     Args:
-        model: the model, a module.
+        model: the model, or an ensemble.
         search: greedy, beam, sampling or minimum Bayes risk, with its sizes of batches.
         open_workers: workers started by `open`.
 
@@ -57,7 +70,7 @@ class Generator:
         UserError: no output of the model can reach the minimum length.
     """
 
-    model: SearchModel
+    model: Seq2SeqModel | Ensemble
     search: Search
     open_workers: Workers[Batch, Hypotheses] | None = field(default=None, repr=False)
 
@@ -107,78 +120,117 @@ class Generator:
                     progress(done, total, sum(len(best[0].ids) + 1 for best in outputs))
         return results
 
+    def generate_windows(
+        self,
+        sources: Sequence[Windows],
+        places: Sequence[int] | None = None,
+        progress: Progress | None = None,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> Hypotheses:
+        """Return hypotheses for each source from all of its windows, best scores first.
+
+        Args: as `search_windows`.
+        """
+        searched = self.search_windows(sources, places, progress, constraints)
+        return [[one.hypothesis for one in several] for several in searched]
+
+    def search_windows(
+        self,
+        sources: Sequence[Windows],
+        places: Sequence[int] | None = None,
+        progress: Progress | None = None,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> list[list[InWindow]]:
+        """Return hypotheses with their windows, at most as many per source as for a single window.
+
+        Args:
+            sources: windows of each source.
+            places, constraints: as `generate`; all windows of a source have its constraints.
+            progress: called after each batch, with the share of windows done in units of sources.
+        """
+        windows = [window for several in sources for window in several]
+        starts = range(len(sources)) if places is None else places
+        each = [
+            place + number * _WINDOW
+            for place, several in zip(starts, sources)
+            for number, _ in enumerate(several)
+        ]
+        if constraints is not None:
+            constraints = [c for c, parts in zip(constraints, sources, strict=True) for _ in parts]
+
+        def tell(done: int, total: int, tokens: int) -> None:
+            if progress is not None:
+                progress(done * len(sources) // total, len(sources), tokens)
+
+        outputs = iter(self.generate(windows, each, tell, constraints))
+        results = []
+        for source in sources:
+            parts = [next(outputs) for _ in source]
+            best: dict[tuple[int, ...], InWindow] = {}
+            candidates = [InWindow(one, n) for n, part in enumerate(parts) for one in part]
+            for one in sorted(candidates, key=lambda one: -one.hypothesis.score):
+                best.setdefault(one.hypothesis.ids, one)
+            results.append(list(best.values())[: max(map(len, parts))])
+        return results
+
     @contextmanager
     def open(self) -> Iterator["Generator"]:
         """Return the same generator with workers that persist between calls within the block."""
-        with self._workers(self._count()) as workers:
+        with Workers(self._count(), self.ready) as workers:
             yield replace(self, open_workers=workers)
 
     @contextmanager
     def _searched(self, batches: Sequence[Batch]) -> Iterator[Iterator[tuple[int, Hypotheses]]]:
         """Yield an iterator of each batch's number and hypotheses, in order of completion."""
-        count = min(self._count(), len(batches))
+        count, opened = min(self._count(), len(batches)), self.open_workers
         if count <= 1:
             with self.ready() as search:
                 yield enumerate(map(search, batches))
             return
-        pool = nullcontext(self.open_workers) if self.open_workers else self._workers(count)
-        with pool as workers:
+        with nullcontext(opened) if opened else Workers(count, self.ready) as workers:
             yield workers.results(batches)
-
-    def _workers(self, count: int) -> Workers[Batch, Hypotheses]:
-        return Workers(count, replace(self, open_workers=None).ready)
 
     def _count(self) -> int:
         """Return the number of processes; 1 if weights are observed, to do so in this process."""
-        if any(isinstance(part, Observable) and part.is_observed for part in self._model.modules()):
+        parts = self.model.modules()
+        if any(isinstance(part, Observable) and part.is_observed for part in parts):
             return 1
-        device, workers = self._device, self.search.workers
-        if device.type == "cpu":
+        workers = self.search.workers
+        if self.device.type == "cpu":
             return usual_workers() if workers is None else workers
         if workers is not None and workers > 1:
-            raise UserError(f"generation.workers needs device=cpu, got {device}; remove it")
+            raise UserError(f"generation.workers needs device=cpu, got {self.device}; remove it")
         return 1
 
     @property
-    def _model(self) -> nn.Module:
-        assert isinstance(self.model, nn.Module)
-        return self.model
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self._model.parameters()).device
-
-    def _largest(self, sources: int) -> int:
-        """Return the maximum batch size for a number of sources."""
-        size = self.search.batch_size
-        largest = size or sources
-        if size and self._device.type == "cpu":
-            largest = min(largest, max(_SHARED, math.ceil(sources / 16)))
-        return min(largest, max(1, _HYPOTHESES // self.search.beams))
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return next(self.model.parameters()).device
 
     @contextmanager
     def ready(self) -> Iterator[Callable[[Batch], Hypotheses]]:
         """Prepare the model for inference, and yield a function that searches one batch."""
-        with inference(self._model) as device, packed(self._model):
+        with inference(self.model), packed(self.model):
+            yield self._search
 
-            def search(batch: Batch) -> Hypotheses:
-                rows = [torch.tensor(source, dtype=torch.long) for source in batch.sources]
-                padded = pad_sequence(rows, batch_first=True, padding_value=PAD)
-                ids = to_device(padded, device)
-                each, own = batch.constraints, self.search
-                own = own if each is None else own.under(each)
-                try:
-                    return own.search(self.model, self.model.encode(ids), batch.places)
-                except RuntimeError as error:
-                    if ran_out(error):
-                        raise UserError(too_large(batch)) from error
-                    raise
-
-            yield search
+    def _search(self, batch: Batch) -> Hypotheses:
+        rows = [torch.tensor(source, dtype=torch.long) for source in batch.sources]
+        ids = to_device(pad_sequence(rows, batch_first=True, padding_value=PAD), self.device)
+        search = self.search if batch.constraints is None else self.search.under(batch.constraints)
+        try:
+            return search.search(self.model, self.model.encode(ids), batch.places)
+        except RuntimeError as error:
+            if ran_out(error):
+                raise UserError(too_large(batch)) from error
+            raise
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Yield batches of non-empty source indices, longest first, so memory runs out early."""
-        largest, tokens = self._largest(len(sources)), self.search.batch_tokens
+        size, tokens = self.search.batch_size, self.search.batch_tokens
+        largest = size or len(sources)
+        if size and self.device.type == "cpu":
+            largest = min(largest, max(_SHARED, math.ceil(len(sources) / 16)))
+        largest = min(largest, max(1, _HYPOTHESES // self.search.beams))
         order = sorted((n for n, s in enumerate(sources) if len(s)), key=lambda n: -len(sources[n]))
         batch: list[int] = []
         for number in order:

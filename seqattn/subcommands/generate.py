@@ -26,7 +26,6 @@ from seqattn.data.text_lines import TextLines, say_copied
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.base import AnySearch, Progress
-from seqattn.generation.windows import generate_from_windows
 from seqattn.metrics.scripts import unsplit
 from seqattn.screen import progress, say
 from seqattn.storage import kind_of, replaced_file, user_path
@@ -300,7 +299,7 @@ class Generation(BundleRun):
         prefix = self.prefix_column and [cast(Headed, text).beside or "" for text in texts]
         own = bundle.constraints(read, prefix or self.prefix, self.terms, numbers)
         sources = bundle.encode(read.lines)
-        lists = generate_from_windows(generator, sources, places, progress, own)
+        lists = generator.generate_windows(sources, places, progress, own)
         if reranker is not None:
             reranker.known.clear()  # those of other windows
             lists = reranker.rank(read.lines, lists)

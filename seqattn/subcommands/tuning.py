@@ -12,7 +12,6 @@ from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Progress, Search
 from seqattn.generation.beam import BeamSearch
-from seqattn.generation.windows import generate_from_windows
 from seqattn.metrics.references import reference_lists
 from seqattn.metrics.significance import LEVEL, sentence_tests
 from seqattn.metrics.text import Scorer, TextScore, lower_is_better
@@ -155,7 +154,7 @@ class Tuning:
                 continue
             for own in [{**settings, _PENALTY: one} for one in penalties] or [settings]:
                 search = self.rerank.search(self.with_settings(own))
-                yield own, generate_from_windows(self.bundle.generator(search), read)
+                yield own, self.bundle.generator(search).generate_windows(read)
 
 
 @dataclass(frozen=True)

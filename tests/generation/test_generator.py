@@ -15,7 +15,6 @@ from seqattn.generation import (
     MinimumBayesRisk,
     Sampling,
 )
-from seqattn.generation.windows import generate_from_windows
 from seqattn.tokens import EOS
 from tests.builders import HEADS, POSITIONS, heads, make_transformer
 from tests.generation.table_model import TableModel
@@ -203,7 +202,7 @@ def test_generation_drops_nothing_and_leaves_the_models_mode_as_it_was(training)
 def test_progress_over_windows_is_told_in_sources():
     told, windows = [], [[[4, 3]], [[4, 4, 3]] * 5, [[5, 3]] * 2, [[]]]
     generator = Generator(TableModel(7), GreedySearch(LengthLimit(), batch_size=2))
-    found = generate_from_windows(generator, windows, progress=lambda *at: told.append(at))
+    found = generator.generate_windows(windows, progress=lambda *at: told.append(at))
     assert len(found) == 4
     # of the eight windows that hold something
     assert [(done, total) for done, total, _ in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]

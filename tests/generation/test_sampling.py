@@ -9,7 +9,6 @@ import torch
 from seqattn import ops
 from seqattn.generation import Generator, LengthLimit, Sampling, sampling
 from seqattn.generation.sampling import _nucleus, _nucleus_unsorted
-from seqattn.generation.windows import generate_from_windows
 from seqattn.ops.gpu import running_sums
 from seqattn.tokens import EOS, PAD
 from tests.builders import POSITIONS, make_transformer
@@ -124,7 +123,7 @@ def test_equal_sources_at_different_places_draw_differently():
 def test_equal_windows_of_a_source_draw_differently():
     generator = Generator(TableModel(30), Sampling(LengthLimit(0, 6), n_best=20))
     window = [4, 5, 3]
-    one, several = (generate_from_windows(generator, [[window] * count])[0] for count in (1, 30))
+    one, several = (generator.generate_windows([[window] * count])[0] for count in (1, 30))
     assert several[0].score > one[0].score + 0.1  # of 600 draws, and not of the same 20
 
 

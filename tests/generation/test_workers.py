@@ -16,7 +16,6 @@ import torch
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling, workers
 from seqattn.generation.processors import NoRepeatNgram
-from seqattn.generation.windows import generate_from_windows
 from tests.builders import POSITIONS, make_transformer
 from tests.models.recurrents import make_recurrent
 
@@ -92,8 +91,8 @@ def test_workers_change_no_hypothesis_of_windows(search):
         Generator(model, replace(search, batch_size=2, workers=count)) for count in (1, 2)
     )
     told = []
-    found = generate_from_windows(shared, windows, [5, 6, 9], lambda *at: told.append(at))
-    assert found == generate_from_windows(alone, windows, [5, 6, 9])
+    found = shared.generate_windows(windows, [5, 6, 9], lambda *at: told.append(at))
+    assert found == alone.generate_windows(windows, [5, 6, 9])
     places = [(done, total) for done, total, _ in told]
     assert places == sorted(places)
     assert places[-1] == (3, 3)

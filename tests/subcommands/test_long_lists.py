@@ -6,7 +6,7 @@ import time
 import pytest
 
 from seqattn.cli.main import run_subcommand
-from seqattn.subcommands import generate
+from seqattn.generation import Generator
 from tests.cli.small import refusal, run, succeed
 from tests.forked_ranks import join, run_ranks
 
@@ -74,7 +74,7 @@ def test_windows_and_shares_give_what_one_window_gives(capfd, trained, place, fo
 
 def stopped_after(monkeypatch, windows):
     """Stops a command in a window."""
-    searched, real = [], generate.generate_from_windows
+    searched, real = [], Generator.generate_windows
 
     def stopping(*args):
         searched.append(args)
@@ -82,7 +82,7 @@ def stopped_after(monkeypatch, windows):
             raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(generate, "generate_from_windows", stopping)
+    monkeypatch.setattr(Generator, "generate_windows", stopping)
 
 
 @pytest.mark.parametrize("windows", [1, 3, 5])

@@ -24,7 +24,6 @@ from seqattn.extras.answers.span_search import Answered, Answerer, SpanSearch
 from seqattn.extras.answers.span_text import cut_words
 from seqattn.generation.base import Progress
 from seqattn.generation.generator import Generator
-from seqattn.generation.windows import generate_from_windows
 
 
 class Asking:
@@ -85,7 +84,7 @@ class AnsweringBundle(Asking, Bundle):
             raise UserError("this bundle generates one answer per question; remove n_best")
         read = self.lines([self.source_of(one.question, one.context) for one in asked])
         encoded, places = self.encode(read.lines), [first + number for number in read.texts]
-        lists = generate_from_windows(self.generator(search), encoded, places, progress)
+        lists = self.generator(search).generate_windows(encoded, places, progress)
         answers = read.join(self.tokenizer.decode_target([best[0].ids for best in lists]))
         return [one.plain() | {"answer": text} for one, text in zip(asked, answers, strict=True)]
 
@@ -129,7 +128,7 @@ class SpanBundle(Asking, Bundle):
     @property
     def encoder(self) -> SpanEncoder:
         """Encoder of questions and contexts into batches, as in training."""
-        return SpanEncoder(self.tokenizer, self._loader())
+        return SpanEncoder(self.tokenizer, self.loader)
 
     def texts(self, use: str) -> Bundle:
         raise UserError(f"{use} needs a bundle that outputs text, but {self.path} outputs spans")

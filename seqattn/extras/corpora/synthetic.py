@@ -20,7 +20,6 @@ from seqattn.extras.corpora.corpora import (
 )
 from seqattn.generation.base import Progress, Search
 from seqattn.generation.generator import Generator
-from seqattn.generation.windows import generate_from_windows
 from seqattn.screen import print_table, progress
 from seqattn.storage import file_faults, is_file, user_path, write_whole
 from seqattn.subcommands.bundle_run import BundleRun
@@ -167,7 +166,7 @@ class SyntheticCorpus(BundleRun):
         def moved(done: int, _: int, tokens: int) -> None:
             tell(numbers.start + done, len(inputs.sources), tokens)
 
-        generated = generate_from_windows(generator, encoded, numbers, moved)
+        generated = generator.generate_windows(encoded, numbers, moved)
         for number, some in zip(numbers, generated, strict=True):
             outputs = bundle.tokenizer.decode_target([one.ids for one in some])
             yield *self.pair(number, inputs, outputs), []

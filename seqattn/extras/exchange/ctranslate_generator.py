@@ -210,7 +210,7 @@ class CTranslateGenerator(Generator):
             self._pieces(sources),
             target_prefix=begins,
             asynchronous=True,
-            max_batch_size=_TOGETHER if self._device.type == "cpu" else 0,
+            max_batch_size=_TOGETHER if self.device.type == "cpu" else 0,
             beam_size=beams,
             num_hypotheses=beams,
             length_penalty=self._penalty,

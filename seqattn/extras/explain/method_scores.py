@@ -20,7 +20,6 @@ from seqattn.extras.explain.alignment_error import AlignmentErrorRate
 from seqattn.extras.explain.explanations import METHODS, explain
 from seqattn.extras.explain.faithfulness import judge, random_contributions
 from seqattn.generation.forced_decoding import batches, padded, target_log_probabilities
-from seqattn.generation.windows import generate_from_windows
 from seqattn.screen import progress
 
 RANDOM = "random"
@@ -70,9 +69,8 @@ class ExplainedBundle:
         sources = self.bundle.encode(self.texts.sources)
         if own:
             with progress(f"generating with {self.name}", "sentences") as tell:
-                outputs = generate_from_windows(
-                    self.bundle.generator(self.search), sources, progress=tell
-                )
+                generator = self.bundle.generator(self.search)
+                outputs = generator.generate_windows(sources, progress=tell)
             targets = [self.bundle.ended(best[0].ids) for best in outputs]
         else:
             targets = self.bundle.tokenizer.encode_target(self.texts.targets)

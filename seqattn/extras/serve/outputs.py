@@ -25,7 +25,7 @@ from seqattn.extras.serve.schemas import (
 )
 from seqattn.extras.serve.searches import Input
 from seqattn.generation.base import Hypothesis
-from seqattn.generation.windows import InWindow
+from seqattn.generation.generator import InWindow
 from seqattn.settings.choices import choices
 from seqattn.settings.nodes import build
 

@@ -43,7 +43,6 @@ from seqattn.extras.serve.searches import (
 from seqattn.generation.base import Search
 from seqattn.generation.constraints import Constraints
 from seqattn.generation.generator import check_prefix
-from seqattn.generation.windows import search_windows
 from seqattn.settings.choices import choices
 
 _OF_A_TEXT = ("generation", "prefix", "intervene", "stream")
@@ -235,7 +234,7 @@ class Texts:
         if constraints:
             free = Constraints(self.bundle.tokenizer.target_begin)
             constraints = [one.constraints or free for one, _ in items]
-        hypotheses = search_windows(generator, windows, places, None, constraints or None)
+        hypotheses = generator.search_windows(windows, places, None, constraints or None)
         each = zip(items, hypotheses, strict=True)
         return [[results.result(one, several)] for (one, results), several in each]
 
@@ -245,7 +244,7 @@ class Texts:
         with intervened(self.bundle.model, results.request.intervene, search.beams):
             generator = self.bundle.generator(search)
             own = None if one.constraints is None else [one.constraints]
-            hypotheses = search_windows(generator, [one.windows], [one.place], None, own)[0]
+            hypotheses = generator.search_windows([one.windows], [one.place], None, own)[0]
         with passes_watched(self.bundle.model, left):
             return results.result(one, hypotheses)
 

@@ -14,7 +14,6 @@ from seqattn.data.word_links import read_links, words_in
 from seqattn.errors import UserError
 from seqattn.extras.terms.glossary import Glossary
 from seqattn.generation.constraints import Constraints
-from seqattn.generation.windows import generate_from_windows
 from seqattn.metrics.scripts import unsplit
 from seqattn.screen import print_table, progress
 from seqattn.storage import file_faults, user_path, write_json
@@ -137,7 +136,7 @@ class TermScores(ScoredRun):
                     text = [read.lines[line]]
                     own[line] = one.constraints(bundle, bundle.lines(text), None)[0]
         generator, encoded = bundle.generator(search), bundle.encode(read.lines)
-        found = generate_from_windows(generator, encoded, read.texts, tell, own)
+        found = generator.generate_windows(encoded, read.texts, tell, own)
         texts = bundle.tokenizer.decode_target([best[0].ids for best in found])
         return read.join(texts), time.perf_counter() - began
 

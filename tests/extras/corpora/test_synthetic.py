@@ -19,7 +19,7 @@ from seqattn.errors import UserError
 from seqattn.extras.corpora import synthetic
 from seqattn.extras.corpora.backtranslate import BackTranslation, noised
 from seqattn.extras.corpora.distil import Distillation
-from seqattn.generation import BeamSearch, GreedySearch, LengthLimit
+from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit
 from seqattn.metrics.text import sentence_bleu
 from seqattn.settings.nodes import build
 from tests.builders import randomised
@@ -72,7 +72,7 @@ def test_a_student_reads_the_training_sources_with_the_teacher_s_outputs(
 
 def test_a_killed_run_goes_on_and_writes_the_same(distilled, monkeypatch, capsys):
     whole = (distilled("whole").run() / "synthetic.jsonl").read_bytes()
-    search, searched = synthetic.generate_from_windows, []
+    search, searched = Generator.generate_windows, []
 
     def until_killed(*given):
         if len(searched) == 3:
@@ -80,15 +80,15 @@ def test_a_killed_run_goes_on_and_writes_the_same(distilled, monkeypatch, capsys
         searched.append(given[2])
         return search(*given)
 
-    monkeypatch.setattr(synthetic, "generate_from_windows", until_killed)
+    monkeypatch.setattr(Generator, "generate_windows", until_killed)
     run = distilled("killed")
     with pytest.raises(KeyboardInterrupt):
         run.run()
     with (Path(run.output) / "synthetic.part").open("ab") as file:  # in the midst of the next part
         file.write(whole.splitlines(keepends=True)[21] + b'{"source": "tor')
     monkeypatch.setattr(
-        synthetic,
-        "generate_from_windows",
+        Generator,
+        "generate_windows",
         lambda *given: searched.append(given[2]) or search(*given),
     )
     directory = run.run()
@@ -108,7 +108,7 @@ def stopped(distilled, monkeypatch):
     """Distils with a teacher of its own, and is killed after two parts."""
 
     def run(**options):
-        search, searched = synthetic.generate_from_windows, []
+        search, searched = Generator.generate_windows, []
 
         def until_killed(*given):
             if len(searched) == 2:
@@ -118,7 +118,7 @@ def stopped(distilled, monkeypatch):
 
         made = distilled("out", **options)
         with monkeypatch.context() as patched:
-            patched.setattr(synthetic, "generate_from_windows", until_killed)
+            patched.setattr(Generator, "generate_windows", until_killed)
             with pytest.raises(KeyboardInterrupt):
                 made.run()
         return made
@@ -164,7 +164,7 @@ def test_a_refused_start_binds_nobody(distilled, monkeypatch):
         raise UserError("source 1 has 600 tokens")
 
     with monkeypatch.context() as patched:
-        patched.setattr(synthetic, "generate_from_windows", refused)
+        patched.setattr(Generator, "generate_windows", refused)
         wrong = distilled("out")
         with pytest.raises(UserError, match="600 tokens"):
             wrong.run()
