@@ -13,6 +13,13 @@ from seqattn.bundle.files import part_of
 from seqattn.bundle.outputs import Outputs, Rank
 from seqattn.bundle.prefixes import Prefixes
 from seqattn.bundle.text_arguments import TextOrTexts, paired, text_list
+from seqattn.bundle.text_options import (
+    TextOption,
+    check_parts,
+    is_option,
+    options_of,
+    search_with,
+)
 from seqattn.data.base import Texts
 from seqattn.data.lines import read_texts
 from seqattn.data.source_ids import read_sources
@@ -163,10 +170,9 @@ class Bundle:
         self,
         texts: TextOrTexts,
         generation: Choice = None,
-        markup: Any = None,
+        *,
         prefix: TextOrTexts | None = None,
         target_language: str | None = None,
-        terms: Any = None,
         **settings: Any,
     ) -> str | list[str]:
         """Generate the best output for each text; the output for an empty text is empty.
@@ -177,14 +183,13 @@ class Bundle:
         Args:
             texts: raw source texts, one or several.
             generation: a search such as "greedy", see `search`; None for the bundle's own.
-            markup: "html" or "placeholders", which are put where their words went, or an object of
-                the files of `conf/markup`; None for plain text.
             prefix: what every output begins with, or a text for each input; a word that no space
                 follows may be unfinished. An empty text still has an empty output.
             target_language: language of the outputs of a multilingual model, such as "deu_Latn".
-            terms: terms that outputs must or must not have: settings of `conf/terms/glossary.yaml`
-                as a mapping, or the object.
-            **settings: settings of the search, such as beam_size=2.
+            **settings: settings of the search, such as beam_size=2, and options: a group of `conf/`
+                as key, and a name of its files, an object of theirs, or settings of the only one.
+                markup="html" or "placeholders" is put where its words went; terms={"entries":
+                {...}} lists terms that outputs must or must not have.
 
         Returns:
             One text for one text, a list for a list.
@@ -193,33 +198,25 @@ class Bundle:
             UserError: for a text that is too long, or as `search`.
         """
         if target_language is not None:
-            settings |= {"markup": markup, "prefix": prefix, "terms": terms}
-            return self.into(target_language).generate(texts, generation, **settings)
-        terms = terms_of(terms)
-        search = self.search(generation, **settings)
-        generator = self.generator(search if terms is None else terms.search(search))
+            into = self.into(target_language)
+            return into.generate(texts, generation, prefix=prefix, **settings)
+        options, generator = self._with_options(generation, settings)
+        parted = check_parts(options, ["prefix"] * (prefix is not None))
 
         def generate(some: TextOrTexts) -> list[str]:
             read = self.lines(some)
-            own = self.constraints(read, prefix, terms)
+            own = self.constraints(read, prefix, options.values())
             hypotheses = generator.generate_windows(
                 self.encode(read.lines), read.texts, constraints=own
             )
             say_copied(read.copied)
             return read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
 
-        if isinstance(markup, str):
-            named = choices("markup")
-            if markup not in named:
-                raise UserError(f"unknown choice markup={markup}{nearest(markup, named)}")
-            markup = build(named[markup], "markup")
-        if markup is None:
+        if parted is None:
             outputs = generate(texts)
         else:
-            if prefix is not None or terms is not None:
-                raise UserError("markup supports neither prefix nor terms; remove them")
-            aligned = replace(self, words_by=markup.words_by)
-            outputs = markup.generate(text_list(texts), generate, aligned.align)
+            aligned = replace(self, words_by=parted.words_by)
+            outputs = parted.generate(text_list(texts), generate, aligned.align)
         return outputs[0] if isinstance(texts, str) else outputs
 
     def hypotheses(
@@ -228,18 +225,25 @@ class Bundle:
         generation: Choice = None,
         *,
         prefix: TextOrTexts | None = None,
-        terms: Any = None,
         **settings: Any,
     ) -> list[list[Hypothesis]]:
         """Return hypotheses for each text, best first, with `ids`, `score` and `log_probability`.
 
         Args: as `generate`, such as n_best=3.
         """
-        texts, terms = text_list(texts), terms_of(terms)
-        search = self.search(generation, **settings)
-        generator = self.generator(search if terms is None else terms.search(search))
-        own = self.constraints(TextLines.of(texts, False), prefix, terms)
+        texts = text_list(texts)
+        options, generator = self._with_options(generation, settings)
+        check_parts(options, ["hypotheses"])
+        own = self.constraints(TextLines.of(texts, False), prefix, options.values())
         return generator.generate_windows(self.encode(texts), constraints=own)
+
+    def _with_options(
+        self, generation: Choice, settings: dict[str, Any]
+    ) -> tuple[dict[str, TextOption], Generator]:
+        """Return the options among settings, and the generator with the rest."""
+        options = options_of({key: settings.pop(key) for key in [*settings] if is_option(key)})
+        search = search_with(options.values(), self.search(generation, **settings))
+        return options, self.generator(search)
 
     def best(self, text: str, generation: Choice = None, **settings: Any) -> InWindow:
         """Return the best hypothesis for a text, and the number of its window from `encode`.
@@ -264,21 +268,29 @@ class Bundle:
         self,
         lines: TextLines,
         prefix: TextOrTexts | None,
-        terms: Any = None,
+        options: Iterable[TextOption] = (),
         numbers: Sequence[int] | None = None,
-    ) -> list[Constraints] | None:
+    ) -> Sequence[Constraints] | None:
         """Return the constraints on the outputs of lines, None for none.
 
         Args:
             lines, prefix: as from `lines`, and in `generate`.
-            terms: an object as in `generate`.
+            options: options with constraints of their own.
             numbers: of the texts, for messages; None to count them from 1.
 
         Raises:
             UserError: a prefix or their number is wrong, or a text has several lines.
         """
-        if prefix is None:
-            return None if terms is None else list(terms.constraints(self, lines, None))
+        own: Sequence[Constraints] | None = None
+        if prefix is not None:
+            own = self._begun(lines, prefix, numbers)
+        for one in options:
+            own = one.constraints(self, lines, own)
+        return own
+
+    def _begun(
+        self, lines: TextLines, prefix: TextOrTexts, numbers: Sequence[int] | None
+    ) -> list[Constraints]:
         count = len(lines.parts)
         if len(lines.lines) > count:
             raise UserError("a text has several lines; remove prefix, or pass each line by itself")
@@ -286,8 +298,7 @@ class Bundle:
         if len(each) != count and not single:
             raise UserError(f"prefix must be one text, or one for each of {count} inputs")
         rows = zip(each, numbers or range(1, count + 1))
-        own = [self._prefixes.read(*row) for row in rows] * (count if single else 1)
-        return own if terms is None else list(terms.constraints(self, lines, own))
+        return [self._prefixes.read(*row) for row in rows] * (count if single else 1)
 
     @cached_property
     def _prefixes(self) -> Prefixes:
@@ -467,13 +478,3 @@ class Bundle:
         texts = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
         tokens = sum(len(best[0].ids) + 1 for best in hypotheses)
         return Outputs(rows, texts, seconds, tokens)
-
-
-def terms_of(terms: Any) -> Any:
-    """Return terms as an object, None for none."""
-    if not isinstance(terms, Mapping):
-        return terms
-    known = choices("terms")
-    if not known:
-        raise UserError("terms needs an extra that is not installed")
-    return build(changed(known["glossary"], {**terms}), "terms")

@@ -218,7 +218,8 @@ class Generator:
         ids = to_device(pad_sequence(rows, batch_first=True, padding_value=PAD), self.device)
         search = self.search if batch.constraints is None else self.search.under(batch.constraints)
         try:
-            return search.search(self.model, self.model.encode(ids), batch.places)
+            memory: Any = self.model.encode(ids)
+            return search.search(self.model, memory, batch.places)
         except RuntimeError as error:
             if ran_out(error):
                 raise UserError(too_large(batch)) from error

@@ -297,7 +297,7 @@ class Generation(BundleRun):
         places = [first + number for number in read.texts]
         numbers = [number for number, _ in rows]
         prefix = self.prefix_column and [cast(Headed, text).beside or "" for text in texts]
-        own = bundle.constraints(read, prefix or self.prefix, self.terms, numbers)
+        own = bundle.constraints(read, prefix or self.prefix, filter(None, [self.terms]), numbers)
         sources = bundle.encode(read.lines)
         lists = generator.generate_windows(sources, places, progress, own)
         if reranker is not None:

@@ -105,7 +105,7 @@ def test_what_cannot_be_a_prefix_is_refused_in_a_line(loaded, texts, prefix, lin
 
 
 def test_markup_and_models_of_one_language_refuse_more(loaded):
-    with pytest.raises(UserError, match="markup supports neither prefix nor terms; remove them"):
+    with pytest.raises(UserError, match="markup does not support prefix; remove one"):
         loaded.generate(TEXT, markup="html", prefix="a")
     line = "target_language=deu_Latn is not in this vocabulary; its model is not multilingual"
     with pytest.raises(UserError, match=line):

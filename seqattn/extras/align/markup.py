@@ -5,11 +5,11 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from seqattn.analysis.word_alignment import WordAlignment, WordsOf
+from seqattn.bundle.text_options import Align, Generate, TextOption
 from seqattn.data.lines import in_one_line
 from seqattn.errors import UserError
 from seqattn.extras.align.parts import copies_in, parts_of
@@ -49,8 +49,6 @@ _JOINED = "became one line; format=jsonl keeps line breaks"
 _REPAIRED = "had tags without their counterpart, which were added or left out"
 _SPLIT = "; if the file is one page, name it .html"
 Rows = Sequence[tuple[int, str]]
-Generate = Callable[[list[str]], list[str]]
-Align = Callable[[list[str], list[str]], list[WordAlignment]]
 
 
 class Document(NamedTuple):
@@ -82,7 +80,7 @@ class Document(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Markup(ABC):
+class Markup(TextOption, ABC):
     """Base class of kinds of markup.
 
     Args:
@@ -93,8 +91,8 @@ class Markup(ABC):
     """
 
     pattern: str | None = None
-    words_by: ClassVar[WordsOf] = staticmethod(parts_of)
-    """Finds the words to align in pieces."""
+    in_parts: ClassVar[bool] = True
+    words_by: ClassVar[Any] = staticmethod(parts_of)
     pages: ClassVar[Sequence[str]] = ()
     """Suffixes of files that are read as a whole."""
     _parts: "re.Pattern[str] | None" = field(default=None, init=False, repr=False, compare=False)

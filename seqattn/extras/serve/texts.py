@@ -7,8 +7,9 @@ from functools import partial
 from itertools import repeat
 from typing import Any, cast
 
-from seqattn.bundle.bundle import Bundle, terms_of
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_arguments import text_list
+from seqattn.bundle.text_options import options_of, search_with
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into
@@ -168,9 +169,9 @@ class Texts:
         self.limits.check("queue", len(lines.lines), "lines")
         _check_lines(request, lines)
         search = search_for(self.bundle, request.generation, request.n_best)
-        terms = _terms(request)
-        search = search if terms is None else terms.search(search)
-        each = self.bundle.constraints(lines, request.prefix, terms) or repeat(None)
+        options = [*filter(None, [_terms(request)])]
+        search = search_with(options, search)
+        each = self.bundle.constraints(lines, request.prefix, options) or repeat(None)
         rows = zip(self.encode(lines.lines), lines.texts, each, lines.lines)
         inputs = [Input(windows, at, search, own, text) for windows, at, own, text in rows]
         self._check(request, search, inputs)
@@ -253,7 +254,7 @@ def _terms(request: GenerateRequest) -> Any:
     """Return the terms of a request as an object, None for none."""
     if request.terms is None:
         return None
-    return terms_of({"entries": request.terms, "case": request.terms_case})
+    return options_of({"terms": {"entries": request.terms, "case": request.terms_case}})["terms"]
 
 
 def _check_lines(request: GenerateRequest, lines: TextLines) -> None:

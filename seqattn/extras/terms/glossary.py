@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.text_options import TextOption
 from seqattn.data.text_files import read_lines
 from seqattn.data.text_lines import TextLines
 from seqattn.data.tokenizer import Tokenizer
@@ -49,7 +50,7 @@ class Term(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Glossary:
+class Glossary(TextOption):
     """Terms that outputs must have, or must not have, where the source has theirs.
 
     Args:

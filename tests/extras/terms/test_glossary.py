@@ -396,3 +396,12 @@ def test_what_is_wrong_with_terms_in_python_is_said_in_a_line(loaded, terms, lin
         loaded.generate("a dog", terms=terms)
     assert str(error.value).startswith(line)
     assert "\n" not in str(error.value)
+
+
+def test_terms_are_a_name_settings_or_an_object(loaded):
+    with pytest.raises(UserError, match="unknown choice terms=glosary; did you mean glossary"):
+        loaded.generate(TEXTS, terms="glosary")
+    with pytest.raises(UserError, match="terms must be glossary or such an object, got 3"):
+        loaded.generate(TEXTS, terms=3)
+    with pytest.raises(UserError, match="unknown key generation.term"):
+        loaded.generate(TEXTS, term={"entries": ENTRIES})
