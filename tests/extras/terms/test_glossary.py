@@ -403,5 +403,5 @@ def test_terms_are_a_name_settings_or_an_object(loaded):
         loaded.generate(TEXTS, terms="glosary")
     with pytest.raises(UserError, match="terms must be glossary or such an object, got 3"):
         loaded.generate(TEXTS, terms=3)
-    with pytest.raises(UserError, match="unknown key generation.term"):
+    with pytest.raises(UserError, match=r"unknown key generation\.term"):
         loaded.generate(TEXTS, term={"entries": ENTRIES})
