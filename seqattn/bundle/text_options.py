@@ -1,7 +1,7 @@
 """Options of generating texts: what a request may have besides its texts, as extras provide it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from seqattn.analysis.word_alignment import WordAlignment
 from seqattn.checking import shown
@@ -11,9 +11,6 @@ from seqattn.generation.base import Search
 from seqattn.generation.constraints import Constraints
 from seqattn.settings.choices import choices, types_at
 from seqattn.settings.nodes import TARGET, build, changed, import_path, nearest
-
-if TYPE_CHECKING:
-    from seqattn.bundle.bundle import Bundle
 
 Generate = Callable[[list[str]], list[str]]
 """Function that returns the outputs of texts."""
@@ -37,7 +34,7 @@ class TextOption:
         return search
 
     def constraints(
-        self, bundle: "Bundle", lines: TextLines, each: Sequence[Constraints] | None
+        self, bundle: Any, lines: TextLines, each: Sequence[Constraints] | None
     ) -> Sequence[Constraints] | None:
         """Return the constraints on the outputs of lines, from other ones; None for none."""
         return each
