@@ -159,7 +159,7 @@ class Source(ABC):
         """Return where a split is read from: its files, or a dataset on the hub."""
         return type(self).__name__
 
-    def report(self) -> list[str]:
+    def notices(self) -> list[str]:
         """Return lines about what `load` repaired or left out."""
         return []
 

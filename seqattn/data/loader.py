@@ -49,7 +49,7 @@ class TokenRows(ABC, Generic[BatchT]):
         return BucketSampler(self.source_lengths, self.target_lengths, limits, **order)
 
     @abstractmethod
-    def account(self, split: str) -> str:
+    def summary(self, split: str) -> str:
         """Return a line about what was left out of a split, and what was cut."""
 
     @property

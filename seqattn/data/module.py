@@ -92,7 +92,7 @@ class Seq2SeqData:
             data = self._dataset(name)
             if len(data) == 0:
                 raise UserError(
-                    f"the {name} split has no usable {self.unit}: {data.account(name)}; "
+                    f"the {name} split has no usable {self.unit}: {data.summary(name)}; "
                     f"{data.advice}"
                 )
             self._splits[name] = data
@@ -137,10 +137,10 @@ class Seq2SeqData:
         source = max((int(data.source_lengths.max()) for data in splits), default=0)
         return source, max((int(data.target_lengths.max()) for data in splits), default=0)
 
-    def report(self) -> list[str]:
+    def notices(self) -> list[str]:
         """Return a line for each split: its origin, what was left out, and what was cut."""
         lines = [
-            f"{data.account(split)}; read from {self.source.origin(split)}"
+            f"{data.summary(split)}; read from {self.source.origin(split)}"
             for split, data in self._splits.items()
         ]
         train, val = self.source.files("train"), self.source.files("val")

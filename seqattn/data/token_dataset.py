@@ -184,7 +184,7 @@ class TokenDataset(TokenRows[Batch]):
     def advice(self) -> str:
         return "raise loader.max_length" if self._long else "use pairs with text on both sides"
 
-    def account(self, split: str) -> str:
+    def summary(self, split: str) -> str:
         options, maximum = self.options, self.options.source_length
         beyond = f"longer than {options.max_length} tokens"
         if options.long_sources != "drop":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from seqattn.errors import UserError
 from seqattn.metrics.references import References
 from seqattn.metrics.significance import SentenceCounts
-from seqattn.metrics.text import TextScore, doubts
+from seqattn.metrics.text import TextScore, scorer_notices
 
 if TYPE_CHECKING:
     from seqattn.metrics.means import SeveralMetrics
@@ -47,10 +47,10 @@ class SeveralScorers:
         scores = (one.score(hypotheses, references, sources) for one in self.scorers)
         return [*chain.from_iterable(scores)]
 
-    def doubts(self, references: Iterable[Sequence[str]]) -> list[str]:
+    def notices(self, references: Iterable[Sequence[str]]) -> list[str]:
         """Return the warnings of each scorer."""
         rows = list(references)
-        return [warning for one in self.scorers for warning in doubts(one, rows)]
+        return [warning for one in self.scorers for warning in scorer_notices(one, rows)]
 
     def _sentences(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]

@@ -106,9 +106,9 @@ class Scorer(Protocol):
         """Return the scores that are compared between systems, as counts per row."""
 
 
-def doubts(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
-    """Return a scorer's warnings about references that it cannot measure, if it has `doubts`."""
-    warnings: list[str] = getattr(scorer, "doubts", lambda _: [])(references)
+def scorer_notices(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
+    """Return a scorer's warnings about references that it cannot measure, if it has `notices`."""
+    warnings: list[str] = getattr(scorer, "notices", lambda _: [])(references)
     return warnings
 
 
@@ -145,7 +145,7 @@ class TextScorer(Scorer):
         bleu = BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True)
         return ("BLEU", bleu), ("chrF", CHRF(lowercase=self.lowercase))
 
-    def doubts(self, references: Iterable[Sequence[str]]) -> list[str]:
+    def notices(self, references: Iterable[Sequence[str]]) -> list[str]:
         """Return a warning if BLEU would read texts without spaces, or tokenized ones, wrongly."""
         texts = [*chain.from_iterable(references)]
         if self.tokenize in _BY_SPACES and unsplit(texts):

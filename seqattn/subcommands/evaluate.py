@@ -21,7 +21,7 @@ from seqattn.errors import UserError
 from seqattn.inputs import read_json
 from seqattn.metrics.groups import group_summary
 from seqattn.metrics.lengths import LengthBin, length_bins
-from seqattn.metrics.text import TextScore, doubts
+from seqattn.metrics.text import TextScore, scorer_notices
 from seqattn.roles import Role
 from seqattn.screen import print_table, progress, say
 from seqattn.storage import is_file, user_path, write_json, write_whole
@@ -172,8 +172,8 @@ class Evaluation(ScoredRun):
         rows["written to"] = str(self.directory)
         search = self.rerank.search(self.generation)
         notes = [f"scored {len(outputs.texts):,} rows of {results['data']} by {search}"]
-        notes += getattr(self.data, "report", list)()
-        notes += doubts(self.scorer, outputs.rows.references)
+        notes += getattr(self.data, "notices", list)()
+        notes += scorer_notices(self.scorer, outputs.rows.references)
         if not silent:
             print_table(f"{self.names} on {self.split}", rows, notes=notes)
             if told:

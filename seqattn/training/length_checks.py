@@ -1,5 +1,7 @@
 """Checks of text lengths against a model's positions, and of its output lengths."""
 
+from torch import nn
+
 from seqattn.attention.base import length_key
 from seqattn.errors import UserError
 from seqattn.training.setup import Setup
@@ -37,12 +39,16 @@ def check_lengths(setup: Setup) -> None:
             )
 
 
-def without_effect(setup: Setup) -> list[str]:
-    """Return a line for each attention that hides nothing in texts as short as these."""
-    longest, parts = max(setup.data.longest), setup.model.named_modules()
+def length_notices(setup: Setup) -> list[str]:
+    """Return lines on attention patterns that hide nothing, and on outputs of a limited length."""
+    return ineffective_patterns(setup.model, max(setup.data.longest)) + _short_outputs(setup)
+
+
+def ineffective_patterns(model: nn.Module, longest: int) -> list[str]:
+    """Return a line for each attention that hides nothing in texts of up to `longest` tokens."""
     reaches = [
         (name.split(".")[0], type(part).__name__, getattr(part, "sees_all_up_to", 0))
-        for name, part in parts
+        for name, part in model.named_modules()
     ]
     return [
         f"{name} of the {stack} hides no token of a text of up to {reach:,} tokens, and the "
@@ -53,8 +59,8 @@ def without_effect(setup: Setup) -> list[str]:
     ]
 
 
-def brevity(setup: Setup) -> list[str]:
-    """Return warnings if outputs are limited to less than the length of targets."""
+def _short_outputs(setup: Setup) -> list[str]:
+    """Return a line if outputs are limited to less than the length of targets."""
     limit, longest = getattr(setup.run.generation, "limit", None), setup.data.longest[1]
     if limit is None or limit.ratio or limit.extra >= longest:
         return []

@@ -79,7 +79,7 @@ class ParameterGroups:
         optimizer.param_groups = groups or optimizer.param_groups
         return optimizer
 
-    def report(self, model: nn.Module) -> list[str]:
+    def notices(self, model: nn.Module) -> list[str]:
         """Return lines on the frozen share of the parameters, and on rates; none by default."""
         lines, frozen = [], set(map(id, self.frozen(model)))
         if frozen:

@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveragi
 
 from seqattn.checking import shown
 from seqattn.errors import UserError
-from seqattn.metrics.text import doubts
+from seqattn.metrics.text import scorer_notices
 from seqattn.models.stack import compile_layers
 from seqattn.ops.memory import keep_freed_memory, keep_prepared_products
 from seqattn.screen import log_to, say
@@ -23,7 +23,7 @@ from seqattn.training.checkpoint_files import step_of
 from seqattn.training.finish import load_average, log_scores, print_result, score_bundle
 from seqattn.training.fit import fit
 from seqattn.training.launch import launch
-from seqattn.training.length_checks import brevity, check_lengths, without_effect
+from seqattn.training.length_checks import check_lengths, length_notices
 from seqattn.training.loop import TrainingLoop
 from seqattn.training.monitors import GradientHistograms
 from seqattn.training.ranks import rank, world_size
@@ -208,16 +208,16 @@ def _setup_in_turn(run: TrainingSettings) -> Setup:
 def _announce(setup: Setup, loggers: Sequence[Any]) -> None:
     """Print facts about the data and the run, save its vocabulary, and open its loggers."""
     run, run_dir = setup.run, Path(setup.run.run_dir)
-    mended: list[str] = getattr(run.data, "report", list)()
     size = sum(parameter.numel() for parameter in setup.model.parameters())
-    lines = run.trainer.opening(run.loader, size) + run.parameter_groups.report(setup.model)
-    lines += mended + setup.data.report()
+    of_source: Any = getattr(run.data, "notices", list)
     log_to(run_dir / LOG)
     say(
-        *lines,
-        *doubts(run.task.scorer, setup.rows.references),
-        *brevity(setup),
-        *without_effect(setup),
+        *run.trainer.notices(run.loader, size),
+        *run.parameter_groups.notices(setup.model),
+        *of_source(),
+        *setup.data.notices(),
+        *scorer_notices(run.task.scorer, setup.rows.references),
+        *length_notices(setup),
     )
     if setup.checkpoint is None:
         setup.bundle.tokenizer.save(run_dir / "tokenizer")

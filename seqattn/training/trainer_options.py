@@ -206,7 +206,7 @@ class TrainerOptions:
         if self.compile and self.on_cpu:
             raise UserError("trainer.compile=true needs a GPU; it slows down training on a CPU")
 
-    def advice(self) -> list[str]:
+    def _advice(self) -> list[str]:
         """Return lines on settings that would be faster."""
         if self.sharded and self.ranks * self.num_nodes == 1:
             return [
@@ -219,7 +219,7 @@ class TrainerOptions:
             "faster here"
         ]
 
-    def opening(self, loader: BatchLimits, parameters: int) -> list[str]:
+    def notices(self, loader: BatchLimits, parameters: int) -> list[str]:
         """Return lines on the size, devices, precision and batches of a run, and advice."""
         device, own = self.accelerator.upper(), ""
         if self.on_cpu:
@@ -231,7 +231,7 @@ class TrainerOptions:
             f"trainer.precision={self.precision}{own} "
             f"loader.max_tokens={loader.max_tokens} loader.num_workers={loader.num_workers}"
         )
-        return [chosen, *self.advice()]
+        return [chosen, *self._advice()]
 
     def alone(self, **lightning: Any) -> "TrainerOptions":
         """Return a copy for one device, without checkpoints. Args: lightning: more arguments."""

@@ -144,7 +144,7 @@ def test_the_report_says_what_was_cut(corpus, cache):
     def told(**changes):
         data = build(corpus, cache, **changes)
         data.load()
-        return data.report()[0].partition("; read from ")[0]
+        return data.notices()[0].partition("; read from ")[0]
 
     dropped = f"dropped {40 - sum(short)} of 40 train pairs: {39 - sum(short)}"
     assert 0 < cut_ones < sum(short) < 39
@@ -158,7 +158,7 @@ def test_the_report_says_what_was_cut(corpus, cache):
     each = [cut(ids, windows.options) for ids, keep in zip(encoded, short) if keep]
     several = [found for found in each if len(found) > 1]
     assert (
-        windows.report()[0]
+        windows.notices()[0]
         .partition("; read from ")[0]
         .endswith(
             f"; split {len(several)} sources ({100 * len(several) / 40:.1f}%) "

@@ -89,7 +89,7 @@ def test_a_large_table_of_many_chunks_gives_the_right_rows(tmp_path):
 def test_what_is_dropped_is_reported(data, corpus):
     data.load()
 
-    assert data.report() == [
+    assert data.notices() == [
         "dropped 3 of 60 train pairs: 1 longer than 60 tokens, 2 with an empty side; "
         f"read from {corpus}/train.en and {corpus}/train.de",
         f"kept all 11 val pairs; read from {corpus}/val.en and {corpus}/val.de",
@@ -270,7 +270,7 @@ def test_equal_splits_and_equal_sides_are_told(corpus, cache):
         names = {"root": str(corpus), "source_suffix": "en", "target_suffix": "de", **changes}
         data = Seq2SeqData(ParallelText(**names), CONFIG, cache_dir=str(cache))
         data.load()
-        return [line for line in data.report() if line.startswith("warning: ")]
+        return [line for line in data.notices() if line.startswith("warning: ")]
 
     assert told() == told(train="val", hold_out=3) == []
     [same_split] = told(val="train")

@@ -163,7 +163,7 @@ def test_documents_of_nothing_and_references_do_not_keep_data_from_training(tmp_
     )
     data.load()
 
-    assert [line.partition("; read from ")[0] for line in data.report()] == [
+    assert [line.partition("; read from ")[0] for line in data.notices()] == [
         "dropped 2 of 3 train pairs: 0 longer than 256 tokens, 2 with an empty side",
         "kept all 1 val pairs",
     ]

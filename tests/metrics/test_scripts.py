@@ -7,7 +7,7 @@ from rouge_score.rouge_scorer import RougeScorer as Plain
 
 from seqattn.metrics.rouge import KINDS, RougeScorer, novel_share
 from seqattn.metrics.scripts import other_script, script_words, split_words, unsplit
-from seqattn.metrics.text import TextScorer, doubts
+from seqattn.metrics.text import TextScorer, scorer_notices
 from tests.growth import grows
 
 CHINESE = "北京今天下雨了，所有的比赛都取消了。"
@@ -113,13 +113,13 @@ def test_rows_are_judged_one_by_one_so_that_batches_do_not_matter():
 def test_what_is_split_at_spaces_and_has_none_is_said(text):
     references = [[text], [text, text]]
     for tokenize in ("13a", "intl", "none"):
-        [line] = doubts(TextScorer(tokenize=tokenize), references)
+        [line] = scorer_notices(TextScorer(tokenize=tokenize), references)
         assert f"scorer.tokenize={tokenize} splits at spaces" in line
         assert "scorer.tokenize=zh (Chinese), ja-mecab (Japanese) or char" in line
     for tokenize in ("zh", "char"):
-        assert doubts(TextScorer(tokenize=tokenize), references) == []
-    assert doubts(RougeScorer(), references) == []
-    assert doubts(object(), references) == []
+        assert scorer_notices(TextScorer(tokenize=tokenize), references) == []
+    assert scorer_notices(RougeScorer(), references) == []
+    assert scorer_notices(object(), references) == []
 
 
 @pytest.mark.parametrize(
@@ -134,20 +134,24 @@ def test_what_is_split_at_spaces_and_has_none_is_said(text):
     ],
 )
 def test_texts_with_words_raise_no_doubt(texts):
-    assert doubts(TextScorer(), [texts]) == []
+    assert scorer_notices(TextScorer(), [texts]) == []
 
 
 def test_tokenized_references_need_a_scorer_of_tokens():
     tokenized = [["two dogs run , and a cat sleeps ."], ["Mr. Li sits .", "no mark here"]] * 4
     for name in ("13a", "intl"):
-        [line] = doubts(TextScorer(tokenize=name), iter(tokenized))
+        [line] = scorer_notices(TextScorer(tokenize=name), iter(tokenized))
         assert f"are tokenized (spaces before . and ,), but scorer.tokenize={name} expects" in line
         assert "detokenize references and outputs, or set scorer.tokenize=none" in line
-    assert doubts(TextScorer(tokenize="none"), tokenized) == []
-    assert doubts(TextScorer(), tokenized[:4]) == []  # too few to tell
+    assert scorer_notices(TextScorer(tokenize="none"), tokenized) == []
+    assert scorer_notices(TextScorer(), tokenized[:4]) == []  # too few to tell
     plain = [["Two dogs run, and a cat sleeps."], ["Où est-il ?"], ["ls . lists files"], [""]]
-    assert doubts(TextScorer(), plain) == []
-    assert doubts(TextScorer(), [*[["no marks at all"]] * 300, *[["but for this ."]] * 20]) == []
+    assert scorer_notices(TextScorer(), plain) == []
+    unspaced = [*[["no marks at all"]] * 300, *[["but for this ."]] * 20]
+    assert scorer_notices(TextScorer(), unspaced) == []
+        scorer_notices(TextScorer(), [*[["no marks at all"]] * 300, *[["but for this ."]] * 20])
+        == []
+    )
 
 
 @pytest.mark.parametrize("split", [script_words, split_words])

@@ -51,7 +51,7 @@ class Rows(TokenRows):
     def batch(self, places):
         return torch.tensor(places)
 
-    def account(self, split):
+    def summary(self, split):
         return ""
 
 

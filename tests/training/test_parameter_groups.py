@@ -116,7 +116,7 @@ def test_the_report_has_the_share_that_trains_and_shared_tables():
     size = sum(weight.numel() for weight in model.parameters())
     table = model.head.linear.weight.numel()
     share = f"{size - table:,} of {size:,} parameters ({100 - 100 * table / size:.1f} %)"
-    assert ParameterGroups(["source_embedding"], 1000, {"encoder": 0.5, "norms": 2}).report(
+    assert ParameterGroups(["source_embedding"], 1000, {"encoder": 0.5, "norms": 2}).notices(
         model
     ) == [
         f"training {share} until step 1,000; frozen: source_embedding; shared with these "
@@ -125,10 +125,10 @@ def test_the_report_has_the_share_that_trains_and_shared_tables():
     ]
     assert (
         ParameterGroups(["encoder.layers.0"])
-        .report(model)[0]
+        .notices(model)[0]
         .endswith("%); frozen: encoder.layers.0")
     )
-    assert ParameterGroups().report(model) == []
+    assert ParameterGroups().notices(model) == []
 
 
 def trained(optimizer, parts, steps=3, make=make_transformer, **options):

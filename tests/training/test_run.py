@@ -18,7 +18,7 @@ from seqattn.errors import UserError
 from seqattn.metrics.text import TextScorer
 from seqattn.models.stack import compile_layers
 from seqattn.training.finish import _final_scores
-from seqattn.training.length_checks import without_effect
+from seqattn.training.length_checks import ineffective_patterns
 from seqattn.training.run import threads_of
 from seqattn.training.setup import Setup
 from seqattn.training.tasks.base import SummedTask
@@ -270,9 +270,9 @@ def test_a_training_has_the_threads_asked_for_or_those_that_it_began_with(asked,
 
 
 def test_a_pattern_that_hides_nothing_in_these_texts_is_named():
-    def told(longest, *names):
+    def told(lengths, *names):
         parts = torch.nn.ModuleList(make_attention(load_choice("attention", n)) for n in names)
-        return without_effect(SimpleNamespace(data=SimpleNamespace(longest=longest), model=parts))
+        return ineffective_patterns(parts, max(lengths))
 
     [line] = told((31, 257), "mha", "sliding_window")
     assert line.startswith("SlidingWindowKernel of the 1 hides no token of a text of up to 257 tok")

@@ -24,9 +24,10 @@ def test_bfloat16_that_a_cpu_spells_out_is_advised_against(
     monkeypatch, precision, accelerator, native, lines
 ):
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: native)
-    said = TrainerOptions(precision=precision, accelerator=accelerator).advice()
-    assert len(said) == lines
-    assert all("trainer.precision=32" in line for line in said)
+    options = TrainerOptions(precision=precision, accelerator=accelerator)
+    advice = options.notices(LoaderOptions(), 5)[1:]
+    assert len(advice) == lines
+    assert all("trainer.precision=32" in line for line in advice)
 
 
 @pytest.fixture
@@ -54,11 +55,11 @@ def test_a_gpu_trains_in_bfloat16_if_it_has_it_and_a_cpu_in_float32(gpu):
 def test_size_devices_precision_and_batches_are_said(gpu):
     options = TrainerOptions(accelerator="gpu", devices="auto")
     loader = LoaderOptions(num_workers=3)
-    assert options.opening(loader, 1_234) == [
+    assert options.notices(loader, 1_234) == [
         "training 1,234 parameters on 2 x NVIDIA H100: trainer.precision=bf16-mixed "
         "trainer.tf32=true loader.max_tokens=4096 loader.num_workers=3"
     ]
-    assert TrainerOptions(accelerator="cpu", devices=3, num_nodes=2).opening(loader, 5) == [
+    assert TrainerOptions(accelerator="cpu", devices=3, num_nodes=2).notices(loader, 5) == [
         f"training 5 parameters on 6 x CPU: trainer.precision=32 "
         f"trainer.threads={torch.get_num_threads()} loader.max_tokens=4096 loader.num_workers=3"
     ]
@@ -109,8 +110,8 @@ def test_keys_of_the_step_are_refused_as_arguments_of_lightning(name):
 
 def test_shards_of_one_device_are_advised_against():
     alone, two = (TrainerOptions(accelerator="cpu", strategy="fsdp2", devices=n) for n in (1, 2))
-    assert "set trainer.devices" in alone.advice()[0]
-    assert two.advice() == []
+    assert "set trainer.devices" in alone.notices(LoaderOptions(), 5)[1]
+    assert len(two.notices(LoaderOptions(), 5)) == 1
 
 
 @pytest.mark.parametrize(("devices", "first"), [(2, 1), ("auto", 1), ([3, 1], [3])])

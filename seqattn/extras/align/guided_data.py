@@ -163,8 +163,8 @@ class LinkedRows(TokenRows[Batch]):
     def advice(self) -> str:
         return self.pairs.advice
 
-    def account(self, split: str) -> str:
-        return self.pairs.account(split)
+    def summary(self, split: str) -> str:
+        return self.pairs.summary(split)
 
 
 class LinkedData(Seq2SeqData):

@@ -95,7 +95,7 @@ def _check(
             raise UserError(f"a no-answer probability must be in [0, 1], got {value} for {name!r}")
 
 
-def _doubts(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
+def _notices(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
     """Return a warning if F1 would treat complete answers as single words."""
     if not unsplit(chain.from_iterable(references)):
         return []
@@ -160,7 +160,7 @@ class QaScorer:
             for name, mean in zip(("EM", "F1"), values[rows].mean(0).tolist(), strict=True)
         ]
 
-    doubts = _doubts
+    notices = _notices
 
     def sentences(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
@@ -194,7 +194,7 @@ class AnswerScorer:
         predictions = {str(place): text for place, text in enumerate(hypotheses)}
         return QaScorer().score(predictions, {str(place): row for place, row in enumerate(rows)})
 
-    doubts, sentences = _doubts, QaScorer.sentences
+    notices, sentences = _notices, QaScorer.sentences
 
 
 class Threshold(NamedTuple):

@@ -167,6 +167,6 @@ class SpanDataset(TokenRows[SpanBatch]):
         long = self._counts[0][0]
         return "raise loader.max_question" if long else "use questions and contexts with text"
 
-    def account(self, split: str) -> str:
+    def summary(self, split: str) -> str:
         line = f"{self._total:,} {split} questions in {len(self):,} windows"
         return "; ".join([line, *(f"{count:,} {words}" for count, words in self._counts if count)])

@@ -34,7 +34,7 @@ class Squad(FileOrHub):
     without one, is moved to its nearest occurrence in the context. Training leaves out an answer
     that does not occur there, a question whose answers are all left out, and a blank question or
     context. In val and test all are kept: an answer that does not occur in the context is only
-    compared as a text, and a question with no other adds no loss. `report` counts all this.
+    compared as a text, and a question with no other adds no loss. `notices` counts all this.
 
     Args:
         root: a directory with `train.json`, `dev.json` (val) and optionally `test.json`; SQuAD's
@@ -94,7 +94,7 @@ class Squad(FileOrHub):
             content.update(hashlib.sha256(read_bytes(path)).digest())
         return chain.from_iterable(map(read_questions, self.paths_of(split))), content.hexdigest()
 
-    def report(self) -> list[str]:
+    def notices(self) -> list[str]:
         return [", ".join(counts) for counts in self._counts.values() if len(counts) > 1]
 
 

@@ -202,7 +202,7 @@ def _notes(systems: Systems, pool: bool) -> list[str]:
     """Return notes on the systems that a reader should know about."""
     numbers = {name: len(runs) for name, runs in systems.runs.items()}
     first = next(iter(systems.runs.values()))[0]  # all have the same references
-    notes = [*systems.notes, *first.doubts, *_identical(systems)]
+    notes = [*systems.notes, *first.notices, *_identical(systems)]
     if pool:
         notes.append("pool=true: p is valid only if all systems have equal variance over seeds")
     trained = {

@@ -16,7 +16,7 @@ from seqattn.inputs import LARGEST, limited_lines, opened, read_bytes
 from seqattn.metrics.groups import labels_of
 from seqattn.metrics.several import one_scorer
 from seqattn.metrics.significance import SentenceCounts
-from seqattn.metrics.text import doubts, lower_is_better
+from seqattn.metrics.text import lower_is_better, scorer_notices
 from seqattn.settings.choices import types_at
 from seqattn.settings.data_paths import with_paths
 from seqattn.settings.documents import WEIGHTS, Config
@@ -74,7 +74,7 @@ class ComparedRun:
         settings: settings of the run, with the search of the evaluation.
         results, rows: contents of the evaluation.
         sentences: metrics per sentence.
-        doubts: notes on what the scorer cannot measure, and on rows that depend on each other.
+        notices: notes on what the scorer cannot measure, and on rows that depend on each other.
         group, labels: what groups the rows, and the label of each; None for independent rows.
     """
 
@@ -84,7 +84,7 @@ class ComparedRun:
     results: Results
     rows: Sequence[Row]
     sentences: Mapping[str, SentenceCounts]
-    doubts: Sequence[str] = ()
+    notices: Sequence[str] = ()
     group: str | int | None = None
     labels: Sequence[str] | None = None
 
@@ -231,7 +231,7 @@ class Reading:
             labels = labels_of(group, [row.source for row in rows]) or [row.group for row in rows]
             if None in labels or not self._has_labels(results):
                 raise UserError(f"{path} has no labels of its rows; evaluate it with group={group}")
-        notes = [*doubts(scorer, said), *(results.notes if group is None else ())]
+        notes = [*scorer_notices(scorer, said), *(results.notes if group is None else ())]
         return ComparedRun(path, run_dir, settings, results, rows, metrics, notes, group, labels)
 
 

@@ -97,7 +97,7 @@ class ShardRows(TokenRows[Batch]):
     def advice(self) -> str:
         return "raise loader.max_length"
 
-    def account(self, split: str) -> str:
+    def summary(self, split: str) -> str:
         left, options = self._total - self._selected, self.options
         report = f"kept all {self._total:,} {split} pairs"
         if left:

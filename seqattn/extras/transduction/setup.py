@@ -25,14 +25,14 @@ class WordData(Seq2SeqData):
             self.tokenizer_config = replace(self.tokenizer_config, symbols=[*symbols])
         return super().tokenizer
 
-    def report(self) -> list[str]:
+    def notices(self) -> list[str]:
         """Return lines as `Seq2SeqData`, and one for rows of val whose word is in train."""
         words_of: Any = getattr(self.source, "words_of", lambda sources: [])
         train, val = ([*words_of(self._rows(one)["source"])] for one in ("train", "val"))
         known = {*train}
         shared = sum(word in known for word in val)
         told = f"{shared:,} of {len(val):,} rows of val have a word that train has, too"
-        return super().report() + [told] * (shared > 0)
+        return super().notices() + [told] * (shared > 0)
 
 
 class WordSetup(Setup):

@@ -140,7 +140,7 @@ class Words(FileOrHub):
         """Return the word of each source, without its features."""
         return [text.partition(self.mark)[0] if self.mark else text for text in sources]
 
-    def report(self) -> list[str]:
+    def notices(self) -> list[str]:
         """Return the number of rows without word, target or features, and of rare features."""
         notes = self._notes.items()
         return [f"{len(some):,} {what}, such as {some[0]}" for what, some in notes if some]

@@ -25,7 +25,7 @@ def test_the_files_are_squads_and_need_no_mending():
         source.load(part)
         document = json.loads((FOLDER / f"{part}.json").read_text(encoding="utf-8"))
         assert (document["version"], list(document)) == ("1.1", ["version", "data"])
-    assert source.report() == []
+    assert source.notices() == []
 
 
 def test_answers_are_whole_words_of_the_context(rows):

@@ -86,7 +86,7 @@ def test_questions_are_read_and_tokenized_once(tmp_path, monkeypatch):
     first = module()
     first.load()
     first.load()
-    told = first.source.report()
+    told = first.source.notices()
     assert told[0].startswith("2 train questions, 1 answer offsets corrected, 1 answers")
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.arrow")}
     assert len([path for path in files if path.parent.name == "tokens"]) == 4
@@ -99,7 +99,7 @@ def test_questions_are_read_and_tokenized_once(tmp_path, monkeypatch):
     again = module()
     again.load()
     again.load()
-    assert again.source.report() == told
+    assert again.source.notices() == told
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "cache").rglob("*.arrow")} == files
     for mine, theirs in zip(again.loader("val"), first.loader("val"), strict=True):
         assert np.array_equal(mine.match, theirs.match)

@@ -62,7 +62,7 @@ def test_each_window_has_the_question_and_the_answer_and_none_is_dropped(data):
     assert [len(found[row]) for row in range(3)] == [1, 1, 1]
     assert len(found[7]) > 5  # of a question without an answer all windows are read
     assert all(1 <= len(found[row]) < 4 for row in (4, 5, 6))
-    [told, _] = data.report()
+    [told, _] = data.notices()
     assert told.startswith("kept all 8 train pairs; split 4 sources (50.0%) into ")
     assert " more without the answer; read from " in told
 

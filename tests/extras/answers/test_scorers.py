@@ -14,7 +14,7 @@ from seqattn.extras.answers.scorers import (
     f1,
     normalize,
 )
-from seqattn.metrics.text import doubts
+from seqattn.metrics.text import scorer_notices
 from tests.data.source_helpers import refusal
 from tests.metrics import test_significance as significance
 from tests.metrics.joined import joined
@@ -217,7 +217,7 @@ def test_what_is_wrong_with_predictions_is_said():
 @pytest.mark.parametrize("text", [CHINESE, JAPANESE, THAI])
 @pytest.mark.parametrize("scorer", [QaScorer(), AnswerScorer()], ids=["spans", "texts"])
 def test_texts_that_no_space_splits_are_scored_as_whole_answers_and_that_is_said(scorer, text):
-    [line] = doubts(scorer, [[text], [text, text]])
+    [line] = scorer_notices(scorer, [[text], [text, text]])
     assert "whole answers" in line
 
 

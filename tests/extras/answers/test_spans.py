@@ -72,7 +72,7 @@ def test_each_answer_is_recovered_from_the_places_of_its_windows(dataset, window
         held.add(row)
         assert context[int(batch.begins[0, start]) : int(batch.ends[0, end])] == answers[0]
     assert held == {0, 1, 2, 3, 4, 6}
-    assert data.account("train") == f"7 train questions in {len(data)} windows"
+    assert data.summary("train") == f"7 train questions in {len(data)} windows"
 
 
 def test_a_window_without_the_whole_answer_says_that_it_holds_none(dataset):
@@ -152,7 +152,7 @@ def test_what_cannot_be_trained_on_is_left_out_and_counted(dataset, reader):
             ("empty", "Why?", 3, [])]  # fmt: skip
     data = dataset(rows, [*CONTEXTS, "  "], max_question=40)
     assert {window.row for window in windows(data)} == set(range(7))
-    assert data.account("train") == (
+    assert data.summary("train") == (
         f"10 train questions in {len(data)} windows; 1 dropped: question too long; "
         "2 dropped: empty question or context"
     )
@@ -168,7 +168,7 @@ def test_answers_that_are_no_tokens_or_in_no_window_are_counted(dataset, tmp_pat
     other = small_tokenizer(tmp_path, "bpe", vocab_size=140)
     rows = [("a", "Who?", 1, ["ry's sis"]), ("b", "Who?", 1, ["Mary's sister, Ann, has a red"])]
     data = dataset(rows, tokenizer=other, window=12, stride=6)
-    assert data.account("val").endswith(
+    assert data.summary("val").endswith(
         "; 1 with an answer that begins or ends inside a token (extended to the token); "
         "1 whose first answer fits in no window"
     )
@@ -222,7 +222,7 @@ def test_the_module_says_what_became_of_the_questions(tmp_path):
     data = data_module(tmp_path)
     data.load()
     count = len(data._splits["train"])
-    assert [line.partition("; read from ")[0] for line in data.report()] == [
+    assert [line.partition("; read from ")[0] for line in data.notices()] == [
         f"7 {split} questions in {count} windows" for split in ("train", "val")
     ]
     assert data.longest == (32, max(len(w.question.ids) for w in windows(data._splits["val"])))

@@ -56,7 +56,7 @@ def test_questions_come_with_their_answers_and_places(tmp_path):
         "answers": [["Zoë"], ["cat", "cat"]],
         "starts": [[0], [19, 10]],
     }
-    assert source.report() == []  # nothing had to be mended
+    assert source.notices() == []  # nothing had to be mended
 
 
 @pytest.mark.parametrize("name", ["q.json", "lines.json", "q.jsonl"])
@@ -118,7 +118,7 @@ def test_unanswerable_questions_have_no_answers_whatever_is_plausible(tmp_path):
         ),
     )
     assert columns(source.load("train"))["answers"] == [[], ["Zoë"]]
-    assert source.report() == ["2 train questions, 1 unanswerable"]
+    assert source.notices() == ["2 train questions, 1 unanswerable"]
 
 
 def test_answers_are_moved_to_the_nearest_place_or_dropped_and_this_is_told(tmp_path):
@@ -135,7 +135,7 @@ def test_answers_are_moved_to_the_nearest_place_or_dropped_and_this_is_told(tmp_
     assert found["id"] == ["right", "moved", "half"]
     assert found["answers"] == [["cat"], ["cat", "dog"], ["Zoë"]]
     assert found["starts"] == [[19], [19, 29], [0]]
-    assert source.report() == [
+    assert source.notices() == [
         "4 train questions, 3 answer offsets corrected, "
         "2 answers dropped (not in their context), "
         "1 questions dropped (no answer left)"
@@ -169,7 +169,7 @@ def test_empty_questions_and_contexts_are_left_out_of_training_alone(tmp_path):
     assert found["id"] == ["1", "2", "3"]
     assert found["answers"] == [["Zoë"], ["Zoë"], ["Zoë"]]
     assert found["starts"] == [[0], [0], [-1]]
-    assert source.report() == [
+    assert source.notices() == [
         "3 train questions, 2 with an empty question or context (dropped)",
         "3 val questions, 1 answers not in their context (compared as text only), "
         "1 questions with only such answers (scored, but not in the loss), "
@@ -191,7 +191,7 @@ def test_every_gold_answer_is_there_to_score_whether_it_can_be_located_or_not(tm
     assert found["id"] == ["located", "other", "lost", "none"]
     assert found["answers"] == [["cat"], ["Cat", "cat", "the  cat"], [decomposed, ""], []]
     assert found["starts"] == [[19], [-1, 19, -1], [-1, -1], []]
-    assert source.report() == [
+    assert source.notices() == [
         f"4 {split} questions, 1 unanswerable, 1 answer offsets corrected, "
         "4 answers not in their context (compared as text only), "
         "1 questions with only such answers (scored, but not in the loss)"
@@ -316,7 +316,7 @@ def test_the_hub_gives_the_same_questions(monkeypatch, tmp_path):
 
     assert columns(hub.load("val")) == columns(local)
     assert asked == [("rajpurkar/squad_v2", "validation")]
-    assert hub.report() == ["3 val questions, 1 unanswerable, 1 answer offsets corrected"]
+    assert hub.notices() == ["3 val questions, 1 unanswerable, 1 answer offsets corrected"]
     assert refusal(lambda: Squad(dataset="odd").load("train")) == (
         "odd (train) has no column 'context' as in SQuAD, only id, question"
     )
@@ -372,7 +372,7 @@ def test_every_answer_of_squad_stands_where_it_says():
     train, dev = source.load("train"), source.load("val")
 
     assert (len(train), len(dev)) == (7995, 1113)
-    assert source.report() == []  # nothing had to be mended
+    assert source.notices() == []  # nothing had to be mended
     for row in dev:
         for text, start in zip(row["answers"], row["starts"], strict=True):
             assert row["context"][start : start + len(text)] == text

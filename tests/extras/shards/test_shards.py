@@ -186,7 +186,7 @@ def test_long_pairs_are_left_out_and_told(home):
     )
     assert 0 < longer < len(PAIRS)
     told = f"dropped {longer} of {len(PAIRS)} train pairs: longer than 12 tokens"
-    assert data.report()[0].startswith(told)
+    assert data.notices()[0].startswith(told)
     loader = data.loader("train")
     assert sum(map(len, numbers(loader))) == len(PAIRS) - longer
     assert data.longest[0] <= 12
@@ -195,7 +195,7 @@ def test_long_pairs_are_left_out_and_told(home):
 def test_long_sources_are_cut_to_their_first_tokens(home):
     data = data_of(home, long_sources="truncate", max_source_length=8)
     data.load()
-    assert " sources to 8 tokens" in data.report()[0]
+    assert " sources to 8 tokens" in data.notices()[0]
     full = {}
     for [batch] in data.loader("train"):
         assert batch.source.shape[1] <= 8

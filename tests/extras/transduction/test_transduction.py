@@ -47,7 +47,7 @@ def written(path, lines):
 def rows(path, split="train", **settings):
     data = Words({"train": path}, **settings)
     table = data.load(split)
-    return [*zip(table["source"], table["target"])], data.report()
+    return [*zip(table["source"], table["target"])], data.notices()
 
 
 def test_columns_may_stand_in_any_order_and_features_follow_the_word(tmp_path):
