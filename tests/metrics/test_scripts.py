@@ -149,9 +149,6 @@ def test_tokenized_references_need_a_scorer_of_tokens():
     assert scorer_notices(TextScorer(), plain) == []
     unspaced = [*[["no marks at all"]] * 300, *[["but for this ."]] * 20]
     assert scorer_notices(TextScorer(), unspaced) == []
-        scorer_notices(TextScorer(), [*[["no marks at all"]] * 300, *[["but for this ."]] * 20])
-        == []
-    )
 
 
 @pytest.mark.parametrize("split", [script_words, split_words])

@@ -116,18 +116,14 @@ def test_the_report_has_the_share_that_trains_and_shared_tables():
     size = sum(weight.numel() for weight in model.parameters())
     table = model.head.linear.weight.numel()
     share = f"{size - table:,} of {size:,} parameters ({100 - 100 * table / size:.1f} %)"
-    assert ParameterGroups(["source_embedding"], 1000, {"encoder": 0.5, "norms": 2}).notices(
-        model
-    ) == [
+    groups = ParameterGroups(["source_embedding"], 1000, {"encoder": 0.5, "norms": 2})
+    assert groups.notices(model) == [
         f"training {share} until step 1,000; frozen: source_embedding; shared with these "
         "and frozen, too: target_embedding.table.weight, head.linear.weight",
         "optimizer.lr times 0.5 for encoder, 2 for norms",
     ]
-    assert (
-        ParameterGroups(["encoder.layers.0"])
-        .notices(model)[0]
-        .endswith("%); frozen: encoder.layers.0")
-    )
+    [line] = ParameterGroups(["encoder.layers.0"]).notices(model)
+    assert line.endswith("%); frozen: encoder.layers.0")
     assert ParameterGroups().notices(model) == []
 
 
