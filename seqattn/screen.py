@@ -96,7 +96,7 @@ def progress(
     made = 0
     screen: Screen | None = None
 
-    def tell(done: int, total: int | None, tokens: int = 0) -> None:
+    def advance(done: int, total: int | None, tokens: int = 0) -> None:
         nonlocal reported, made
         now, made = time.monotonic(), made + tokens
         speed = f"{made / max(now - began, 1e-9):,.0f} tokens/s" if made else ""
@@ -111,12 +111,12 @@ def progress(
             say(" · ".join(filter(None, parts)))
 
     if sys.stderr is None or not sys.stderr.isatty():
-        yield tell
+        yield advance
         return
     screen = Screen(unit, above and sys.stdout is not None and sys.stdout.isatty())
     with screen:
         screen.add_task(what, total=None, completed=first)
-        yield tell
+        yield advance
 
 
 def print_table(

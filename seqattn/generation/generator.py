@@ -158,11 +158,11 @@ class Generator:
         if constraints is not None:
             constraints = [c for c, parts in zip(constraints, sources, strict=True) for _ in parts]
 
-        def tell(done: int, total: int, tokens: int) -> None:
+        def on_batch(done: int, total: int, tokens: int) -> None:
             if progress is not None:
                 progress(done * len(sources) // total, len(sources), tokens)
 
-        outputs = iter(self.generate(windows, each, tell, constraints))
+        outputs = iter(self.generate(windows, each, on_batch, constraints))
         results = []
         for source in sources:
             parts = [next(outputs) for _ in source]

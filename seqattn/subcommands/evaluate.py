@@ -185,8 +185,8 @@ class Evaluation(ScoredRun):
         reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
         search, grid = self.settings["generation"], grid_of(self.tune)
         tuning = Tuning(bundle, search, grid, self.scorer, self.rerank, reranker)
-        with progress("trying", "settings") as tell:
-            trials = tuning.run(self.read_rows(bundle, self.group), tell)
+        with progress("trying", "settings") as advance:
+            trials = tuning.run(self.read_rows(bundle, self.group), advance)
         results = {
             "bundle": self.bundle,
             "ensemble": list(self.ensemble),
@@ -220,8 +220,8 @@ class Evaluation(ScoredRun):
             part = self.data.parts.get(self.split)
             self.quality.check(bundle, rows, self.scorer, self.split, part)
         bins = [] if self.lengths is None else length_bins(rows.sources, self.lengths)
-        with progress(f"scoring {self.split}", bundle.unit) as tell:
-            return make(rows, search, tell), bins
+        with progress(f"scoring {self.split}", bundle.unit) as advance:
+            return make(rows, search, advance), bins
 
     def _by_length(
         self, outputs: Any, bins: Sequence[LengthBin], table: dict[str, str]

@@ -193,12 +193,13 @@ class Generation(BundleRun):
                 opened = open_journal(
                     self.output, self._made_from, files, place, ranks, len(inputs), *each
                 )
-            journal, tell = stack.enter_context(opened), None
+            journal, advance = stack.enter_context(opened), None
             if source is not None and place == 0:
                 bar = progress("generating", "texts", journal.done, above=self.output is None)
-                tell = stack.enter_context(bar)
+                advance = stack.enter_context(bar)
             end = "" if self._is_page and self.format != "jsonl" else "\n"
-            journal.write(self._results(bundle, work, source, inputs, journal.done, tell), end=end)
+            results = self._results(bundle, work, source, inputs, journal.done, advance)
+            journal.write(results, end=end)
         for one in filter(None, (notices, self.markup, judge, self.terms)):
             one.say()
 
@@ -209,14 +210,14 @@ class Generation(BundleRun):
         source: Path | None,
         inputs: range,
         done: int,
-        tell: Progress | None,
+        on_progress: Progress | None,
     ) -> Iterator[tuple[int, list[str]]]:
         """Yield the number of inputs and the lines of each window."""
         total = len(inputs) if inputs.stop < sys.maxsize else None
 
         def told(part: int, _: int, tokens: int = 0) -> None:
-            if tell is not None:
-                tell(done + part, total, tokens)
+            if on_progress is not None:
+                on_progress(done + part, total, tokens)
 
         for rows in self._windows(bundle, source, inputs[done:]):
             yield len(rows), [*work(inputs.start + done, rows, told)]

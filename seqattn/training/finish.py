@@ -94,10 +94,10 @@ def _final_scores(setup: Setup, device: torch.device) -> dict[str, Any]:
     loader = setup.data.loader("val")  # the batches of all ranks
     total = 1 if setup.run.trainer.fast_dev_run else len(loader)
     torch.manual_seed(draw_seed(setup.run.seed, 0))
-    with progress("validation loss", "batches") as tell, inference(setup.model):
+    with progress("validation loss", "batches") as advance, inference(setup.model):
         for number, batch in enumerate(islice(loader, total)):
             task.validation_step(batch.to(device), number)
-            tell(number + 1, total)
+            advance(number + 1, total)
     losses = task.loss_metric.compute()
     return {f"val/{name}": float(loss) for name, loss in losses.items()} | setup.final_scores()
 

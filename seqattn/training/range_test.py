@@ -89,8 +89,8 @@ def find_rate(run: TrainingSettings) -> float:
     single = run.trainer.alone(**{**run.trainer.lightning, "limit_val_batches": 0})
     options = replace(single, max_steps=test.steps, max_epochs=-1, val_check_interval=1.0)
     setup.data.accumulated = batches  # as the test has one rank
-    with progress("finding a learning rate", "steps") as tell:
-        ticks = LambdaCallback(on_train_batch_end=lambda *_: tell(len(test.rates), test.steps))
+    with progress("finding a learning rate", "steps") as advance:
+        ticks = LambdaCallback(on_train_batch_end=lambda *_: advance(len(test.rates), test.steps))
         trainer = made_trainer(options, Path(run.run_dir), [test, ticks])
         trainer.fit(setup.task, *(setup.data.loader(name, trainer) for name in ("train", "val")))
     suggested = test.suggestion

@@ -152,13 +152,15 @@ class Setup:
         scores: dict[str, Any] = {}
         count = 8 if self.run.trainer.fast_dev_run else self.final.sentences or None
         for split, rows in self.scored.items():
-            with progress(f"scoring {split}", self.bundle.unit) as tell:
-                scores |= self.scores(split, rows, count, tell)
+            with progress(f"scoring {split}", self.bundle.unit) as advance:
+                scores |= self.scores(split, rows, count, advance)
         return scores | ({"search": str(self.run.generation)} if scores else {})
 
-    def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
+    def scores(
+        self, split: str, rows: Any, count: int | None, on_progress: Progress
+    ) -> dict[str, Any]:
         """Return scores of the bundle on the first `count` rows of a split, or on all."""
-        outputs = self.bundle.outputs(rows.first(count), self.run.generation, tell)
+        outputs = self.bundle.outputs(rows.first(count), self.run.generation, on_progress)
         return named(outputs.scores(self.run.task.scorer), split)
 
     def samples(self) -> list[tuple[str, str, str]]:

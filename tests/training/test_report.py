@@ -205,10 +205,10 @@ def test_after_some_steps_the_time_of_all_is_said_once(clock, capsys, first, lim
 
 
 def test_other_work_tells_how_far_it_is(clock, capsys):
-    with progress("scoring val", "texts") as tell:
+    with progress("scoring val", "texts") as advance:
         for done in range(0, 1960, 64):
             clock.seconds += 5
-            tell(done, 1960)
+            advance(done, 1960)
     assert capsys.readouterr().err.startswith(
         "scoring val · 320 of 1,960 texts · 2 min 34 s left\n"
     )

@@ -15,8 +15,8 @@ class Terminal(io.StringIO):
 def test_a_bar_is_shown_on_a_terminal_and_leaves_the_output_alone(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")
-    with progress("generating", "texts") as tell:
-        tell(3, 7)
+    with progress("generating", "texts") as advance:
+        advance(3, 7)
         print("output")
     assert "3/7" in sys.stderr.getvalue()
     assert "output" not in sys.stderr.getvalue()

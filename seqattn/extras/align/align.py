@@ -214,14 +214,14 @@ class Aligner:
 
     def lines(self, pairs: Iterator[tuple[str, str]], first: int, total: int) -> Iterator[str]:
         """Yield the links of each pair. Args: first: number of the first pair, of `total`."""
-        with progress("aligning", "pairs", first) as tell:
+        with progress("aligning", "pairs", first) as advance:
             while part := [*islice(pairs, _PART)]:
                 for links in self.links(*map(list, zip(*part))):
                     yield " ".join(
                         f"{i}-{j}" for i, j in sorted(links, key=lambda link: link[::-1])
                     )
                 first += len(part)
-                tell(first, total)
+                advance(first, total)
 
     def links(self, sources: list[str], targets: list[str]) -> list[Links]:
         """Return the links of each pair, between words that are separated by spaces."""

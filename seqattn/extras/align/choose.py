@@ -42,14 +42,14 @@ def candidates(
         for shifted in (False, True)
     ]
     found = [Candidate(reading, []) for reading in readings]
-    with progress(f"reading {name}", "pairs") as tell:
+    with progress(f"reading {name}", "pairs") as advance:
         for start in range(0, len(sources), _AT_ONCE):
             rows = slice(start, start + _AT_ONCE)
             texts = sources[rows], targets[rows]
             for pair, several in zip(zip(*texts), bundle.align_by(readings, *texts)):
                 for candidate, words in zip(found, several, strict=True):
                     candidate.links.append(linked_words(words, *pair) or frozenset())
-            tell(min(rows.stop, len(sources)), len(sources))
+            advance(min(rows.stop, len(sources)), len(sources))
     return found
 
 

@@ -38,13 +38,17 @@ class SpanSetup(Setup):
         if "val" not in self.scored and not all(
             self.rows.references
         ):  # the threshold is the bundle's
-            with progress("finding the threshold", self.bundle.unit) as tell:
-                self.scores("val", self.rows, self.run.task.validation.sentences or None, tell)
+            with progress("finding the threshold", self.bundle.unit) as advance:
+                self.scores("val", self.rows, self.run.task.validation.sentences or None, advance)
         return super().final_scores()
 
-    def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
+    def scores(
+        self, split: str, rows: Any, count: int | None, on_progress: Progress
+    ) -> dict[str, Any]:
         search: Any = self.run.generation
-        answers = self.bundle.outputs(rows.first(count), replace(search, threshold=1.0), tell)
+        answers = self.bundle.outputs(
+            rows.first(count), replace(search, threshold=1.0), on_progress
+        )
         if split == "val" and not all(answers.rows.references):
             self.bundle.config["generation"]["threshold"] = answers.best_threshold()
         answers = answers.within(self.bundle.search().threshold)

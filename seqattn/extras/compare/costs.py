@@ -85,13 +85,13 @@ def measure_costs(
         except UserError as error:
             print(error, file=sys.stderr)
     rates: dict[str, list[float]] = {name: [] for name in decoders}
-    with progress("measuring decoding speed", "rounds") as tell:
+    with progress("measuring decoding speed", "rounds") as advance:
         for number in range(rounds):
             for name, decode in decoders.items():
                 if number == 0:
                     decode(rows.first(8))
                 rates[name].append(len(sources) / decode(rows).seconds)
-            tell(number + 1, rounds)
+            advance(number + 1, rounds)
     costs = {}
     for name, runs in systems.items():
         sizes = sizes_of(bundles[name].model) if name in bundles else {}

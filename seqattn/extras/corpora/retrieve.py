@@ -108,7 +108,7 @@ class Retrieval:
         """Return for each text the columns of its augmentation."""
         columns = []
         several = self.neighbors * 2  # several may have the same target
-        with progress(f"comparing {split}", "texts") as tell:
+        with progress(f"comparing {split}", "texts") as advance:
             rows = index.nearest(texts, several, themselves=split != "train")
             for number, row in enumerate(rows, 1):
                 near = [(place, likeness) for place, likeness in row if likeness >= self.least]
@@ -117,7 +117,7 @@ class Retrieval:
                 retrieved = _BETWEEN.join([*targets][: self.neighbors])
                 tenth = min(9, int(highest * 10))
                 columns.append({"likeness": str(tenth), "retrieved": retrieved})
-                tell(number, len(texts))
+                advance(number, len(texts))
         return columns
 
 

@@ -139,12 +139,12 @@ class SyntheticCorpus(BundleRun):
         with file_faults("write", part):
             first = _complete_parts(part)
             with (
-                progress("writing", "sentences", first) as tell,
+                progress("writing", "sentences", first) as advance,
                 bundle.generator(self.search).open() as generator,
             ):
                 for start in range(first, total, _PART):
                     numbers = range(start, min(start + _PART, total))
-                    pairs = [*self._pairs(bundle, generator, inputs, numbers, tell)]
+                    pairs = [*self._pairs(bundle, generator, inputs, numbers, advance)]
                     provenance.write(file.parent)  # only once the search works
                     with part.open("ab") as rows:
                         rows.writelines(starmap(pair_line, pairs))
@@ -159,12 +159,12 @@ class SyntheticCorpus(BundleRun):
         generator: Generator,
         inputs: Texts,
         numbers: range,
-        tell: Progress,
+        on_progress: Progress,
     ) -> Iterator[tuple[str, str, list[str]]]:
         encoded = bundle.encode([inputs.sources[number] for number in numbers])
 
         def moved(done: int, _: int, tokens: int) -> None:
-            tell(numbers.start + done, len(inputs.sources), tokens)
+            on_progress(numbers.start + done, len(inputs.sources), tokens)
 
         generated = generator.generate_windows(encoded, numbers, moved)
         for number, some in zip(numbers, generated, strict=True):

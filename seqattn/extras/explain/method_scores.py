@@ -68,9 +68,9 @@ class ExplainedBundle:
         """
         sources = self.bundle.encode(self.texts.sources)
         if own:
-            with progress(f"generating with {self.name}", "sentences") as tell:
+            with progress(f"generating with {self.name}", "sentences") as advance:
                 generator = self.bundle.generator(self.search)
-                outputs = generator.generate_windows(sources, progress=tell)
+                outputs = generator.generate_windows(sources, progress=advance)
             targets = [self.bundle.ended(best[0].ids) for best in outputs]
         else:
             targets = self.bundle.tokenizer.encode_target(self.texts.targets)
@@ -105,8 +105,8 @@ class ExplainedBundle:
             readings = aligning_pairs(self.bundle.model, sample.pairs, [self.bundle.reading])
             contributions[READING] = [weights.double() for [weights] in readings]
         contributions[RANDOM] = random_contributions(sample.pairs, seed)
-        with progress(f"removing tokens for {self.name}", "reduced sources") as tell:
-            judged = judge(self.bundle.model, sample.pairs, contributions, tell)
+        with progress(f"removing tokens for {self.name}", "reduced sources") as advance:
+            judged = judge(self.bundle.model, sample.pairs, contributions, advance)
         rows: dict[str, dict[str, Any]] = {}
         for name, faithfulness in judged.methods.items():
             rows[name] = faithfulness._asdict()
@@ -125,7 +125,7 @@ class ExplainedBundle:
         contributions = [torch.empty(0)] * len(pairs)
         seconds, done = 0.0, 0
         device = next(self.bundle.model.parameters()).device
-        with progress(f"computing {method} for {self.name}", "sentences") as tell:
+        with progress(f"computing {method} for {self.name}", "sentences") as advance:
             for batch in batches(pairs, _EXPLAINED_TOKENS):
                 sides = zip(*(pairs[row] for row in batch), strict=True)
                 source, target = (padded(side).to(device) for side in sides)
@@ -135,7 +135,7 @@ class ExplainedBundle:
                 for row, one in zip(batch, said.detach().double().cpu(), strict=True):
                     contributions[row] = one[: len(pairs[row].target), : len(pairs[row].source)]
                 done += len(batch)
-                tell(done, len(pairs))
+                advance(done, len(pairs))
         return contributions, seconds
 
     def _alignment_error(
@@ -175,14 +175,14 @@ class ExplainedBundle:
         sample = self.sample()
         jobs = [(edit, part) for edit in edits for part in parts]
         scores: dict[str, Any] = {edit: {} for edit in edits}
-        with progress(f"replacing attention of {self.name}", "variants") as tell:
+        with progress(f"replacing attention of {self.name}", "variants") as advance:
             scores["as_trained"] = self._scores(scorer, sample)
-            tell(1, len(jobs) + 1)
+            advance(1, len(jobs) + 1)
             for number, (edit, part) in enumerate(jobs, 2):
                 weights = {name: EDITS[edit](seed + at) for at, name in enumerate(parts[part])}
                 with intervene(self.bundle.model, weights):
                     scores[edit][part] = self._scores(scorer, sample)
-                tell(number, len(jobs) + 1)
+                advance(number, len(jobs) + 1)
         return scores | {"without": without}
 
     def _scores(self, scorer: Any, sample: Sample) -> dict[str, float]:

@@ -59,12 +59,12 @@ class Report(ScoredRun):
             raise UserError(f"the {self.split} split has no rows to show; choose another")
         began = time.perf_counter()
         sentences = []
-        with progress("analyzing", "sentences") as tell:
+        with progress("analyzing", "sentences") as advance:
             contexts = getattr(rows, "contexts", [None] * len(rows.sources))
             each = zip(rows.sources, rows.references, contexts, strict=True)
             for number, row in enumerate(each):
                 sentences.append(sentence_document(looks, number, *row))
-                tell(number + 1, count)
+                advance(number + 1, count)
         seconds = (time.perf_counter() - began) / len(bundles)
         text = page(self._run_document(looks, rows, sentences, seconds), sentences)
         write_whole(path, text.encode())

@@ -23,7 +23,7 @@ from seqattn.extras.serve.schemas import (
 )
 from seqattn.extras.serve.searches import (
     Left,
-    Tell,
+    OnEvent,
     Watch,
     passes_watched,
     search_for,
@@ -97,14 +97,14 @@ class Looks:
             "examples": examples_for(bundle),
         }
 
-    def sentence(self, request: SentenceRequest, tell: Tell | None = None) -> Task:
+    def sentence(self, request: SentenceRequest, on_event: OnEvent | None = None) -> Task:
         """Return the work for a `SentenceDocument`, with progress events if anyone listens.
 
         Raises:
             TooMuch: for too many tokens.
             UserError: if the request is otherwise invalid.
         """
-        job = self.reader.look(request, source_of(request, self.reader.bundle), tell)
+        job = self.reader.look(request, source_of(request, self.reader.bundle), on_event)
 
         def document(looks: list[Any]) -> SentenceDocument:
             return {

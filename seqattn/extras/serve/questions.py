@@ -18,7 +18,7 @@ from seqattn.extras.serve.schemas import (
     ExplainRequest,
     SentenceRequest,
 )
-from seqattn.extras.serve.searches import Gone, Left, Tell, search_for
+from seqattn.extras.serve.searches import Gone, Left, OnEvent, search_for
 
 WRITES_NOTHING = "this bundle answers with spans and generates no text; use /v1/answer"
 
@@ -90,7 +90,7 @@ class Spans:
         """
         raise UserError(WRITES_NOTHING)
 
-    def look(self, request: SentenceRequest, source: str, tell: Tell | None) -> Alone:
+    def look(self, request: SentenceRequest, source: str, on_event: OnEvent | None) -> Alone:
         """Return the work for a document of one question.
 
         Raises:

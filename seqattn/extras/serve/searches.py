@@ -106,7 +106,7 @@ class Event(NamedTuple):
     best: bool
 
 
-Tell = Callable[[Event], None]
+OnEvent = Callable[[Event], None]
 
 
 class Watch(Processor):
@@ -114,14 +114,14 @@ class Watch(Processor):
 
     Args:
         left: called at each step; returns True if the clients have disconnected.
-        tell: callback with the tokens of the best hypothesis.
+        on_output: callback with the tokens of the best hypothesis.
         needs: what a request needs from its search besides outputs, such as "streams".
     """
 
     def __init__(
-        self, left: Left, tell: Callable[[list[int]], object] | None = None, needs: str = ""
+        self, left: Left, on_output: Callable[[list[int]], object] | None = None, needs: str = ""
     ) -> None:
-        self.left, self.tell, self.needs = left, tell, needs
+        self.left, self.on_output, self.needs = left, on_output, needs
         self.constrains = bool(needs)  # then no other engine can run the search
 
     def __str__(self) -> str:
@@ -130,8 +130,8 @@ class Watch(Processor):
     def __call__(self, scores: Tensor, said: Tensor) -> None:
         if self.left():
             raise Gone
-        if self.tell is not None and said.shape[1]:
-            self.tell(said[0].tolist())
+        if self.on_output is not None and said.shape[1]:
+            self.on_output(said[0].tolist())
 
 
 def watched(search: Search, watch: Watch) -> Search:
@@ -139,19 +139,19 @@ def watched(search: Search, watch: Watch) -> Search:
     return replace(search, processors=[*listed(search.processors), watch])
 
 
-def input_search(one: Input, left: Left, tell: Tell | None, looks: bool = False) -> Search:
+def input_search(one: Input, left: Left, on_event: OnEvent | None, looks: bool = False) -> Search:
     """Return an input's search with a `Watch`, reporting steps if it has a single window.
 
     Args:
         one: the input.
-        left, tell: as `Watch`; None for no reports.
+        left, on_event: as `Watch`; None for no reports.
         looks: the request also asks for attention weights.
     """
-    needs = "streams" if tell is not None else "attention weights" if looks else ""
-    if tell is None or len(one.windows) > 1:
+    needs = "streams" if on_event is not None else "attention weights" if looks else ""
+    if on_event is None or len(one.windows) > 1:
         return watched(one.search, Watch(left, needs=needs))
     best = hasattr(one.search, "beam_size")
-    watch = Watch(left, lambda ids: tell(Event(one.place, array("i", ids), best)), needs)
+    watch = Watch(left, lambda ids: on_event(Event(one.place, array("i", ids), best)), needs)
     return watched(one.search, watch)
 
 

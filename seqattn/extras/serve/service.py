@@ -20,7 +20,7 @@ from seqattn.extras.serve.looks import Looks
 from seqattn.extras.serve.metrics import Metrics
 from seqattn.extras.serve.model_thread import Job, ModelThread, Task
 from seqattn.extras.serve.questions import Spans
-from seqattn.extras.serve.searches import Event, Tell
+from seqattn.extras.serve.searches import Event, OnEvent
 from seqattn.extras.serve.texts import Texts
 
 FAILED = "internal server error; see the output of the server"
@@ -94,7 +94,7 @@ class Service:
             for job in jobs:
                 job.leave()
 
-    async def _streamed(self, make: Callable[[Tell], Task]) -> "EventStream":
+    async def _streamed(self, make: Callable[[OnEvent], Task]) -> "EventStream":
         """Return the events of a request of one job, already queued."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -102,12 +102,12 @@ class Service:
         def put(event: Event | None) -> None:
             loop.call_soon_threadsafe(events.put_nowait, event)
 
-        def tell(event: Event) -> None:
+        def send(event: Event) -> None:
             if events.qsize() >= _BEHIND:
                 raise UserError(f"stream closed: the client has not read {_BEHIND:,} events")
             put(event)
 
-        jobs, response = await run_in_threadpool(make, tell)
+        jobs, response = await run_in_threadpool(make, send)
         self.thread.submit(jobs)
         jobs[0].done.add_done_callback(lambda done: put(None))
 

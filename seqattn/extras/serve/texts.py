@@ -33,7 +33,7 @@ from seqattn.extras.serve.schemas import (
 from seqattn.extras.serve.searches import (
     Input,
     Left,
-    Tell,
+    OnEvent,
     Watch,
     check_target,
     input_search,
@@ -63,14 +63,14 @@ class Texts:
     limits: Limits
     metrics: Metrics
 
-    def generate(self, request: GenerateRequest, tell: Tell | None = None) -> Task:
+    def generate(self, request: GenerateRequest, on_event: OnEvent | None = None) -> Task:
         """Return the work for a `GenerateResponse`, with progress events if anyone listens.
 
         Raises: as `read`.
         """
         if request.target_language is not None:
             into = replace(self, bundle=self.bundle.into(request.target_language))
-            return into.generate(request.model_copy(update={"target_language": None}), tell)
+            return into.generate(request.model_copy(update={"target_language": None}), on_event)
         if request.format != "text":
             self.limits.check_texts(text_list(request.inputs))
             return marked(self, request)
@@ -79,10 +79,10 @@ class Texts:
         results = Results(self.bundle, request, self.limits, self.metrics)
 
         def search_alone(left: Left, some: Sequence[Input] = inputs) -> list[Generated]:
-            return [self._alone(one, results, left, tell) for one in some]
+            return [self._alone(one, results, left, on_event) for one in some]
 
         jobs: list[Job]
-        if tell is not None:
+        if on_event is not None:
             jobs = [Alone(search_alone)]
         elif request.intervene is not None or request.looks:
             jobs = [Alone(partial(search_alone, some=[one])) for one in inputs]
@@ -123,7 +123,7 @@ class Texts:
         """Return self, which generates texts."""
         return self
 
-    def look(self, request: SentenceRequest, source: str, tell: Tell | None) -> Alone:
+    def look(self, request: SentenceRequest, source: str, on_event: OnEvent | None) -> Alone:
         """Return the work for a document of one source. Raises: as `read`."""
         source = self.one_line(source)
         keys = {name: getattr(request, name) for name in _OF_A_TEXT}
@@ -139,7 +139,7 @@ class Texts:
                 with passes_watched(model, left), intervened(model, request.intervene):
                     yield
 
-            search = input_search(one, left, tell)
+            search = input_search(one, left, on_event)
             if one.constraints is not None:
                 search = search.under([one.constraints])
             into: Any = looks_into([self.bundle], search)[0]
@@ -239,9 +239,11 @@ class Texts:
         each = zip(items, hypotheses, strict=True)
         return [[results.result(one, several)] for (one, results), several in each]
 
-    def _alone(self, one: Input, results: Results, left: Left, tell: Tell | None) -> Generated:
+    def _alone(
+        self, one: Input, results: Results, left: Left, on_event: OnEvent | None
+    ) -> Generated:
         """Search an input by itself, with the request's interventions in the model."""
-        search = input_search(one, left, tell, results.request.looks)
+        search = input_search(one, left, on_event, results.request.looks)
         with intervened(self.bundle.model, results.request.intervene, search.beams):
             generator = self.bundle.generator(search)
             own = None if one.constraints is None else [one.constraints]

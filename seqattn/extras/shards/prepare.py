@@ -185,9 +185,9 @@ class Preparation:
         with timed(times, "vocabulary"):
             tokenizer, config = self._vocabulary(left, out)
         plan = Plan(self.path, max(1, round(sum(left) / self.shard_pairs)), out, self.seed)
-        with timed(times, MAKING), progress(MAKING, "shards") as tell:
+        with timed(times, MAKING), progress(MAKING, "shards") as advance:
             entries, lengths = make_shards(
-                plan, self.processes, lambda done: tell(done, plan.shards)
+                plan, self.processes, lambda done: advance(done, plan.shards)
             )
         manifest = Manifest(
             format=FORMAT, **provenance.model_dump(), tokenizer=config,
@@ -220,10 +220,10 @@ class Preparation:
         """Write the pairs to chunks, unless that is done, and return the number of chunks."""
         done = self.path / WORK / _CHUNKS
         if not is_file(done):
-            with progress("reading", "pairs") as tell:
+            with progress("reading", "pairs") as advance:
                 chunks = read_chunks(
                     self.data.stream("train"), self.path, self.clean, self.seed, self.processes,
-                    lambda pairs: tell(pairs, None),
+                    lambda pairs: advance(pairs, None),
                 )  # fmt: skip
             if not chunks:
                 raise UserError(f"{self.data.origin('train')} contains no pairs")

@@ -37,7 +37,7 @@ from seqattn.extras.shards.shard_files import (
 from seqattn.storage import write_whole
 
 Pair = tuple[str, str]
-Tell = Callable[[int], object]
+OnProgress = Callable[[int], object]
 """Callback with the number done."""
 ROWS, CHARACTERS = 1 << 16, 1 << 26
 """Maximum size of a chunk while reading."""
@@ -60,7 +60,12 @@ def chunk_path(output_dir: Path, number: int) -> Path:
 
 
 def read_chunks(
-    pairs: Iterable[Pair], output_dir: Path, cleaning: Cleaning, seed: int, count: int, tell: Tell
+    pairs: Iterable[Pair],
+    output_dir: Path,
+    cleaning: Cleaning,
+    seed: int,
+    count: int,
+    on_progress: OnProgress,
 ) -> int:
     """Write the retained pairs in chunks with `count` processes; return the number of chunks.
 
@@ -78,7 +83,7 @@ def read_chunks(
         done = 0
         for rows in spread(jobs(), 2 * count):
             done += rows
-            tell(done)
+            on_progress(done)
     return numbers
 
 
@@ -171,7 +176,7 @@ def shard_name(number: int) -> str:
 
 
 def make_shards(
-    plan: Plan, count: int, tell: Tell
+    plan: Plan, count: int, on_progress: OnProgress
 ) -> tuple[list[ShardEntry], npt.NDArray[np.int32]]:
     """Build missing shards with `count` processes.
 
@@ -183,7 +188,7 @@ def make_shards(
         jobs = (partial(pool.submit, _make_shard, plan, number) for number in range(plan.shards))
         for number, entry, lengths in spread(jobs, 2 * count):
             finished[number] = entry, lengths
-            tell(len(finished))
+            on_progress(len(finished))
     entries, tables = zip(*(finished[number] for number in range(plan.shards)), strict=True)
     return list(entries), np.concatenate(tables)
 

@@ -76,8 +76,8 @@ class TermScores(ScoredRun):
             one.constraints(bundle, nothing, None)
         columns: dict[str, dict[str, float]] = {}
         for name, terms in (("no terms", None), ("right terms", right), ("random terms", drawn)):
-            with progress(name, "texts") as tell:
-                outputs, seconds = self._outputs(bundle, rows.sources, terms, tell)
+            with progress(name, "texts") as advance:
+                outputs, seconds = self._outputs(bundle, rows.sources, terms, advance)
             own = {"success %": success(right, rows.sources, outputs)}
             if terms is drawn:
                 own["success of random terms %"] = success(drawn, rows.sources, outputs)
@@ -123,7 +123,7 @@ class TermScores(ScoredRun):
         return right, drawn
 
     def _outputs(
-        self, bundle: Bundle, sources: Sequence[str], terms: Pairs | None, tell: Any
+        self, bundle: Bundle, sources: Sequence[str], terms: Pairs | None, on_progress: Any
     ) -> tuple[list[str], float]:
         read, search, own = bundle.lines(sources), self.generation, None
         began = time.perf_counter()
@@ -136,7 +136,7 @@ class TermScores(ScoredRun):
                     text = [read.lines[line]]
                     own[line] = one.constraints(bundle, bundle.lines(text), None)[0]
         generator, encoded = bundle.generator(search), bundle.encode(read.lines)
-        found = generator.generate_windows(encoded, read.texts, tell, own)
+        found = generator.generate_windows(encoded, read.texts, on_progress, own)
         texts = bundle.tokenizer.decode_target([best[0].ids for best in found])
         return read.join(texts), time.perf_counter() - began
 

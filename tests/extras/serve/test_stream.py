@@ -76,11 +76,11 @@ def test_a_client_that_goes_ends_the_search(bundle):
     asked = GenerateRequest(inputs=[TEXT] * 3, generation="greedy", stream=True)
     told = []
 
-    def tell(event):
+    def on_event(event):
         told.append(event)
         job.leave()
 
-    (job,) = service.reader.generate(asked, tell).jobs
+    (job,) = service.reader.generate(asked, on_event).jobs
     service.thread.submit([job])
     assert isinstance(job.done.exception(timeout=10), Gone)
     assert len(told) == 1
