@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.suite import Row, Sample, rates, ratios
 from benchmarks.transformer_models import Shape
 from seqattn.errors import UserError
-from seqattn.places import install
+from seqattn.installation import install
 from seqattn.storage import user_path
 
 ContestantName = Literal["seqattn", "lightning", "plain", "marian", "joey", "eole", "ctranslate2"]

@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 from seqattn.checking import in_words, parameters  # noqa: E402
 from seqattn.cli.help_page import subcommands  # noqa: E402
 from seqattn.inputs import LOADER  # noqa: E402
-from seqattn.places import CONF  # noqa: E402
+from seqattn.installation import CONF  # noqa: E402
 from seqattn.settings.choices import types_at  # noqa: E402
 from seqattn.settings.nodes import TARGET, import_path  # noqa: E402
 

@@ -20,7 +20,7 @@ from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.masks import Mask
 from seqattn.cli.main import run_subcommand
 from seqattn.errors import UserError
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from seqattn.positions import RotaryPosition, Stack
 from seqattn.tokens import EOS
 from tests.cli.small import SIZES, checked_training, pairs, run

@@ -20,7 +20,7 @@ from benchmarks.command import CONF as SUITES
 from benchmarks.support import BEGIN, END, support_table
 from seqattn.cli.main import run_subcommand
 from seqattn.config.compose import plain
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from seqattn.settings.choices import choices
 from seqattn.settings.nodes import build
 from tests.cli.small import (

@@ -10,7 +10,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from tests.browser import browser  # noqa: F401
 from tests.cli.small import groups
 from tests.pages import ROOT

@@ -16,7 +16,7 @@ from yaml import YAMLError
 
 from seqattn.config.subcommand import Subcommand
 from seqattn.errors import UserError
-from seqattn.places import CONF, install
+from seqattn.installation import CONF, install
 from seqattn.settings.choices import SLOT_NODES, choices
 
 _MEANT = {

@@ -15,7 +15,7 @@ from seqattn.config.overrides import complete, quoted
 from seqattn.config.own_choices import own_first
 from seqattn.config.subcommand import read_subcommand
 from seqattn.errors import UserError
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from seqattn.settings.nodes import build_subcommand
 from seqattn.training.result import TrainingResult
 from seqattn.training.run_directory import remove_empty

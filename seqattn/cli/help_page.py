@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import fill
 
 from seqattn.errors import UserError
-from seqattn.places import CONF, commands
+from seqattn.installation import CONF, commands
 
 _CORE = ("train", "generate", "evaluate")
 

@@ -28,7 +28,7 @@ from seqattn.config.own_choices import own_first
 from seqattn.config.subcommand import read_subcommand
 from seqattn.errors import Stopped, UserError
 from seqattn.inputs import read_yaml
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from seqattn.processes import (
     Ended,
     end_quietly,

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from seqattn.config.compose import resolve_settings, settings_of_training
 from seqattn.config.subcommand import Subcommand
 from seqattn.errors import UserError
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from seqattn.settings.nodes import TARGET, Node, build, build_subcommand
 from seqattn.storage import user_path
 from seqattn.training.run_directory import remove_empty

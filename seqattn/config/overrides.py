@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from seqattn.config.saved_overrides import nodes_of, overrides_of, parsed, texts_of, value_of
 from seqattn.config.subcommand import Subcommand
 from seqattn.errors import UserError
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from seqattn.settings.choices import SLOT_NODES, with_new_keys
 from seqattn.settings.documents import bundle_dir
 from seqattn.storage import user_path

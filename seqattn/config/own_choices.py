@@ -11,7 +11,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from seqattn.config.saved_overrides import texts_of
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from seqattn.training.ranks import rank
 
 _SHOWN = 4  # maximum number of choices in a message

@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 
 from seqattn.errors import UserError
 from seqattn.inputs import read_yaml
-from seqattn.places import shipped
+from seqattn.installation import shipped
 from seqattn.settings.choices import choices, types_at
 from seqattn.settings.nodes import PARTIAL, TARGET, Node, remarked
 from seqattn.storage import user_path

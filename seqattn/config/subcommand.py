@@ -8,7 +8,7 @@ from typing import Any
 
 from seqattn.errors import UserError
 from seqattn.inputs import read_yaml
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from seqattn.settings.nodes import TARGET
 
 FROM_BUNDLE = "_from_bundle_"

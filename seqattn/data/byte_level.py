@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from seqattn.data.escapes import valid_texts
 from seqattn.errors import UserError
 from seqattn.inputs import check_json
-from seqattn.places import install
+from seqattn.installation import install
 from seqattn.tokens import EOS, RESERVED, UNK
 
 _PRINTED = {*range(33, 127), *range(161, 173), *range(174, 256)}

@@ -10,7 +10,7 @@ from seqattn.checking import NotNegative
 from seqattn.data.base import TOGETHER, MissingSplit, Source, drawn, several
 from seqattn.data.text_files import aligned_lines, read_lines, scan_text
 from seqattn.errors import UserError
-from seqattn.places import shipped
+from seqattn.installation import shipped
 from seqattn.roles import Role
 from seqattn.storage import file_faults, is_file, user_path
 

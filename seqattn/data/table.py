@@ -24,7 +24,7 @@ from seqattn.data.table_files import (
     stream_file,
 )
 from seqattn.errors import UserError
-from seqattn.places import shipped
+from seqattn.installation import shipped
 from seqattn.storage import kind_of
 
 # Source and target columns by common names; the first that exists is used. Among them are those

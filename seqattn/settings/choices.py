@@ -12,7 +12,7 @@ import yaml
 
 from seqattn.errors import UserError
 from seqattn.inputs import LOADER
-from seqattn.places import shipped
+from seqattn.installation import shipped
 from seqattn.settings.nodes import PARTIAL, TARGET, Node, import_path, missing_extra, remarked
 
 SLOTS = ("encoder", "decoder", "cross")

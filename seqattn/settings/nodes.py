@@ -16,7 +16,7 @@ from typing import Any
 
 from seqattn.checking import check, keys_under, shown
 from seqattn.errors import UserError
-from seqattn.places import CONF
+from seqattn.installation import CONF
 
 TARGET, PARTIAL, TYPE = "_target_", "_partial_", "_type_"
 Node = Any

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from seqattn.checking import Dropout as Beta
 from seqattn.checking import NotNegative, Rate
 from seqattn.errors import UserError
-from seqattn.places import install
+from seqattn.installation import install
 from seqattn.training.optim import matrices_and_others
 
 

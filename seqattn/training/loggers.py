@@ -18,7 +18,7 @@ from torch import Tensor
 
 from seqattn.errors import UserError
 from seqattn.inputs import csv_rows, read_bytes
-from seqattn.places import install
+from seqattn.installation import install
 from seqattn.screen import say
 from seqattn.storage import write_whole
 from seqattn.training.run_logger import RunLogger

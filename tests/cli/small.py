@@ -18,7 +18,7 @@ from seqattn.cli.main import run_subcommand
 from seqattn.config.compose import choices, register_resolvers, resolve_settings
 from seqattn.config.overrides import complete
 from seqattn.config.subcommand import read_subcommand
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from seqattn.settings.nodes import build_subcommand
 from seqattn.training.checkpoint_files import newest_whole
 from seqattn.training.run_directory import remove_empty

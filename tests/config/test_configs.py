@@ -13,7 +13,7 @@ from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete, quoted
 from seqattn.config.saved_overrides import parsed
 from seqattn.config.subcommand import read_subcommand
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from tests.cli.small import checked_training, composed, groups
 
 NEEDED = {

@@ -9,7 +9,7 @@ import pytest
 from seqattn import extras
 from seqattn.cli.help_page import subcommands as names_of_subcommands
 from seqattn.config.subcommand import read_subcommand
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from tests.absent import printed_without
 from tests.cli.small import train_arguments
 

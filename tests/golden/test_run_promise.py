@@ -13,7 +13,7 @@ import yaml
 import seqattn
 from seqattn.bundle.files import read_config
 from seqattn.config.saved_overrides import nodes_of
-from seqattn.places import CONF
+from seqattn.installation import CONF
 from seqattn.settings.choices import choices
 from seqattn.settings.data_paths import with_paths
 from seqattn.settings.nodes import import_path

@@ -16,7 +16,7 @@ from seqattn.errors import UserError
 from seqattn.extras.answers.asked import question_source
 from seqattn.extras.answers.squad_format import EVENTS, Question, mended, read_questions
 from seqattn.inputs import check_there, read_bytes
-from seqattn.places import shipped
+from seqattn.installation import shipped
 from seqattn.storage import user_path
 
 NO_ANSWER = "unanswerable"

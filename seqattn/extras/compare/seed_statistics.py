@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from seqattn.errors import UserError
+from seqattn.installation import install
 from seqattn.metrics.significance import LEVEL, SentenceCounts
-from seqattn.places import install
 
 try:
     from scipy import stats

@@ -13,7 +13,7 @@ import yaml
 from seqattn.data.base import Source, Texts
 from seqattn.data.lines import read_texts
 from seqattn.errors import UserError
-from seqattn.places import commands
+from seqattn.installation import commands
 from seqattn.settings.nodes import TARGET
 from seqattn.storage import user_path, write_whole
 

@@ -11,11 +11,11 @@ from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.errors import UserError
 from seqattn.extras.exchange.export_checks import Supported, attentions
+from seqattn.installation import install
 from seqattn.layers.embedding import Embedding
 from seqattn.layers.sublayers import GATED, FeedForward, Residual
 from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer, TransformerConfig
-from seqattn.places import install
 from seqattn.positions import (
     LearnedPosition,
     Position,

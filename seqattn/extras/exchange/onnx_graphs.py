@@ -23,10 +23,10 @@ from seqattn.attention.kernels.window import SlidingWindowKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.extras.exchange.export_checks import Supported
+from seqattn.installation import install
 from seqattn.models.head import DecoderOutput
 from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer
-from seqattn.places import install
 from seqattn.positions import Position
 from seqattn.positions.base import LayeredPosition
 from seqattn.positions.relative import HeadwisePosition

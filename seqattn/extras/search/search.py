@@ -7,7 +7,7 @@ from typing import Any
 
 from seqattn.errors import UserError
 from seqattn.extras.search.search_options import SearchOptions
-from seqattn.places import install
+from seqattn.installation import install
 from seqattn.processes import cores
 from seqattn.settings.nodes import build
 from seqattn.storage import file_faults

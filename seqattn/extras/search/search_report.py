@@ -17,7 +17,7 @@ from seqattn.extras.compare.systems import Systems, check_alike
 from seqattn.extras.search.search_runs import losses, unchanged
 from seqattn.extras.search.search_space import Candidate
 from seqattn.extras.search.search_study import Halving
-from seqattn.places import commands
+from seqattn.installation import commands
 from seqattn.screen import duration
 from seqattn.storage import write_whole
 from seqattn.subcommands.run_tables import TableDocument

@@ -8,7 +8,7 @@ from typing import TypedDict
 from seqattn.bundle.bundle import Bundle
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
-from seqattn.places import shipped
+from seqattn.installation import shipped
 from seqattn.settings.data_paths import with_paths
 from seqattn.settings.nodes import build
 from seqattn.storage import is_file

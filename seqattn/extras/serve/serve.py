@@ -9,7 +9,7 @@ from annotated_types import Ge, Le
 
 from seqattn.errors import UserError
 from seqattn.extras.serve.limits import Limits
-from seqattn.places import install
+from seqattn.installation import install
 from seqattn.subcommands.bundle_run import BundleRun
 
 

@@ -17,8 +17,8 @@ from seqattn.extras.compare.comparison_files import as_latex, as_markdown, as_pa
 from seqattn.extras.compare.comparison_tables import pair_table
 from seqattn.extras.compare.run_results import find_runs
 from seqattn.extras.compare.system_statistics import MetricFigures, PairFigures, SystemScore
+from seqattn.installation import install
 from seqattn.metrics.text import TextScorer
-from seqattn.places import install
 from tests.cli.small import refusal, run
 
 SOURCES = [f"{who} sees {what} ." for who in ("a dog", "the cat", "a man", "Ann")

@@ -9,7 +9,7 @@ from seqattn.errors import UserError
 from seqattn.extras.explain.explanations import METHODS, explain
 from seqattn.extras.explain.explanations.passes import run_recurrent
 from seqattn.extras.explain.explanations.predictions import decoder_input
-from seqattn.places import install
+from seqattn.installation import install
 from tests.builders import (
     HEADS,
     heads,

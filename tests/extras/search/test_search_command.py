@@ -7,7 +7,7 @@ import pytest
 from seqattn.cli.main import run_subcommand
 from seqattn.extras.search.search import ModelSearch
 from seqattn.extras.search.search_study import Halving
-from seqattn.places import install
+from seqattn.installation import install
 from seqattn.settings.nodes import build
 from tests.absent import printed_without
 from tests.cli.small import composed, refusal, sampled, succeed, train_arguments

@@ -11,7 +11,7 @@ import pytest
 from seqattn.errors import UserError
 from seqattn.extras.serve.http_server import address_of, bound
 from seqattn.extras.serve.serve import Serving
-from seqattn.places import install
+from seqattn.installation import install
 from tests.absent import of_extra
 
 

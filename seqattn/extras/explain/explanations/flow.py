@@ -10,9 +10,9 @@ from seqattn.extras.explain.explanations.base import Explanation
 from seqattn.extras.explain.explanations.decomposition import shares_of
 from seqattn.extras.explain.explanations.passes import run_transformer, shared_out
 from seqattn.extras.explain.explanations.rollout import DecoderMixing, Mixing, Rollout
+from seqattn.installation import install
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.transformer import Transformer
-from seqattn.places import install
 from seqattn.tokens import PAD
 
 _UNIT = 1 << 30

@@ -4,9 +4,9 @@ import re
 import tomllib
 from pathlib import Path
 
-from seqattn import places
+from seqattn import installation
 from seqattn.cli.help_page import help_page
-from seqattn.places import shipped
+from seqattn.installation import shipped
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,24 +18,24 @@ def test_in_a_checkout_they_stand_beside_the_package():
 
 def test_once_installed_they_are_inside_it_whatever_stands_beside(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()  # of another package
-    monkeypatch.setattr(places, "_PACKAGE", tmp_path / "seqattn")
+    monkeypatch.setattr(installation, "_PACKAGE", tmp_path / "seqattn")
     assert shipped("data") == tmp_path / "seqattn" / "shipped" / "data"
 
 
 def test_a_missing_extra_is_installed_from_the_checkout_or_by_our_name(tmp_path, monkeypatch):
-    assert places.install("serve") == (
+    assert installation.install("serve") == (
         "run pip install -c constraints.txt -e '.[serve]' in the checkout"
     )
-    monkeypatch.setattr(places, "_PACKAGE", tmp_path / "seqattn")
-    assert places.install("serve") == "run pip install 'seqattn-toolkit[serve]'"
+    monkeypatch.setattr(installation, "_PACKAGE", tmp_path / "seqattn")
+    assert installation.install("serve") == "run pip install 'seqattn-toolkit[serve]'"
 
 
 def test_commands_name_scripts_only_where_there_are_scripts(tmp_path, monkeypatch):
     text = "python scripts/evaluate.py bundle=B\npython train.py name=python"
-    assert places.commands(text) == text
+    assert installation.commands(text) == text
     assert "python scripts/evaluate.py bundle" in help_page("evaluate", [])
-    monkeypatch.setattr(places, "_PACKAGE", tmp_path / "seqattn")
-    assert places.commands(text) == "seqattn evaluate bundle=B\nseqattn train name=python"
+    monkeypatch.setattr(installation, "_PACKAGE", tmp_path / "seqattn")
+    assert installation.commands(text) == "seqattn evaluate bundle=B\nseqattn train name=python"
     page = help_page("evaluate", [])
     assert "seqattn evaluate bundle=RUN/model split=val" in page
     assert ".py" not in page
