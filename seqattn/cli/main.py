@@ -38,8 +38,8 @@ from seqattn.processes import (
     write_utf8,
 )
 from seqattn.storage import is_file
+from seqattn.training.rank_messages import rank_messages
 from seqattn.training.ranks import check_ranks, rank, world_size
-from seqattn.training.rendezvous import rendezvous
 from seqattn.training.run_directory import remove_empty
 
 _PLACES = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
@@ -102,7 +102,7 @@ def run_subcommand(
             s = "s" if len(jobs.failed) > 1 else ""
             line = f"job{s} {', '.join(jobs.failed)} failed (message{s} above)"
         if line is None:
-            rendezvous.refuse(f"another rank failed: {error!r}")  # so that none of them waits
+            rank_messages.fail(f"another rank failed: {error!r}")  # so that none of them waits
             raise
         return report_error(line)
     return code
@@ -116,7 +116,7 @@ def report(line: str, code: int) -> int:
 
 def report_error(line: str) -> int:
     """Print a user error, on one rank only; return 2."""
-    if world_size() == 1 or rendezvous.refuse(line):
+    if world_size() == 1 or rank_messages.fail(line):
         report(f"error: {line}", 2)
     return 2
 

@@ -22,7 +22,7 @@ from seqattn.settings.choices import choices as shipped
 from seqattn.settings.documents import bundle_dir
 from seqattn.settings.nodes import TARGET, import_path, missing_extra, nearest
 from seqattn.storage import file_faults, user_path
-from seqattn.training.rendezvous import rendezvous
+from seqattn.training.rank_messages import rank_messages
 from seqattn.training.run_directory import KEPT, existing
 
 Settings = dict[str, Any]
@@ -61,7 +61,7 @@ def register_resolvers() -> dict[str, str]:
                 f"name must not point outside the directory of runs, got {path}; set run_dir=PATH"
             )
         if path not in created:
-            created[path] = rendezvous.agreed(lambda: _make_unused(path))
+            created[path] = rank_messages.from_first(lambda: _make_unused(path))
         return created[path]
 
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)

@@ -33,8 +33,8 @@ from seqattn.subcommands.bundle_run import BundleRun, check_read
 from seqattn.subcommands.journal import Journal, open_journal
 from seqattn.subcommands.provenance import Provenance, bundle_contents
 from seqattn.subcommands.reranking import Reranker, Reranking
+from seqattn.training.rank_messages import rank_messages
 from seqattn.training.ranks import rank, world_size
-from seqattn.training.rendezvous import rendezvous
 
 _SHOWN, _WIDEST = 3, 40  # unknown pieces, and their characters
 _PLACES = {"bundle", "ensemble", "input", "output", "device", "trust", "window", "settings"}
@@ -164,7 +164,7 @@ class Generation(BundleRun):
         place, plain = rank() if ranks > 1 else 0, source is not None and source.is_file()
         if (self.part and not plain) or (ranks > 1 and not (plain and replaced_file(into))):
             raise UserError("shares of the input need files; set input=FILE and output=FILE")
-        rendezvous.agreed(str)  # ranks that cannot meet at the end fail before the search
+        rank_messages.from_first(str)  # ranks that cannot meet at the end fail before the search
         if ranks > 1 and self.device == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         bundle: Any = self.load(self.generation)

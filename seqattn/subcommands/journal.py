@@ -19,7 +19,7 @@ from seqattn.errors import UserError
 from seqattn.inputs import check_there
 from seqattn.storage import file_faults, replaced_file, user_path, write_whole
 from seqattn.subcommands.provenance import Provenance, digests
-from seqattn.training.rendezvous import rendezvous
+from seqattn.training.rank_messages import rank_messages
 
 _ROW = TypeAdapter(tuple[PositiveInt, list[str]], config=ConfigDict(strict=True))
 """Number of inputs of a window, and its lines."""
@@ -80,7 +80,7 @@ class Journal:
             if digests([path]) != before:
                 raise UserError(f"{path} changed meanwhile; remove {own} and begin again")
         if len(self.files) > 1:
-            rendezvous.agreed(str, most=math.inf)  # all ranks have written theirs
+            rank_messages.from_first(str, timeout=math.inf)  # all ranks have written theirs
         if self.rank == 0:
             parts = (lines for one in self.files for _, lines, _ in self._windows(one))
             ready = chain.from_iterable(parts)

@@ -21,8 +21,8 @@ from seqattn.processes import HANGUP, write_utf8
 from seqattn.screen import log_to, say
 from seqattn.settings.nodes import build_subcommand
 from seqattn.storage import temporary_directory
+from seqattn.training.rank_messages import rank_messages
 from seqattn.training.ranks import rank
-from seqattn.training.rendezvous import rendezvous
 from seqattn.training.result import TrainingResult
 from seqattn.training.resume import LOG
 from seqattn.training.settings import TrainingSettings
@@ -118,7 +118,7 @@ def run_rank(folder: Path) -> int:
     try:
         build_subcommand(_SUBCOMMAND, settings).run()
     except UserError as error:
-        if rendezvous.refuse(str(error)):
+        if rank_messages.fail(str(error)):
             (folder / _ENDED).write_text(yaml.safe_dump(str(error)), encoding="utf-8")
         return 2
     except Stopped as stop:

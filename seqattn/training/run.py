@@ -26,8 +26,8 @@ from seqattn.training.launch import launch
 from seqattn.training.length_checks import check_lengths, length_notices
 from seqattn.training.loop import TrainingLoop
 from seqattn.training.monitors import GradientHistograms
+from seqattn.training.rank_messages import rank_messages
 from seqattn.training.ranks import rank, world_size
-from seqattn.training.rendezvous import rendezvous
 from seqattn.training.result import TrainingResult
 from seqattn.training.resume import LOG, phase_of, settings_before, with_rule_of
 from seqattn.training.run_directory import claimed
@@ -46,7 +46,7 @@ def start_or_resume(run: TrainingSettings) -> TrainingResult:
             stack.enter_context(claimed(run_dir))
             return phase_of(run)
 
-        phase = rendezvous.agreed(begin)
+        phase = rank_messages.from_first(begin)
         if phase == "finished":
             return _finished(run_dir)
         if loop is None:
@@ -169,7 +169,7 @@ def run_training(options: TrainingSettings, loop: TrainingLoop) -> TrainingResul
     loop.prepare(setup)
     if rank() == 0:
         _announce(setup, loop.loggers)
-    rendezvous.agreed(str)  # every rank is ready to train
+    rank_messages.from_first(str)  # every rank is ready to train
 
     times = {"preparing": time.perf_counter() - began}
     began = time.perf_counter()
@@ -201,7 +201,7 @@ def _setup_in_turn(run: TrainingSettings) -> Setup:
         setups.append(setup_of(run))
         return ""
 
-    rendezvous.agreed(make)
+    rank_messages.from_first(make)
     return setups[0] if setups else setup_of(run)
 
 

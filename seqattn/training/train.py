@@ -8,8 +8,8 @@ from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.layers.transformer_layer import LayerShape
 from seqattn.screen import log_to, note
+from seqattn.training.rank_messages import rank_messages
 from seqattn.training.ranks import world_size
-from seqattn.training.rendezvous import rendezvous
 from seqattn.training.result import TrainingResult
 from seqattn.training.settings import TrainingSettings
 
@@ -38,7 +38,7 @@ class Training(TrainingSettings):
         except Exception as error:
             note(f"error: {error}")
             if isinstance(error, UserError):
-                rendezvous.refuse(str(error))
+                rank_messages.fail(str(error))
             raise
         finally:
             log_to(None)

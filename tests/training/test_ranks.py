@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from seqattn.cli.main import run_subcommand
 from seqattn.errors import Stopped, UserError
 from seqattn.training.launch import run_rank
-from seqattn.training.rendezvous import Rendezvous
+from seqattn.training.rank_messages import RankMessages
 from seqattn.training.train import Training
 from seqattn.training.trainer_options import TrainerOptions
 from tests.cli.fork import start_forked
@@ -198,7 +198,7 @@ def test_a_rank_that_fails_lets_the_others_know(corpus, tmp_path, monkeypatch):
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(Training, "run", failed)
-    monkeypatch.setattr(Rendezvous, "refuse", lambda rendezvous, text: told.append(text))
+    monkeypatch.setattr(RankMessages, "fail", lambda messages, text: told.append(text))
     with pytest.raises(ZeroDivisionError):
         run_subcommand("train", train_arguments(corpus, f"run_dir={tmp_path}/run"))
     assert told == ["another rank failed: ZeroDivisionError('a bug')"]

@@ -1,4 +1,4 @@
-"""Agreement of the ranks before the first step."""
+"""Results and errors that ranks send each other before the first step."""
 
 import os
 import sys
@@ -15,17 +15,17 @@ from seqattn.training.ranks import rank, world_size
 if TYPE_CHECKING:  # torch takes seconds to import, and a single process does not need it
     from torch.distributed import Store
 
-_COMING = 300.0
+_STARTING = 300.0
 """Seconds that ranks may differ in their start."""
 _PREPARING = 7200.0
 """Seconds that they may differ in reading data."""
-_PATIENT = 30.0
+_QUIET = 30.0
 """Seconds before a rank reports that it is waiting."""
 _FAREWELL = 10.0
 """Seconds that a failing rank waits for the others to notice."""
 
 
-class Rendezvous:
+class RankMessages:
     """Communication of ranks outside collectives, over torch's store.
 
     Every rank takes part in all rounds in the same order. An error on one rank ends a round on all,
@@ -34,14 +34,14 @@ class Rendezvous:
 
     def __init__(self) -> None:
         self._rounds = 0
-        self._tells: dict[str, bool] = {}  # errors, and whether this rank reports them
+        self._reported: dict[str, bool] = {}  # errors, and whether this rank reports them
 
-    def agreed(self, choose: Callable[[], str], most: float = _PREPARING) -> str:
+    def from_first(self, choose: Callable[[], str], timeout: float = _PREPARING) -> str:
         """Call `choose` on the first rank, and return its result on every rank.
 
         Args:
             choose: the function.
-            most: maximum seconds to wait for other ranks.
+            timeout: seconds to wait for other ranks.
 
         Raises:
             UserError: if a rank has failed.
@@ -49,46 +49,46 @@ class Rendezvous:
         if world_size() == 1:
             return choose()
         word = choose() if rank() == 0 else ""
-        with self._round(_COMING) as store:
+        with self._round(_STARTING) as store:
             if rank() == 0:
                 store.set("word", word)
             store.add("here", 1)
             began, reported = time.monotonic(), rank() > 0
             while (here := store.add("here", 0)) < world_size():
                 waited = time.monotonic() - began
-                if store.check(["refusal"]):
+                if store.check(["failure"]):
                     break
-                if waited > most:
+                if waited > timeout:
                     raise UserError(
                         "other ranks did not connect within two hours; check their output"
                     )
-                if waited > _PATIENT and not reported:
+                if waited > _QUIET and not reported:
                     reported = True
                     print(
                         f"waiting for other ranks ({here}/{world_size()} connected)",
                         file=sys.stderr,
                     )
                 time.sleep(0.05)
-            text = store.get("refusal").decode() if store.check(["refusal"]) else None
+            text = store.get("failure").decode() if store.check(["failure"]) else None
             store.add("left", 1)
             if text is None:
                 return store.get("word").decode()
-            self._tells[text] = False
+            self._reported[text] = False
             raise UserError(text)
 
-    def refuse(self, text: str) -> bool:
+    def fail(self, text: str) -> bool:
         """Tell the other ranks that this one fails.
 
         Returns:
             True if this rank must report the error to the user.
         """
-        if world_size() == 1 or text in self._tells:
-            return self._tells.get(text, True)
-        self._tells[text] = True
+        if world_size() == 1 or text in self._reported:
+            return self._reported.get(text, True)
+        self._reported[text] = True
         try:
             with self._round(_FAREWELL) as store:
-                store.compare_set("refusal", "", text)
-                self._tells[text] = store.add("refusing", 1) == 1
+                store.compare_set("failure", "", text)
+                self._reported[text] = store.add("failed", 1) == 1
                 store.add("here", 1)
                 store.add("left", 1)
                 ends = time.monotonic() + _FAREWELL
@@ -96,7 +96,7 @@ class Rendezvous:
                     time.sleep(0.05)
         except UserError:
             pass  # there are no other ranks
-        return self._tells[text]
+        return self._reported[text]
 
     @contextmanager
     def _round(self, patience: float) -> Iterator["Store"]:
@@ -138,5 +138,5 @@ class Rendezvous:
         )  # fmt: skip
 
 
-rendezvous = Rendezvous()
-"""Rendezvous of this process."""
+rank_messages = RankMessages()
+"""Messages of this process."""

@@ -7,7 +7,7 @@ import pytest
 
 from seqattn.errors import UserError
 from seqattn.training import run as fit
-from seqattn.training.rendezvous import Rendezvous
+from seqattn.training.rank_messages import RankMessages
 from tests.forked_ranks import run_ranks
 
 
@@ -24,11 +24,11 @@ def refused(attempt):
 
 def _agree(rank, port):
     as_rank(rank, port)
-    rendezvous = Rendezvous()
+    messages = RankMessages()
     asked = []
     for number in range(2):
         time.sleep(0.2 * (rank == number))
-        word = rendezvous.agreed(lambda number=number: asked.append(number) or f"word {number}")
+        word = messages.from_first(lambda number=number: asked.append(number) or f"word {number}")
         assert word == f"word {number}"
     assert asked == ([0, 1] if rank == 0 else [])
     time.sleep(rank == 0)  # the store ends with the first rank
@@ -49,31 +49,34 @@ def _make(rank, port, folder):
 
 def _refuse(rank, port, who, late):
     as_rank(rank, port)
-    rendezvous = Rendezvous()
-    rendezvous.agreed(str)
+    messages = RankMessages()
+    messages.from_first(str)
     began = time.monotonic()
     if rank == who:
         time.sleep(late)
-        assert rendezvous.refuse("no data")
-        assert rendezvous.refuse("no data")  # as often as it is asked
+        assert messages.fail("no data")
+        assert messages.fail("no data")  # as often as it is asked
     else:
-        assert refused(lambda: rendezvous.agreed(str)) == "no data"
-        assert not rendezvous.refuse("no data")  # the other one tells
+        assert refused(lambda: messages.from_first(str)) == "no data"
+        assert not messages.fail("no data")  # the other one tells
     assert time.monotonic() - began < 5
 
 
 def _refuse_all(rank, port, folder):
     as_rank(rank, port)
-    if Rendezvous().refuse("no such attention"):
+    if RankMessages().fail("no such attention"):
         (folder / str(rank)).touch()
 
 
 def _left(rank, port):
     as_rank(rank, port)
-    rendezvous = Rendezvous()
-    rendezvous.agreed(str)
+    messages = RankMessages()
+    messages.from_first(str)
     if rank == 1:
-        assert "rank 0 has exited, or cannot be reached" in refused(lambda: rendezvous.agreed(str))
+        text = refused(lambda: messages.from_first(str))
+        assert "rank 0 has exited, or cannot be reached" in text
+            lambda: messages.from_first(str)
+        )
     else:
         time.sleep(0.5)
         os._exit(0)
@@ -103,6 +106,6 @@ def test_no_rank_waits_for_a_first_one_that_has_gone():
 
 
 def test_a_process_by_itself_asks_nobody():
-    rendezvous = Rendezvous()
-    assert rendezvous.agreed(lambda: "word") == "word"
-    assert rendezvous.refuse("no data")
+    messages = RankMessages()
+    assert messages.from_first(lambda: "word") == "word"
+    assert messages.fail("no data")
