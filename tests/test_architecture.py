@@ -90,8 +90,8 @@ def allowed(folder, module):
         folder,
         "checking",
         "errors",
+        "installation",
         "inputs",
-        "places",
         "roles",
         "screen",
         "processes",
@@ -215,7 +215,7 @@ def test_the_package_itself_imports_what_loads_and_trains_and_that_late():
     assert {name.split(".")[1] for name in names} == {"bundle", "cli", "training"}
     late = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     assert {node.module for node in late} == {"collections.abc", "pathlib", "typing"}
-    for name in ("checking", "errors", "places", "processes", "tokens"):
+    for name in ("checking", "errors", "installation", "processes", "tokens"):
         assert set(edges(HOME / f"{name}.py")) <= {"seqattn.errors", "seqattn.roles"}
     assert set(edges(HOME / "storage.py")) == {"seqattn.errors", "seqattn.processes"}
     assert set(edges(HOME / "inputs.py")) == {"seqattn.errors", "seqattn.storage"}
