@@ -20,19 +20,19 @@ class Annotations(NamedTuple):
     keys: Tensor  # (B, S, A) compared with queries by the score
     values: Tensor  # (B, S, M) averaged to contexts
     real: Tensor  # (B, S) bool, True on tokens
-    places: Tensor  # (B, S) number of tokens before each
+    positions: Tensor  # (B, S) number of tokens before each
     padded: bool  # False if there is known to be no padding
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor, real: Tensor) -> "Annotations":
         """Return annotations with positions computed from `real`. Args: as the fields."""
-        places = (real.long().cumsum(dim=1) - 1).clamp(min=0)
-        return cls(keys, values, real, places, not all_at_hand(real))
+        positions = (real.long().cumsum(dim=1) - 1).clamp(min=0)
+        return cls(keys, values, real, positions, not all_at_hand(real))
 
     def keep(self, sentences: Tensor) -> "Annotations":
         """Select the annotations of some sentences. Args: sentences: (B',) rows."""
-        keys, values, real, places = (part.index_select(0, sentences) for part in self[:4])
-        return Annotations(keys, values, real, places, self.padded)
+        keys, values, real, positions = (part.index_select(0, sentences) for part in self[:4])
+        return Annotations(keys, values, real, positions, self.padded)
 
 
 Past = tuple[Tensor, ...]
@@ -58,13 +58,13 @@ class Alignment(Observable, nn.Module, ABC):
         context_dim: width of a context.
 
     Attributes:
-        before: True if the query, as published, is the decoder's state before the step.
+        attends_first: True if the query, as published, is the decoder's state before the step.
         normalized: True if a query's weights sum to 1, or to 0 where it sees nothing.
         remembers: True if weights depend on earlier steps; then called with one step at a time.
         exceptions: laws of tests that cannot hold, with the reasons.
     """
 
-    before: ClassVar[bool] = False
+    attends_first: ClassVar[bool] = False
     has_weights: ClassVar[bool] = True
     normalized: ClassVar[bool] = True
     remembers: ClassVar[bool] = False
@@ -127,9 +127,9 @@ class Alignment(Observable, nn.Module, ABC):
         """Show the `joined_steps` of a complete target to observers, unless edits saw each step."""
         if self.edits or not self.observers or not weights:
             return
-        joined = joined_steps(weights, beams).flatten(1, 2)[:, None]
+        all_steps = joined_steps(weights, beams).flatten(1, 2)[:, None]
         for observer in self.observers:
-            observer(joined)
+            observer(all_steps)
 
 
 def joined_steps(weights: list[Tensor], beams: int) -> Tensor:
@@ -173,7 +173,7 @@ class Bahdanau(_Scored):
         dim: width A inside the tanh; None for `query_dim`.
     """
 
-    before = True
+    attends_first = True
 
     def __init__(self, query_dim: int, memory_dim: int, dim: Width | None = None) -> None:
         super().__init__(memory_dim, AdditiveScore(query_dim, memory_dim, dim))

@@ -38,28 +38,28 @@ class BeamTable:
 
     def append(self, sentences: int, steps: int, device: torch.device) -> None:
         """Add the slots of T new tokens of each beam."""
-        own = torch.eye(self.beams, dtype=torch.bool, device=device).repeat(1, steps)
-        own = own.expand(sentences, -1, -1)
+        eye = torch.eye(self.beams, dtype=torch.bool, device=device).repeat(1, steps)
+        eye = eye.expand(sentences, -1, -1)
         tokens = torch.arange(self.length, self.length + steps, device=device)
         tokens = tokens.repeat_interleave(self.beams)
         self.length += steps
         if self.slots is None:
-            self.slots = BeamSlots(own, tokens)
+            self.slots = BeamSlots(eye, tokens)
             return
-        ancestry, known = self.slots
-        tokens = tokens.expand(*known.shape[:-1], -1)
-        self.slots = BeamSlots(torch.cat((ancestry, own), dim=2), torch.cat((known, tokens), -1))
+        ancestry, old = self.slots
+        tokens = tokens.expand(*old.shape[:-1], -1)
+        self.slots = BeamSlots(torch.cat((ancestry, eye), dim=2), torch.cat((old, tokens), -1))
 
     def forget(self) -> None:
         """Reduce the slots to the most that any sentence needs, if that drops a quarter or more."""
         assert self.slots is not None
         ancestry, tokens = self.slots
         needed = ancestry.any(dim=1)  # (B, N)
-        most = int(needed.sum(dim=1).max())
-        if 4 * most > 3 * needed.shape[1]:
+        size = int(needed.sum(dim=1).max())
+        if 4 * size > 3 * needed.shape[1]:
             return
         # (B, M), needed ones first
-        self.retained = (~needed).byte().argsort(dim=1, stable=True)[:, :most]
+        self.retained = (~needed).byte().argsort(dim=1, stable=True)[:, :size]
         self.forgotten += 1
         tokens = tokens.expand_as(needed).gather(1, self.retained)
         self.slots = BeamSlots(ancestry.take_along_dim(self.retained[:, None], dim=2), tokens)

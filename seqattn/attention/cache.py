@@ -83,9 +83,9 @@ class GrowingCache:
         self._leads = True
         self._forgotten = 0
 
-    def follow(self, other: "GrowingCache") -> None:
+    def follow(self, leader: "GrowingCache") -> None:
         """Share the table of a cache that always appends before this one. Both are empty."""
-        self._table, self._leads = other._table, False
+        self._table, self._leads = leader._table, False
 
     def append(self, new: KeysValues) -> Past:
         """Append T new tokens and return the complete past, including them.
@@ -100,8 +100,8 @@ class GrowingCache:
         if self._keys is None or self._values is None:
             self._keys, self._values = keys, values
         else:
-            self._keys = self._room(self._keys, keys)
-            self._values = self._room(self._values, values)
+            self._keys = self._grow(self._keys, keys)
+            self._values = self._grow(self._values, values)
         self._used += keys.shape[2]
         self.length += steps
         slots = self._table.slots
@@ -130,7 +130,7 @@ class GrowingCache:
         x = x.unflatten(0, (-1, self.beams))  # (B*K, G, T, Dh) -> (B, K, G, T, Dh)
         return x.permute(0, 2, 3, 1, 4).flatten(2, 3)  # -> (B, G, T, K, Dh) -> (B, G, T*K, Dh)
 
-    def _room(self, buffer: Tensor, new: Tensor) -> Tensor:
+    def _grow(self, buffer: Tensor, new: Tensor) -> Tensor:
         start, end = self._used, self._used + new.shape[2]
         if end > buffer.shape[2]:
             spare = end // 8 if ops.at_hand(buffer) else end

@@ -134,9 +134,9 @@ class MixtureOfAttention(KernelAttention):
         """Attend as in `Attention.forward`; weights are the gate-weighted mean over heads."""
         routes = self.route(query)
         width = self.query.out_features // self.num_experts
-        places = routes.chosen[..., None].expand(-1, -1, -1, width)  # (B, T, H, Dh)
+        index = routes.chosen[..., None].expand(-1, -1, -1, width)  # (B, T, H, Dh)
         every = self.query(query).unflatten(2, (self.num_experts, -1))  # (B, T, E, Dh)
-        q = every.gather(2, places).transpose(1, 2)
+        q = every.gather(2, index).transpose(1, 2)
         context, weights = self.kernel(q, keys_values, mask, position, cache, need_weights)
         if weights is not None:
             counted = routes.gates
@@ -151,7 +151,7 @@ class MixtureOfAttention(KernelAttention):
             if self.collector is not None:
                 self.collector(loss)
         gated = context.transpose(1, 2) * routes.gates[..., None].to(context.dtype)
-        spread = torch.zeros_like(every, dtype=gated.dtype).scatter(2, places, gated)
+        spread = torch.zeros_like(every, dtype=gated.dtype).scatter(2, index, gated)
         factors = self.head_factors(spread)
         if factors is not None:
             spread = spread * factors.unsqueeze(-2)[..., None]  # (B, 1, E, 1) or (1, E, 1)

@@ -23,29 +23,29 @@ class FixedTable:
 
     def __init__(self, sentences: int, beams: int, capacity: int, device: torch.device) -> None:
         self.capacity = capacity
-        self.place = torch.full((1,), -1, device=device)
+        self.token_index = torch.full((1,), -1, device=device)
         """(1,) index of the last token; -1 at first."""
         # (B, K, N) bool, see `BeamSlots`
         self.ancestry = torch.zeros(sentences, beams, capacity * beams, device=device).bool()
         self.tokens = torch.arange(capacity, device=device).repeat_interleave(beams)
         self.slots = BeamSlots(self.ancestry, self.tokens)
-        self.new = self.place
+        self.new = self.token_index
         """(K,) slots of the newest token of each beam."""
 
     def advance(self) -> None:
         """Add the next token of each beam."""
-        self.place += 1
+        self.token_index += 1
         sentences, beams, _ = self.ancestry.shape
         if beams == 1:
-            self.slots = BeamSlots((self.tokens <= self.place)[None, None], self.tokens)
+            self.slots = BeamSlots((self.tokens <= self.token_index)[None, None], self.tokens)
             return
-        self.new = self.place * beams + torch.arange(beams, device=self.place.device)
-        own = torch.eye(beams, dtype=torch.bool, device=self.place.device)
-        self.ancestry.index_copy_(2, self.new, own.expand(sentences, -1, -1))
+        self.new = self.token_index * beams + torch.arange(beams, device=self.token_index.device)
+        newest = torch.eye(beams, dtype=torch.bool, device=self.token_index.device)
+        self.ancestry.index_copy_(2, self.new, newest.expand(sentences, -1, -1))
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self.place.fill_(-1)
+        self.token_index.fill_(-1)
         self.ancestry.zero_()
 
     def reorder(self, index: Tensor) -> None:
@@ -57,7 +57,7 @@ class FixedTable:
 class FixableCache(RowCache):
     """Base of caches of bounded size whose tensors can stay where they are."""
 
-    place: Tensor | None = None
+    token_index: Tensor | None = None
     """(1,) index of the next token if the tensors must not move, see `FixedTable`; else None."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class FixableCache(RowCache):
             x.zero_()  # not only hidden: 0 times infinity would be NaN
 
     def reorder(self, index: Tensor) -> None:
-        if self.place is None or self.beams == 1:
+        if self.token_index is None or self.beams == 1:
             super().reorder(index)
             return
         first = torch.arange(len(index), device=index.device)[:, None] * self.beams
@@ -108,8 +108,8 @@ class FixedCache(FixableCache):
         return [*(self._buffers or ())]
 
 
-def fill(own: Tensor, other: Tensor, rows: Tensor | None = None) -> None:
+def fill(target: Tensor, source: Tensor, rows: Tensor | None = None) -> None:
     """Copy a tensor (N, ...) or some of its rows into one that is at least as large, 0 beyond."""
-    other = other if rows is None else other.index_select(0, rows)
-    own.zero_()
-    own[tuple(map(slice, other.shape))] = other
+    source = source if rows is None else source.index_select(0, rows)
+    target.zero_()
+    target[tuple(map(slice, source.shape))] = source

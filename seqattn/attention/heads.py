@@ -72,13 +72,13 @@ class KernelAttention(Attention):
 def _counts(heads: Sequence[int], num_heads: int, group: int) -> tuple[int, int]:
     """Return the numbers of retained query and key heads, of `num_heads` in groups of `group`."""
     if not heads or list(heads) != sorted({head for head in heads if 0 <= head < num_heads}):
-        most = num_heads - 1
-        raise BadValue("kept_heads", f"must be ascending numbers from 0 to {most}, got {heads}")
-    sizes = set((left := Counter(head // group for head in heads)).values())
+        last = num_heads - 1
+        raise BadValue("kept_heads", f"must be ascending numbers from 0 to {last}, got {heads}")
+    sizes = set((group_sizes := Counter(head // group for head in heads)).values())
     if len(sizes) > 1:
         reason = f"must keep the same number of query heads per key head, got {list(heads)}"
         raise BadValue("kept_heads", reason)
-    return len(heads), len(left)
+    return len(heads), len(group_sizes)
 
 
 class MultiHeadAttention(KernelAttention):
@@ -161,9 +161,9 @@ class MultiHeadAttention(KernelAttention):
         if not self.training or not _is_usual(self) or not can_join(x, layers):
             return super().mix(x, mask, position, cache)
         *query, keys, values = joined(x, layers)
-        known = self._keys_values(keys, values)
+        keys_values = self._keys_values(keys, values)
         queries = query[0] if query else keys
-        output: Tensor = self(x, known, mask, position, cache, projected=queries)[0]
+        output: Tensor = self(x, keys_values, mask, position, cache, projected=queries)[0]
         return output
 
     @staticmethod
@@ -213,8 +213,8 @@ class MultiHeadAttention(KernelAttention):
 def _is_usual(attention: MultiHeadAttention) -> bool:
     """Return True if no subclass has other projections, which a joint product would leave out."""
     kind = type(attention)
-    own = kind.project is MultiHeadAttention.project
-    return own and kind.forward is MultiHeadAttention.forward
+    same_projections = kind.project is MultiHeadAttention.project
+    return same_projections and kind.forward is MultiHeadAttention.forward
 
 
 def project_all(attentions: Sequence[Attention], memory: Tensor) -> list[KeysValues]:
@@ -251,8 +251,8 @@ def pool_key_heads(source: nn.Module, target: nn.Module) -> None:
                     rows = (attention.num_kv_heads, -1, attention.head_dim)
                     heads = state[full].unflatten(0, rows)  # (G*Dh, ...) -> (G', G/G', Dh, ...)
                     state[full] = heads.mean(dim=1).flatten(0, 1)
-    own = target.state_dict()
-    wrong = [name for name in own if name not in state or state[name].shape != own[name].shape]
+    new = target.state_dict()
+    wrong = [name for name in new if name not in state or state[name].shape != new[name].shape]
     if wrong:
         raise UserError(f"cannot pool {wrong[0]}: its shape depends on the number of key heads")
     target.load_state_dict(state)

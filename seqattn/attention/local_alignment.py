@@ -37,7 +37,7 @@ class LuongLocal(Luong):
 
     def _offset(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
         """Return the offset of each source token from each p_t: (B, T, S)."""
-        return source.places[:, None] - self.center(query, source, steps)[..., None]
+        return source.positions[:, None] - self.center(query, source, steps)[..., None]
 
     def _near(self, offset: Tensor, source: Annotations) -> Tensor:
         return (offset.abs() <= self.window) & source.real[:, None]

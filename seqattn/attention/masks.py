@@ -25,9 +25,9 @@ def positions_of(real: Tensor) -> Tensor:
         (S,) if every row starts with a token, else (B, S); padding before the first gets 0. If
         sequences are split over ranks, (B, S) positions in the complete sequences.
     """
-    before = tokens_before(real)
-    if before is not None:
-        return (before + real.long().cumsum(dim=1) - 1).clamp(min=0)
+    offset = tokens_before(real)
+    if offset is not None:
+        return (offset + real.long().cumsum(dim=1) - 1).clamp(min=0)
     if tokens_begin(real):
         return torch.arange(real.shape[1], device=real.device)
     return (real.long().cumsum(dim=1) - 1).clamp(min=0)
@@ -35,7 +35,7 @@ def positions_of(real: Tensor) -> Tensor:
 
 Rows = Literal["any", "filled", "full"]
 """What is known of rows: nothing, that each has a token, or that none has padding."""
-_known: ContextVar[Rows | None] = ContextVar("padded right", default=None)  # per thread
+_assumed_rows: ContextVar[Rows | None] = ContextVar("padded right", default=None)  # per thread
 
 
 @contextmanager
@@ -48,26 +48,26 @@ def padded_right(rows: Rows = "any") -> Iterator[None]:
         rows: what else is known. Without padding there is no mask, which lets a GPU use flash
             attention; if each row has a token, no query is without visible keys.
     """
-    before = _known.set(rows)
+    token = _assumed_rows.set(rows)
     try:
         yield
     finally:
-        _known.reset(before)
+        _assumed_rows.reset(token)
 
 
 def padded_as_now() -> AbstractContextManager[None]:
     """Return a context that restores the current padding assumption, for recomputation."""
     if torch.compiler.is_compiling():  # the value is fixed at compile time
         return nullcontext()
-    known = _known.get()
-    return nullcontext() if known is None else padded_right(known)
+    rows = _assumed_rows.get()
+    return nullcontext() if rows is None else padded_right(rows)
 
 
 def tokens_begin(real: Tensor) -> bool:
     """Return True if every row of real (B, S) is known to begin with a token."""
     if torch.compiler.is_compiling():
         return False
-    return _known.get() is not None or bool(real[:, 0].all())
+    return _assumed_rows.get() is not None or bool(real[:, 0].all())
 
 
 def all_at_hand(condition: Tensor) -> bool:
@@ -90,7 +90,7 @@ def real_first(real: Tensor | None) -> Tensor | None:
     if real is None:
         return None
     if not torch.compiler.is_compiling() and (
-        _known.get() is not None or not bool((real[:, 1:] & ~real[:, :-1]).any())
+        _assumed_rows.get() is not None or not bool((real[:, 1:] & ~real[:, :-1]).any())
     ):
         return None
     return (~real).byte().argsort(dim=1, stable=True)
@@ -122,7 +122,7 @@ class Mask:
         real_queries: (B, T) bool, True where a query is a token; None if all are. It hides
             nothing, and is used for sums and counts over queries.
         bounds: from `row_bounds`, if `real` alone hides keys, all after the tokens; else None.
-        filled: every query is known to see a key.
+        all_see: every query is known to see a key.
     """
 
     query_positions: Tensor
@@ -132,29 +132,29 @@ class Mask:
     extra: Tensor | None = None
     real_queries: Tensor | None = None
     bounds: Tensor | None = None
-    filled: bool = False
+    all_see: bool = False
 
     @classmethod
     def full(cls, real: Tensor) -> "Mask":
         """Return the mask in which every token sees every token. Args: real: (B, S) bool."""
         positions = positions_of(real)
-        known = None if torch.compiler.is_compiling() else _known.get()
-        if known == "full":
+        rows = None if torch.compiler.is_compiling() else _assumed_rows.get()
+        if rows == "full":
             return cls(positions, positions)
-        bounds = None if known is None else row_bounds(real)
-        filled = known == "filled"
-        return cls(positions, positions, real, real_queries=real, bounds=bounds, filled=filled)
+        bounds = None if rows is None else row_bounds(real)
+        all_see = rows == "filled"
+        return cls(positions, positions, real, real_queries=real, bounds=bounds, all_see=all_see)
 
-    def joined(self, extra: Tensor | None) -> "Mask":
+    def with_extra(self, extra: Tensor | None) -> "Mask":
         """Return the mask combined with a bool tensor by logical and."""
         if extra is None:
             return self
         extra = extra if self.extra is None else self.extra & extra
-        return replace(self, extra=extra, bounds=None, filled=False)
+        return replace(self, extra=extra, bounds=None, all_see=False)
 
-    def seen_by(self, other: "Mask") -> "Mask":
+    def seen_by(self, query: "Mask") -> "Mask":
         """Return this non-causal mask for the queries of another mask."""
-        mask = replace(self, query_positions=other.query_positions, real_queries=other.real_queries)
+        mask = replace(self, query_positions=query.query_positions, real_queries=query.real_queries)
         if not torch.compiler.is_compiling():
             vars(mask)["cached_visible"] = self.visible  # the same for all queries
         return mask
@@ -174,8 +174,8 @@ class Mask:
 
         A position scheme then computes its tables once, for both and for all layers.
         """
-        same = self.causal or self.key_positions is self.query_positions
-        if same and count == self.queries:
+        coincide = self.causal or self.key_positions is self.query_positions
+        if coincide and count == self.queries:
             return self.query_positions
         return self.key_positions[..., -count:]
 
@@ -207,17 +207,17 @@ class Mask:
         """
         if torch.compiler.is_compiling():
             return self._visible()
-        known = vars(self)
-        if "cached_visible" not in known:
-            known["cached_visible"] = self._visible()
-        visible: Visible | None = known["cached_visible"]
+        cache = vars(self)
+        if "cached_visible" not in cache:
+            cache["cached_visible"] = self._visible()
+        visible: Visible | None = cache["cached_visible"]
         return visible
 
     def _visible(self) -> Visible | None:
         allowed = self.dense()
         if allowed is None:
             return None
-        if self.filled:
+        if self.all_see:
             return Visible(allowed, None)
         seeing = allowed.any(dim=-1, keepdim=True)
         if all_at_hand(seeing):

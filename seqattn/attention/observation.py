@@ -30,9 +30,9 @@ class Observable:
             visible: returns the mask that edits get.
         """
         if self.edits:
-            kind, seen = weights.dtype, visible()
+            kind, allowed = weights.dtype, visible()
             for edit in self.edits:
-                weights = edit(weights, seen).to(kind)
+                weights = edit(weights, allowed).to(kind)
         for observer in self.observers:
             observer(weights)
         return weights if self.edits else None

@@ -89,7 +89,7 @@ class Stepper:
         """(1,) index of the last step, from 0."""
         table: Any = getattr(self.state, "table", None)
         if table is not None:  # only the device knows it in a captured step
-            return table.place
+            return table.token_index
         return torch.full((1,), self.steps - 1, device=self.real.device)
 
     def begin(self) -> None:

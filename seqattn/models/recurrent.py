@@ -128,8 +128,10 @@ class Recurrent(Seq2SeqModel):
         super().__init__()
         dim = config.dim
         memory_dim, hidden_dim = config.encoder_dim or dim, config.decoder_dim or dim
-        before = alignment.before if config.order is None else config.order == "before"
-        if before and config.input_feeding:
+        attends_first = (
+            alignment.attends_first if config.order is None else config.order == "before"
+        )
+        if attends_first and config.input_feeding:
             raise UserError(
                 "model.input_feeding=true cannot be combined with model.order=before (Bahdanau's), "
                 "which already feeds the context; set model.order=after, or "
@@ -142,11 +144,11 @@ class Recurrent(Seq2SeqModel):
             config.bidirectional,
         )  # fmt: skip
         fed = dim if config.input_feeding else 0
-        extra = alignment.context_dim if before else fed
+        extra = alignment.context_dim if attends_first else fed
         widths = [(dim, extra), *[(hidden_dim, 0)] * (config.decoder_layers - 1)]
         layers = [RecurrentLayer(config.cell, *inputs, hidden_dim) for inputs in widths]
-        readout = Readout(dim, hidden_dim, alignment.context_dim, maxout=before)
-        self.decoder = RecurrentDecoder(layers, alignment, readout, self.dropout, before)
+        readout = Readout(dim, hidden_dim, alignment.context_dim, maxout=attends_first)
+        self.decoder = RecurrentDecoder(layers, alignment, readout, self.dropout, attends_first)
         depth = config.encoder_layers * memory_dim
         self.bridge = Bridge(depth, hidden_dim, config.decoder_layers, parts_of(config.cell))
         sizes = (source_size, dim), (target_size, dim)
@@ -211,9 +213,9 @@ class Recurrent(Seq2SeqModel):
                 output = done.last().output(state.beams, self.head.needs_weights)
                 logits = self.head.logits(output, state.source_tokens)[:, 0]
                 logits[:, PAD] = -torch.inf
-                own = logits.argmax(dim=1)
+                predicted = logits.argmax(dim=1)
             step_factors = None if factors is None else factors[:, t, None]
-            word = self.target_embedding(own[:, None], factors=step_factors)[:, 0]
+            word = self.target_embedding(predicted[:, None], factors=step_factors)[:, 0]
             return torch.where(forced[:, t], x[:, t], word)
 
         return choose

@@ -30,12 +30,12 @@ class Readout(nn.Module):
 
     def forward(self, hidden: Tensor, context: Tensor, word: Tensor) -> Tensor:
         """Map (..., hidden), (..., context) and (..., I) to (..., D)."""
-        merged = self.merge(self.joined(hidden, context, word))
+        merged = self.merge(self.merge_input(hidden, context, word))
         if not self.maxout:
             return merged.tanh()
         return merged.unflatten(-1, (-1, 2)).amax(dim=-1)  # (..., 2*D) -> (..., D, 2) -> (..., D)
 
-    def joined(self, hidden: Tensor, context: Tensor, word: Tensor) -> Tensor:
+    def merge_input(self, hidden: Tensor, context: Tensor, word: Tensor) -> Tensor:
         """Return the input of `merge`."""
         parts = (hidden, word, context) if self.maxout else (context, hidden)
         return torch.cat(parts, dim=-1)
@@ -64,12 +64,12 @@ class RecurrentDecoder(nn.Module):
         attention: Alignment,
         readout: Readout,
         dropout: StepDropout,
-        before: bool,
+        attends_first: bool,
     ) -> None:
         super().__init__()
         self.layers: Iterable[RecurrentLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.cross_attention, self.readout, self.dropout = attention, readout, dropout
-        self.before = before
+        self.attends_first = attends_first
         self.loops = layers[0].extra_dim > 0 or attention.remembers
         """True if a step depends on the attention of the previous step."""
 
@@ -131,17 +131,17 @@ class _Loop:
         self.decoder, self.x, self.rows, self.state = decoder, x, rows, state
         self.choose_input = choose_input
         count, length = x.shape[:2]
-        known = x if choose_input is None else None
+        inputs = x if choose_input is None else None
         self.layers = [
-            Steps(layer, None if number else known, count, length)
+            Steps(layer, None if number else inputs, count, length)
             for number, layer in enumerate(decoder.layers)
         ]
         factors, hidden_dim = decoder.dropout.factors, state.layers[-1][0].shape[1]
         self.between = [factors(count, length, hidden_dim, x) for _ in self.layers[1:]]
-        self.each = choose_input is not None or state.fed is not None
+        self.reads_features = choose_input is not None or state.fed is not None
         """True if a step reads the features of the previous step."""
-        if self.each:
-            self.after = factors(count, length, x.shape[2], x)
+        if self.reads_features:
+            self.feature_factors = factors(count, length, x.shape[2], x)
         self.done = DecodedSteps()
 
     def run(self) -> DecodedSteps:
@@ -152,7 +152,7 @@ class _Loop:
             if self.choose_input is not None and done.features:
                 word = self.choose_input(t, done)
             inputs = [] if self.choose_input is None else [word]
-            if decoder.before:
+            if decoder.attends_first:
                 context = self.attend(t, self.state.layers[-1][0])
                 inputs += [context] if context.shape[1] else []  # of width 0 without attention
             elif self.state.fed is not None:
@@ -160,12 +160,12 @@ class _Loop:
             top = self.step(t, inputs)
             done.inputs.append(word)
             done.tops.append(top)
-            if self.each:
-                context = done.contexts[-1] if decoder.before else self.attend(t, top)
+            if self.reads_features:
+                context = done.contexts[-1] if decoder.attends_first else self.attend(t, top)
                 done.features.append(self.readout(t, top, context, word))
-            elif decoder.cross_attention.remembers and not decoder.before:
+            elif decoder.cross_attention.remembers and not decoder.attends_first:
                 self.attend(t, top)
-        if self.each:
+        if self.reads_features:
             return done
         return decoder.read_out(self.x, torch.stack(done.tops, dim=1), self.rows, self.state, done)
 
@@ -176,7 +176,7 @@ class _Loop:
                 x, mask = self.state.layers[number - 1][0], self.between[number - 1]
                 inputs = [x if mask is None else x * mask[:, t]]
             old = self.state.layers[number]
-            self.state.layers[number] = self.rows.advanced(t, layer(t, inputs, old), old)
+            self.state.layers[number] = self.rows.advance(t, layer(t, inputs, old), old)
         return self.state.layers[-1][0]
 
     def attend(self, t: int, query: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ class _Loop:
         context, weights, past = self.decoder.cross_attention(
             query[:, None], state.source, steps, state.past
         )
-        state.past = self.rows.advanced(t, past, state.past)
+        state.past = self.rows.advance(t, past, state.past)
         self.done.weights.append(weights)
         self.done.contexts.append(context[:, 0])
         return self.done.contexts[-1]
@@ -193,9 +193,9 @@ class _Loop:
     def readout(self, t: int, top: Tensor, context: Tensor, word: Tensor) -> Tensor:
         """Return the features (B*K, D) of one step."""
         out = self.decoder.readout(top, context, word)
-        out = out if self.after is None else out * self.after[:, t]
+        out = out if self.feature_factors is None else out * self.feature_factors[:, t]
         if self.state.fed is not None:
-            (self.state.fed,) = self.rows.advanced(t, (out,), (self.state.fed,))
+            (self.state.fed,) = self.rows.advance(t, (out,), (self.state.fed,))
         return out
 
 
@@ -210,21 +210,21 @@ def plain_decode(
     for t in range(x.shape[1]):
         steps, word = rows.steps[:, t : t + 1], x[:, t : t + 1]
         query = state.layers[-1][0][:, None]
-        if decoder.before:  # c_t = attend(s_{t-1}), s_t = f(s_{t-1}, [y_{t-1}; c_t])
+        if decoder.attends_first:  # c_t = attend(s_{t-1}), s_t = f(s_{t-1}, [y_{t-1}; c_t])
             context, weights, past = attention(query, state.source, steps, state.past)
             top = torch.cat((word, context), dim=2)
         else:  # s_t = f(s_{t-1}, [y_{t-1}; features_{t-1}]), c_t = attend(s_t)
             top = word if state.fed is None else torch.cat((word, state.fed[:, None]), dim=2)
         for number, layer in enumerate(decoder.layers):
             old = state.layers[number]
-            state.layers[number] = rows.advanced(t, layer(top, old)[1], old)
+            state.layers[number] = rows.advance(t, layer(top, old)[1], old)
             top = state.layers[number][0][:, None]
-        if not decoder.before:
+        if not decoder.attends_first:
             context, weights, past = attention(top, state.source, steps, state.past)
-        state.past = rows.advanced(t, past, state.past)
+        state.past = rows.advance(t, past, state.past)
         features = decoder.readout(top, context, word)
         if state.fed is not None:
-            (state.fed,) = rows.advanced(t, (features[:, 0],), (state.fed,))
+            (state.fed,) = rows.advance(t, (features[:, 0],), (state.fed,))
         pieces = [piece[:, 0] for piece in (word, top, context, features)]
         for steps_done, piece in zip(vars(done).values(), [*pieces, weights], strict=True):
             steps_done.append(piece)

@@ -36,7 +36,7 @@ class TargetRows(NamedTuple):
             None if part is None else part.gather(1, order.expand_as(part)) for part in output
         )
 
-    def advanced(self, t: int, new: Hidden, old: Hidden) -> Hidden:
+    def advance(self, t: int, new: Hidden, old: Hidden) -> Hidden:
         """Return the new state, or the old one in rows without a token at step t."""
         if self.active is None:
             return new
@@ -57,7 +57,7 @@ class RecurrentState(RowCache, State):
     """(B*K,) number of target tokens read."""
     beams: int
     cached: bool = True
-    begun: bool = False
+    has_tokens: bool = False
     source_tokens: SourceTokens | None = None
     past: Past = ()
     """Memory of the alignment, of earlier steps."""
@@ -86,9 +86,9 @@ class RecurrentState(RowCache, State):
 
     def advance(self, ids: Tensor) -> TargetRows:
         """Add ids (B*K, T) to the past, and return them in the decoder's order."""
-        assert self.cached or not self.begun, "cached=False supports only one decode"
-        single = self.begun and ids.shape[1] == 1  # a token of a search, never padding
-        self.begun = True
+        assert self.cached or not self.has_tokens, "cached=False supports only one decode"
+        single = self.has_tokens and ids.shape[1] == 1  # a token of a search, never padding
+        self.has_tokens = True
         order = active = None
         real = torch.ones_like(ids, dtype=torch.bool) if single else ids != PAD
         if not single and not all_at_hand(real):
@@ -121,11 +121,11 @@ class DecodedSteps:
     def output(self, beams: int, need_weights: bool) -> DecoderOutput:
         """Return all steps. Args: beams: K; need_weights: also return weights and evidence."""
         if not need_weights:
-            return DecoderOutput(_whole(self.features))
-        evidence = [_whole(part) for part in (self.contexts, self.tops, self.inputs)]
+            return DecoderOutput(_all_steps(self.features))
+        evidence = [_all_steps(part) for part in (self.contexts, self.tops, self.inputs)]
         weights = joined_steps(self.weights, beams).flatten(0, 1)
-        return DecoderOutput(_whole(self.features), weights, torch.cat(evidence, dim=-1))
+        return DecoderOutput(_all_steps(self.features), weights, torch.cat(evidence, dim=-1))
 
 
-def _whole(pieces: list[Tensor]) -> Tensor:
+def _all_steps(pieces: list[Tensor]) -> Tensor:
     return pieces[0] if pieces[0].dim() == 3 else torch.stack(pieces, dim=1)

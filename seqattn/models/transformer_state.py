@@ -82,11 +82,11 @@ class TransformerState(State):
         self.table = FixedTable(len(real), self.beams, capacity, real.device)
         for number, cache in enumerate(self.caches):
             if isinstance(cache, FixableCache):
-                cache.place = self.table.place
+                cache.token_index = self.table.token_index
             else:
                 self.caches[number] = FixedCache(self.table)
         self.positions = None  # what they prepare would be of the weights at the capture
-        self.source_mask = replace(self.source_mask, bounds=None, filled=True)
+        self.source_mask = replace(self.source_mask, bounds=None, all_see=True)
         real[:, 0] = True  # so that each row has a key
 
     def load(self, other: "TransformerState", rows: Tensor | None = None) -> None:
@@ -101,10 +101,10 @@ class TransformerState(State):
         assert self.table is not None
         for cache in (self.table, *(self.caches or ())):
             cache.reset()
-        for own, its in zip(self.tensors(), other.tensors()):
-            fill(own, its, rows)
+        for target, source in zip(self.tensors(), other.tensors()):
+            fill(target, source, rows)
         if other.table is not None:
-            self.table.place.copy_(other.table.place)
+            self.table.token_index.copy_(other.table.token_index)
         assert self.source_mask.real is not None
         self.source_mask.real[:, 0] = True
 
@@ -151,9 +151,9 @@ class TransformerState(State):
         """Advance by one token, and return the mask of its slots."""
         table.advance()
         vars(self.source_mask).pop("cached_visible", None)  # of the sources at the capture
-        slots = torch.arange(table.capacity, device=table.place.device)
+        slots = torch.arange(table.capacity, device=table.token_index.device)
         # a new tensor for each step, as positions keep their tables by tensor
-        return Mask(table.place.clone(), slots, causal=True, filled=True)
+        return Mask(table.token_index.clone(), slots, causal=True, all_see=True)
 
     def _padded(self, new: Tensor) -> Tensor:
         """Add `new` to `real`, and return positions (B*K, L) that count only real tokens."""

@@ -195,7 +195,7 @@ def test_without_attention_contexts_have_no_width():
 
 def test_every_choice_has_the_score_and_the_order_of_its_name():
     before = {
-        path.stem: load_choice("attention", path.stem)(query_dim=4, memory_dim=4).before
+        path.stem: load_choice("attention", path.stem)(query_dim=4, memory_dim=4).attends_first
         for path in (CONF / "attention").glob("*.yaml")
         if path.stem.startswith(("bahdanau", "luong", "none"))
     }

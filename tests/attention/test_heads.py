@@ -93,7 +93,7 @@ def test_a_users_own_mask_may_differ_for_every_sentence_head_and_query():
     q, x = torch.randn(B, T, DIM), torch.randn(B, S, DIM)
     extra = torch.rand(B, HEADS, T, S) < 0.5
     extra[..., 0] = True
-    mask = Mask(torch.arange(T), torch.arange(S), SOURCE_REAL).joined(extra)
+    mask = Mask(torch.arange(T), torch.arange(S), SOURCE_REAL).with_extra(extra)
     reference = reference_with_the_weights_of(attention)
     theirs, _ = reference(q, x, x, attn_mask=~extra.flatten(0, 1), key_padding_mask=~SOURCE_REAL)
     close(attend(attention, q, x, mask), theirs)

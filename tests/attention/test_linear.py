@@ -334,6 +334,6 @@ def test_tokens_far_below_zero_are_still_seen(name):
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_mask_of_the_users_own_is_refused(name):
     kernel, (q, k, v) = made(name), inputs(H)
-    mask = self_mask(causal=False)[0].joined(torch.ones(T, T, dtype=torch.bool))
+    mask = self_mask(causal=False)[0].with_extra(torch.ones(T, T, dtype=torch.bool))
     with pytest.raises(AssertionError):
         kernel(q, KeysValues(k, v), mask, NOWHERE)

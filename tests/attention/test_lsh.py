@@ -134,7 +134,7 @@ def test_a_users_mask_is_honored():
     extra = torch.rand(B, 1, T, T) < 0.6
     extra[0, 0, 4] = False  # nothing to see
     extra[0, 0, 5] = torch.arange(T) == 5  # itself alone
-    got = attend(kernel, x, values, full_mask(RAGGED).joined(extra))
+    got = attend(kernel, x, values, full_mask(RAGGED).with_extra(extra))
     allowed = found(kernel, x, RAGGED) & extra
     expected = over_keys(x, allowed) @ values
     rows = RAGGED[:, None, :, None]

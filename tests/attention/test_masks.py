@@ -27,7 +27,7 @@ def loops(real, queries, causal, extra=None):
 def test_the_dense_form_allows_what_the_definition_allows(causal, queries):
     extra = torch.rand(3, 1, queries, 5) < 0.6
     keys = torch.arange(5)
-    mask = Mask(keys[5 - queries :], keys, REAL, causal).joined(extra)
+    mask = Mask(keys[5 - queries :], keys, REAL, causal).with_extra(extra)
     expected = loops(REAL, queries, causal, extra[:, 0])
     assert torch.equal(mask.dense().expand(3, 1, queries, 5)[:, 0], expected)
 
@@ -57,17 +57,17 @@ def test_what_one_thread_knows_of_its_padding_is_nothing_to_another():
 
 def test_joined_masks_allow_what_both_allow_and_leave_the_first_as_it_was():
     first, second = (torch.rand(5, 5) < 0.6 for _ in range(2))
-    mask = full_mask(REAL).joined(first)
-    both = mask.joined(second)
+    mask = full_mask(REAL).with_extra(first)
+    both = mask.with_extra(second)
     assert torch.equal(mask.extra, first)
     assert torch.equal(both.extra, first & second)
-    assert mask.joined(None) is mask
+    assert mask.with_extra(None) is mask
 
 
 def test_only_an_unpadded_square_triangle_is_plain_causal():
     all_real = Mask(torch.arange(5), torch.arange(5), causal=True)
     assert all_real.is_plain_causal
     assert not causal_mask(REAL).is_plain_causal
-    assert not all_real.joined(torch.ones(5, 5, dtype=torch.bool)).is_plain_causal
+    assert not all_real.with_extra(torch.ones(5, 5, dtype=torch.bool)).is_plain_causal
     assert not Mask(torch.arange(3, 5), torch.arange(5), causal=True).is_plain_causal
     assert not Mask(torch.arange(5), torch.arange(5)).is_plain_causal

@@ -196,7 +196,7 @@ def test_values_and_gradients_equal_dense_attention_over_the_pattern(
     mask, allowed = masked(real, causal), allowed_of(name, kernel, real, causal)
     if case["extra"] is not None:
         extra = torch.rand(case["extra"], generator=torch.Generator().manual_seed(3)) < 0.6
-        mask, allowed = mask.joined(extra), allowed & extra
+        mask, allowed = mask.with_extra(extra), allowed & extra
     tensors = inputs(length, case["groups"], case["heads"], len(hidden), case["scale"])
     agree(kernel, tensors, mask, allowed, real, case["scheme"](Stack(H * DH, H)))
     if name in DECODERS and case["groups"] < H and case["extra"] is None:
@@ -260,7 +260,7 @@ def test_few_tokens_go_the_dense_way_and_give_the_same(name, causal, own, monkey
     real[0, :6], real[1, 11:], real[2, [0, 4, 5, 16]] = False, False, False
     mask, tensors = masked(real, causal), inputs(17, batch=3)
     if own:
-        mask = mask.joined(torch.rand(3, 1, 17, 17, generator=torch.Generator()) < 0.6)
+        mask = mask.with_extra(torch.rand(3, 1, 17, 17, generator=torch.Generator()) < 0.6)
     allowed = allowed_of(name, kernel, real, causal)
     allowed = allowed & mask.extra if own else allowed
     monkeypatch.setattr(FactorizedKernel, "_blocks", None)

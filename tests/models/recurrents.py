@@ -35,7 +35,7 @@ ALIGNMENTS = {
     "none": NoAlignment,
     **{name: build(choices("attention")[name]) for name in OF_EXTRAS},
 }
-BEFORE = {"bahdanau", *(name for name, kind in OF_EXTRAS.items() if kind.before)}
+BEFORE = {"bahdanau", *(name for name, kind in OF_EXTRAS.items() if kind.attends_first)}
 """Those whose query, as published, is the state before the step."""
 SHAPES = {
     "gru": {"cell": "gru"},

@@ -61,7 +61,7 @@ def written_out(model, source, target):
             past.append(after)
             return context[:, 0]
 
-        if decoder.before:
+        if decoder.attends_first:
             context = ask(hidden[-1][0])
             x = torch.cat((word, context), dim=1)
         else:
@@ -70,7 +70,7 @@ def written_out(model, source, target):
             hidden[number] = step_of(layer, x, hidden[number])
             x = hidden[number][0]
         merge = decoder.readout.merge
-        if decoder.before:
+        if decoder.attends_first:
             pairs = merge(torch.cat((x, word, context), dim=1)).view(1, 10, 2)
             features = torch.maximum(pairs[..., 0], pairs[..., 1])
         else:

@@ -70,22 +70,22 @@ class BigBirdKernel(BlockwiseKernel):
         """
         blocks = torch.arange(count, device=lengths.device)
         first = torch.arange(min(self.global_blocks, count), device=lengths.device)
-        before = self.window_blocks // 2
-        after = self.window_blocks - before
+        back = self.window_blocks // 2
+        ahead = self.window_blocks - back
         # no block is further away than the number of blocks
-        offsets = torch.arange(-min(before, count), min(after, count), device=lengths.device)
+        offsets = torch.arange(-min(back, count), min(ahead, count), device=lengths.device)
         window = blocks[:, None] + offsets
         window = window.masked_fill((window < self.global_blocks) | (window >= count), count)
         rows = lengths.shape[0]
         fixed = torch.cat((first.expand(count, -1), window), dim=1).expand(rows, -1, -1)
         distance = blocks - blocks[:, None]
-        free = (distance < -before) | (distance >= after)
+        free = (distance < -back) | (distance >= ahead)
         free = free & (blocks >= self.global_blocks)
         inside = blocks * self.block_size < lengths[:, None]  # (B, count)
         order = _hash(self.seed, blocks[:, None], blocks)
         order = torch.where(free & inside[:, None], order, -1)  # (B, count, count)
-        drawn = order.topk(min(self.random_blocks, count), dim=2)
-        return torch.cat((fixed, drawn.indices.masked_fill(drawn.values < 0, count)), dim=2)
+        sample = order.topk(min(self.random_blocks, count), dim=2)
+        return torch.cat((fixed, sample.indices.masked_fill(sample.values < 0, count)), dim=2)
 
     def pattern(self, mask: Mask) -> Tensor:
         keys, count = mask.key_positions, -(-mask.keys // self.block_size)

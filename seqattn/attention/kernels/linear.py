@@ -22,7 +22,7 @@ from seqattn.attention.kernels.shared.scan import (
     SummedKeysValues,
     Sums,
     first_chunk,
-    joined,
+    merge_sums,
     normalized,
     scan,
     seen_by,
@@ -99,21 +99,21 @@ class LinearKernel(Kernel):
         beams = query.shape[0] // new.keys.shape[0]
         with torch.autocast(query.device.type, enabled=False):
             q = position.rotate(wide(query), mask.query_positions)
-            places = mask.last_keys(new.keys.shape[2])
-            k = position.rotate(wide(new.keys), places)
+            key_positions = mask.last_keys(new.keys.shape[2])
+            k = position.rotate(wide(new.keys), key_positions)
             if beams > 1:
                 q = fold_beams(q, beams)
             if mask.real is not None:  # one row per sentence; decoding has one per beam
                 real = mask.real.repeat_interleave(k.shape[0] // mask.real.shape[0], dim=0)
                 mask = replace(mask, real=real)
             scale = position.score_scale(self.head_dim)
-            turned = KeysValues(k, new.values)
+            rotated = KeysValues(k, new.values)
             if self.is_observed or need_weights:
-                context, weights = self._shown(q, turned, mask, scale, cache, need_weights)
+                context, weights = self._with_weights(q, rotated, mask, scale, cache, need_weights)
             elif isinstance(new, SummedKeysValues):
                 context, weights = self._over(q, new.sums, scale), None
             else:
-                context, weights = self._fast(q, turned, mask, scale, cache), None
+                context, weights = self._fast(q, rotated, mask, scale, cache), None
         context = context.to(new.values.dtype)
         if beams == 1:
             return Attended(context, weights)
@@ -122,15 +122,15 @@ class LinearKernel(Kernel):
 
     def prepared(self, source: KeysValues, mask: Mask, position: Position) -> KeysValues:
         with torch.autocast(source.keys.device.type, enabled=False):
-            places = mask.key_positions
-            turned = KeysValues(position.rotate(wide(source.keys), places), source.values)
+            key_positions = mask.key_positions
+            rotated = KeysValues(position.rotate(wide(source.keys), key_positions), source.values)
             scale = position.score_scale(self.head_dim)
-            return SummedKeysValues.of(source, self._all(turned, mask, scale).matrix)
+            return SummedKeysValues.of(source, self._all(rotated, mask, scale).matrix)
 
     def make_cache(self, beams: int) -> Cache:
         return RecurrentCache(beams)
 
-    def _shown(
+    def _with_weights(
         self,
         q: Tensor,
         new: KeysValues,
@@ -141,22 +141,22 @@ class LinearKernel(Kernel):
     ) -> Attended:
         """Compute the context (B, H, T, Dh), with weights for observers and if requested."""
         (keys,) = self._keys(new, replace(mask, real=None), scale, new.keys.shape[2])
-        seen = keys if cache is None else cache.remember(keys)
-        weights = self.weights(self.map_queries(q, scale), seen, mask)
+        all_keys = keys if cache is None else cache.remember(keys)
+        weights = self.weights(self.map_queries(q, scale), all_keys, mask)
         used = self.edit_and_show(weights, mask.dense)
         if used is None and need_weights and cache is None:
             used = weights
         if used is None or cache is not None:  # `_fast` advances the cache
             context = self._fast(q, new, mask, scale, cache)
         if used is not None:
-            context, weights = per_group(used, seen.values[..., :-1]), used
+            context, weights = per_group(used, all_keys.values[..., :-1]), used
         return Attended(context, weights if need_weights else None)
 
     def _fast(
         self, q: Tensor, new: KeysValues, mask: Mask, scale: float, cache: RecurrentCache | None
     ) -> Tensor:
-        few = new.keys.shape[2] <= (self.chunk if mask.causal else self.head_dim)
-        if few and cache is None:
+        is_short = new.keys.shape[2] <= (self.chunk if mask.causal else self.head_dim)
+        if is_short and cache is None:
             (keys,) = self._keys(new, mask, scale, new.keys.shape[2])
             see = first_chunk if mask.causal else seen_by
             return normalized(see(self.map_queries(q, scale), keys))
@@ -181,7 +181,7 @@ class LinearKernel(Kernel):
 
     def _all(self, new: KeysValues, mask: Mask, scale: float) -> Sums:
         """Return sums over all keys, computed segment by segment."""
-        return reduce(joined, map(summed, self._keys(new, mask, scale, SEGMENT)))
+        return reduce(merge_sums, map(summed, self._keys(new, mask, scale, SEGMENT)))
 
     def _keys(self, new: KeysValues, mask: Mask, scale: float, size: int) -> Iterator[Keys]:
         """Yield mapped keys and their values in segments of `size`, with weight 0 on padding."""

@@ -10,7 +10,7 @@ from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
-from seqattn.attention.kernels.shared.blockwise import moved
+from seqattn.attention.kernels.shared.blockwise import in_order
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Width
 from seqattn.errors import UserError
@@ -73,5 +73,5 @@ class LinformerKernel(EncoderKernel):
         """Project x (B, G, S, Dh) to (B, G, k, Dh), with tokens at their real positions."""
         if real is not None:
             x = x.masked_fill(~real[:, None, :, None], 0.0)
-        x = moved(x, order)[:, :, : self.max_length]  # the rest is padding
+        x = in_order(x, order)[:, :, : self.max_length]  # the rest is padding
         return ops.product(table[:, : x.shape[2]].expand(*x.shape[:2], -1, -1), x)

@@ -83,15 +83,17 @@ class LSHKernel(EncoderKernel):
                 used = weights if used is None else used
                 return ops.drop(used, dropout) @ new.values
         rounds = []
-        for number, places in enumerate(chunks.places):
-            queries, seen = chunks.tokens(number)
-            allowed = chunks.new(number, queries, seen, real)
-            scores = _scores(_taken(x, queries), _taken(keys, seen), queries, seen)
+        for number, ranks in enumerate(chunks.ranks):
+            queries, candidates = chunks.tokens(number)
+            allowed = chunks.new(number, queries, candidates, real)
+            scores = _scores(
+                _gathered(x, queries), _gathered(keys, candidates), queries, candidates
+            )
             powers, peak = powers_(scores, allowed)
             dropped = ops.drop(powers, dropout).to(values.dtype)
-            context = wide(ops.product(dropped, _taken(values, seen)))
+            context = wide(ops.product(dropped, _gathered(values, candidates)))
             sums = context, powers.sum(dim=4, keepdim=True), peak
-            rounds.append(Partial(*(_at(part.flatten(2, 3), places) for part in sums)))
+            rounds.append(Partial(*(_at(part.flatten(2, 3), ranks) for part in sums)))
         return merged(rounds)[:, :, :length].to(values.dtype)
 
     @torch.no_grad()
@@ -124,7 +126,7 @@ def _at(x: Tensor, index: Tensor) -> Tensor:
     return x.flatten(0, 2).index_select(0, rows.flatten()).view(*index.shape, -1)
 
 
-def _taken(x: Tensor, tokens: Tensor) -> Tensor:
+def _gathered(x: Tensor, tokens: Tensor) -> Tensor:
     """Gather x (B, H, S, N) at tokens (B, H, C, m): (B, H, C, m, N)."""
     return _at(x, tokens.flatten(2)).unflatten(2, tokens.shape[2:])
 
@@ -152,13 +154,13 @@ def bucket_ids(x: Tensor, real: Tensor, rotations: Tensor, size: int) -> Tensor:
     powers = 2 ** torch.arange(1, 2 * FACTOR_BITS + 1, device=x.device)
     bits = (2 * (real.sum(dim=1, keepdim=True) // size) >= powers).sum(dim=1)  # (B,)
     first = torch.where(bits > FACTOR_BITS, bits // 2, bits)
-    most = (2 * (x.shape[2] // size)).bit_length() - 1  # bits without padding
-    columns = 2 ** max(min(most, FACTOR_BITS) - 1, 0)
+    max_bits = (2 * (x.shape[2] // size)).bit_length() - 1  # bits without padding
+    columns = 2 ** max(min(max_bits, FACTOR_BITS) - 1, 0)
     buckets = []
     with torch.autocast(x.device.type, enabled=False):
         for pair in rotations.to(x.dtype)[..., :columns]:
             bucket = _nearest_axis(x @ pair[0], first)
-            if most > FACTOR_BITS:
+            if max_bits > FACTOR_BITS:
                 second = _nearest_axis(x @ pair[1], bits - first)
                 bucket = bucket + second * (2**first)[:, None, None]
             buckets.append(bucket.masked_fill(~real[:, None], 4**FACTOR_BITS))
@@ -182,8 +184,8 @@ class Chunks:
     """
 
     order: Tensor  # (rounds, B, H, S) token indices, sorted; padding last
-    places: Tensor  # (rounds, B, H, S) sorted position of each token
-    before: Tensor  # (B, S / size) the neighbor of each chunk
+    ranks: Tensor  # (rounds, B, H, S) sorted position of each token
+    neighbors: Tensor  # (B, S / size) the neighbor of each chunk
     size: int  # tokens per chunk; divides S
 
     @classmethod
@@ -192,13 +194,13 @@ class Chunks:
         order = buckets.argsort(dim=3, stable=True)
         last = ((real.sum(dim=1, keepdim=True) - 1) // size).clamp(min=0)
         number = torch.arange(real.shape[1] // size, device=real.device)
-        before = torch.where(number == 0, last, torch.minimum(number - 1, last))
-        return cls(order, order.argsort(dim=3), before, size)
+        neighbors = torch.where(number == 0, last, torch.minimum(number - 1, last))
+        return cls(order, order.argsort(dim=3), neighbors, size)
 
     def tokens(self, number: int) -> tuple[Tensor, Tensor]:
         """Return a round's queries (B, H, C, size) and their candidate keys (B, H, C, 2*size)."""
         queries = self.order[number].unflatten(2, (-1, self.size))
-        beside = queries.gather(2, self.before[:, None, :, None].expand_as(queries))
+        beside = queries.gather(2, self.neighbors[:, None, :, None].expand_as(queries))
         return queries, torch.cat((queries, beside), dim=3)
 
     def new(self, number: int, queries: Tensor, keys: Tensor, real: Tensor) -> Tensor:
@@ -212,25 +214,25 @@ class Chunks:
         Returns:
             (B, H, C, size or 1, 2*size) bool.
         """
-        at = torch.arange(self.before.shape[1], device=real.device)
-        twice = (self.before == at)[:, :, None] & (
+        at = torch.arange(self.neighbors.shape[1], device=real.device)
+        twice = (self.neighbors == at)[:, :, None] & (
             torch.arange(2 * self.size, device=real.device) >= self.size
         )  # (B, C, 2*size) a chunk that is its own neighbor
         counts = _looked_up(real[:, None], keys) & ~twice[:, None]
         allowed = counts[..., None, :]
-        for earlier in self.places[:number] // self.size:  # chunk of every token
-            own = _looked_up(earlier, queries)[..., None]
-            beside = _looked_up(self.before[:, None], own)
-            theirs = _looked_up(earlier, keys)[..., None, :]
-            allowed = allowed & (theirs != own) & (theirs != beside)
+        for earlier in self.ranks[:number] // self.size:  # chunk of every token
+            query_chunk = _looked_up(earlier, queries)[..., None]
+            neighbor = _looked_up(self.neighbors[:, None], query_chunk)
+            key_chunk = _looked_up(earlier, keys)[..., None, :]
+            allowed = allowed & (key_chunk != query_chunk) & (key_chunk != neighbor)
         return allowed
 
     def matches(self, real: Tensor) -> Tensor:
         """Return the real keys that any round matches to each token: bool (B, H, S, S)."""
-        chunk = self.places // self.size  # of every token, (rounds, B, H, S)
-        beside = torch.stack([_looked_up(self.before[:, None], own) for own in chunk])
-        theirs = chunk[..., None, :]
-        near = (theirs == chunk[..., None]) | (theirs == beside[..., None])
+        chunk = self.ranks // self.size  # of every token, (rounds, B, H, S)
+        beside = torch.stack([_looked_up(self.neighbors[:, None], index) for index in chunk])
+        key_chunk = chunk[..., None, :]
+        near = (key_chunk == chunk[..., None]) | (key_chunk == beside[..., None])
         return near.any(dim=0) & real[:, None, None]
 
 

@@ -154,7 +154,7 @@ class _Ring(torch.autograd.Function):
                     scores = torch.einsum("bgrtd,bgsd->bgrts", q, k)
                     powers, peak = powers_(scores, allowed)
                     context = torch.einsum("bgrts,bgsd->bgrtd", powers, v)
-                    total = total.joined(Partial(context, powers.sum(dim=-1, keepdim=True), peak))
+                    total = total.merge(Partial(context, powers.sum(dim=-1, keepdim=True), peak))
             context, empty = merged([total]), total.total == 0
             log_total = total.total.masked_fill(empty, 1.0).log() + total.peak.masked_fill(empty, 0)
         ctx.plan = plan
@@ -197,12 +197,12 @@ def _visible(owner: int, everyone: Tensor, plan: Plan) -> Iterator[tuple[slice, 
     if plan.causal and owner > rank:
         return
     length = everyone.shape[2]
-    places = torch.arange(length, device=everyone.device)
+    positions = torch.arange(length, device=everyone.device)
     for start in range(0, length, plan.chunk):
         part = slice(start, start + plan.chunk)
         allowed = everyone[owner, :, None, None, None, part]  # (B, 1, 1, 1, S)
         if plan.causal and owner == rank:
-            allowed = allowed & (places[part] <= places[:, None])
+            allowed = allowed & (positions[part] <= positions[:, None])
         yield part, allowed
 
 
@@ -220,9 +220,9 @@ def _pass_on(x: Tensor, group: dist.ProcessGroup) -> Callable[[], Tensor]:
     """Send `x` to the next rank; return a function that waits for the previous rank's tensor."""
     rank, size = dist.get_rank(group), group.size()
     x, received = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
-    after, before = (dist.get_global_rank(group, (rank + by) % size) for by in (1, -1))
+    dst, src = (dist.get_global_rank(group, (rank + by) % size) for by in (1, -1))
     works = dist.batch_isend_irecv(
-        [dist.P2POp(dist.isend, x, after, group), dist.P2POp(dist.irecv, received, before, group)]
+        [dist.P2POp(dist.isend, x, dst, group), dist.P2POp(dist.irecv, received, src, group)]
     )
 
     def wait() -> Tensor:

@@ -31,10 +31,10 @@ class SigmoidKernel(WeightedKernel):
         self.shift = nn.Parameter(torch.zeros(shape.num_heads)) if learned else None
 
     def normalize(self, scores: Tensor) -> Tensor:
-        exact = torch.promote_types(scores.dtype, torch.float32)
+        kind = torch.promote_types(scores.dtype, torch.float32)
         bias: Tensor | float | None = self.bias
         if bias is None:
-            bias = -scores.isfinite().sum(dim=-1, keepdim=True, dtype=exact).log()
+            bias = -scores.isfinite().sum(dim=-1, keepdim=True, dtype=kind).log()
         if self.shift is not None:
             bias = bias + self.shift[:, None, None]
         return (scores + bias).sigmoid().to(scores.dtype)

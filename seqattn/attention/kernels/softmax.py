@@ -85,10 +85,10 @@ class SoftmaxKernel(WeightedKernel):
         return context.masked_fill(visible.empty_rows, 0.0)
 
 
-def _is_later(cls: type, name: str, other: str) -> bool:
+def _is_later(cls: type, name: str, other_name: str) -> bool:
     """Return True if `cls` inherits `name` from a subclass of the class that defines `other`."""
-    places = [
-        next(place for place, parent in enumerate(cls.__mro__) if key in vars(parent))
-        for key in (name, other)
+    ranks = [
+        next(rank for rank, parent in enumerate(cls.__mro__) if key in vars(parent))
+        for key in (name, other_name)
     ]
-    return places[0] < places[1]
+    return ranks[0] < ranks[1]

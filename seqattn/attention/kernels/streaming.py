@@ -34,10 +34,10 @@ class StreamingKernel(LocalKernel):
     """
 
     abilities = replace(LocalKernel.abilities, bidirectional=False)
-    places_in_cache = True
+    positions_in_cache = True
 
     def __init__(self, shape: HeadShape, sinks: CountOrNone = 4, window: Count = 256) -> None:
-        super().__init__(shape, first=sinks, before=window - 1, after=0)
+        super().__init__(shape, first=sinks, keys_before=window - 1, keys_after=0)
 
     def _caps(self, mask: Mask, hook: str, position: Position) -> bool:
         """Return True if a pass caps distances to sinks and the position scheme depends on them."""
@@ -45,12 +45,12 @@ class StreamingKernel(LocalKernel):
 
     def _capped(self, q: Tensor, mask: Mask, position: Position) -> tuple[Tensor, Mask]:
         """Return queries rotated to their capped positions in the cache, and the mask for these."""
-        places = self._places(mask)
-        turned = position.rotate(q, places - mask.query_positions)
-        return turned, replace(mask, query_positions=places)
+        positions = self._capped_positions(mask)
+        rotated = position.rotate(q, positions - mask.query_positions)
+        return rotated, replace(mask, query_positions=positions)
 
-    def _places(self, mask: Mask) -> Tensor:
-        return mask.query_positions.clamp(max=self.first + self.before)
+    def _capped_positions(self, mask: Mask) -> Tensor:
+        return mask.query_positions.clamp(max=self.first + self.keys_before)
 
     def _sinks(self, mask: Mask) -> Tensor:
         """Return which keys are sinks: bool, broadcastable to (B, H, T, S)."""
@@ -97,18 +97,18 @@ class StreamingKernel(LocalKernel):
             return term
         # sinks are first, except in complete sequences with padding on the left
         count = mask.keys if mask.causal else min(self.first, mask.keys)
-        capped, places = self._capped(q, mask, position)
-        places = replace(places, key_positions=mask.key_positions[..., :count])
-        far = super()._score_term(capped, keys[:, :, :count], places, position)
+        capped, capped_mask = self._capped(q, mask, position)
+        capped_mask = replace(capped_mask, key_positions=mask.key_positions[..., :count])
+        far = super()._score_term(capped, keys[:, :, :count], capped_mask, position)
         assert far is not None
-        far = torch.where(self._sinks(places), far, term[..., :count])
+        far = torch.where(self._sinks(capped_mask), far, term[..., :count])
         return torch.cat((far, term[..., count:]), dim=3)
 
     def value_term(self, weights: Tensor, mask: Mask, position: Position) -> Tensor | None:
         if not self._caps(mask, "value_term", position):
             return super().value_term(weights, mask, position)
         sinks = self._sinks(mask)
-        places = replace(mask, query_positions=self._places(mask))
+        capped_mask = replace(mask, query_positions=self._capped_positions(mask))
         near = super().value_term(weights.masked_fill(sinks, 0.0), mask, position)
-        far = super().value_term(weights.masked_fill(~sinks, 0.0), places, position)
+        far = super().value_term(weights.masked_fill(~sinks, 0.0), capped_mask, position)
         return near if near is None or far is None else near + far

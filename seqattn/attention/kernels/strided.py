@@ -88,8 +88,8 @@ class FactorizedKernel(BlockwiseKernel):
         plain = not self.is_observed and mask.real is None and mask.extra is None
         if plain and mask.queries == 1 < mask.keys:
             numbers = {number for pattern in self.patterns for number in pattern}
-            places = torch.arange(mask.keys)  # on the CPU, where counting does not wait for a GPU
-            sets = [self.belongs(number, places[-1], places) for number in numbers]
+            tokens = torch.arange(mask.keys)  # on the CPU, where counting does not wait for a GPU
+            sets = [self.belongs(number, tokens[-1], tokens) for number in numbers]
             columns = torch.stack(sets).any(dim=0).nonzero()[:, 0]
             if 2 * len(columns) <= mask.keys:  # else gathering costs more than it saves
                 columns = to_device(columns, q.device)
@@ -136,13 +136,13 @@ class FactorizedKernel(BlockwiseKernel):
         *counted, number = self.patterns[share][: nth + 1]
         layout = self.layouts(tokens.causal)[number]
         rows = []
-        for row in Piece.of(tokens, layout).cut():
+        for row in Piece.of(tokens, layout).chunks():
             parts = []
             for piece in row:
                 i, j = piece.i[:, :, None], piece.j[:, None, :]
                 allowed = self.belongs(number, i, j) & (j >= 0)
-                for other in counted:
-                    allowed = allowed & ~self.belongs(other, i, j)
+                for earlier in counted:
+                    allowed = allowed & ~self.belongs(earlier, i, j)
                 if tokens.causal:
                     allowed = allowed & (j <= i)
                 parts.append(self._softmax(piece, allowed[:, None], share, position))

@@ -124,8 +124,8 @@ class WeightedKernel(Kernel):
         """Rotate queries and keys by their positions; new keys are the last of the mask's."""
         if "rotate" not in position.hooks:
             return query, keys
-        places = mask.last_keys(keys.shape[2])
-        return position.rotate(query, mask.query_positions), position.rotate(keys, places)
+        key_positions = mask.last_keys(keys.shape[2])
+        return position.rotate(query, mask.query_positions), position.rotate(keys, key_positions)
 
     def _decoded(
         self, query: Tensor, new: KeysValues, mask: Mask, position: Position, cache: Cache
@@ -162,11 +162,11 @@ class WeightedKernel(Kernel):
             context = self._weighted(used, values, mask, position)
         else:
             context = self._context(q, keys, values, mask, position)
-        shown = used if need_weights else None
+        returned = used if need_weights else None
         if beams == 1:
-            return Attended(context, shown)
-        shown = None if shown is None else unfold_beams(shown, beams)
-        return Attended(unfold_beams(context, beams), shown)
+            return Attended(context, returned)
+        returned = None if returned is None else unfold_beams(returned, beams)
+        return Attended(unfold_beams(context, beams), returned)
 
     def _narrowed(self, mask: Mask) -> Mask:
         """Return the mask without the keys that the mechanism hides."""

@@ -12,8 +12,8 @@ from seqattn.attention.kernels.shared.blockwise import (
     BlockwiseKernel,
     Piece,
     Tokens,
-    moved,
-    moved_back,
+    in_order,
+    original_order,
     real_rows,
 )
 from seqattn.attention.kernels.shared.layouts import Band, Layout
@@ -31,36 +31,36 @@ class LocalKernel(BlockwiseKernel):
 
     Args:
         first: initial tokens that every query sees; if not causal, they also see all tokens.
-        before: visible tokens before a query.
-        after: visible tokens after a query, unless the mask is causal.
+        keys_before: visible tokens before a query.
+        keys_after: visible tokens after a query, unless the mask is causal.
 
     Attributes:
-        places_in_cache: positions count the tokens in the cache, which caps distances to the
+        positions_in_cache: positions count the tokens in the cache, which caps distances to the
             first tokens.
     """
 
     abilities = replace(BlockwiseKernel.abilities, crop=False)
-    places_in_cache: ClassVar[bool] = False
+    positions_in_cache: ClassVar[bool] = False
 
-    def __init__(self, shape: HeadShape, first: int, before: int, after: int) -> None:
+    def __init__(self, shape: HeadShape, first: int, keys_before: int, keys_after: int) -> None:
         super().__init__(shape)
         self.first = first
-        self.before = before
-        self.after = after
-        self.sees_all_up_to = first + before + 1
+        self.keys_before = keys_before
+        self.keys_after = keys_after
+        self.sees_all_up_to = first + keys_before + 1
 
     def make_cache(self, beams: int) -> Cache:
-        return RollingCache(self.first, self.before + 1, beams)
+        return RollingCache(self.first, self.keys_before + 1, beams)
 
     def pattern(self, mask: Mask) -> Tensor:
         i, j = mask.query_positions[..., :, None], mask.key_positions[..., None, :]
-        sees = (i - j <= self.before) & (j - i <= self.after) | (j < self.first)
+        sees = (i - j <= self.keys_before) & (j - i <= self.keys_after) | (j < self.first)
         sees = sees if mask.causal else sees | (i < self.first)
         return sees if sees.dim() == 2 else sees[:, None]
 
     def _band(self, length: int, causal: bool) -> Band:
-        after = 0 if causal else self.after
-        return Band.cover(length, self.before, after, min(self.first, length))
+        keys_after = 0 if causal else self.keys_after
+        return Band.cover(length, self.keys_before, keys_after, min(self.first, length))
 
     def _unit(self, length: int, causal: bool) -> int:
         return self._band(length, causal).size
@@ -72,7 +72,7 @@ class LocalKernel(BlockwiseKernel):
     def _sees(self, piece: Piece, layout: Layout, causal: bool) -> Tensor:
         assert isinstance(layout, Band)
         first, distance = layout.first, layout.distance(piece.i.device)  # equal for all blocks
-        near = (distance <= self.before) & (distance >= -(0 if causal else self.after))
+        near = (distance <= self.keys_before) & (distance >= -(0 if causal else self.keys_after))
         near = near & (piece.j >= first)[:, None, first:]
         if not first:
             return near
@@ -91,81 +91,86 @@ class LocalKernel(BlockwiseKernel):
         real, order = real_rows(mask.real, rows, steps)
         if cache.length == 0 and steps > 1 and (not self.is_observed or cache.beams == 1):
             q, keys = self._rotated(query, new.keys, mask, position)
-            cached = new.keys if self.places_in_cache else keys, new.values
-            cache.append(KeysValues(*(moved(x, order) for x in cached)), real)
+            cached = new.keys if self.positions_in_cache else keys, new.values
+            cache.append(KeysValues(*(in_order(x, order) for x in cached)), real)
             return self._attend(q, keys, new.values, mask, position).context
-        q, new = moved(query, order), KeysValues(*(moved(x, order) for x in new))
-        met, columns = self._meet(q, new, real, position, cache)
+        q, new = in_order(query, order), KeysValues(*(in_order(x, order) for x in new))
+        inputs, columns = self._inputs(q, new, real, position, cache)
         if not self.is_observed:
-            return moved_back(self._context(*met, position), order)
-        stood = None if mask.real is None else real_first(mask.real)
-        if stood is not None:
-            stood = stood.repeat_interleave(rows // stood.shape[0], dim=0)
-            columns = stood.gather(1, columns.expand(rows, -1))
-        return moved_back(self._observed(met, columns, mask.keys, order, position), order)
+            return original_order(self._context(*inputs, position), order)
+        token_order = None if mask.real is None else real_first(mask.real)
+        if token_order is not None:
+            token_order = token_order.repeat_interleave(rows // token_order.shape[0], dim=0)
+            columns = token_order.gather(1, columns.expand(rows, -1))
+        return original_order(self._observed(inputs, columns, mask.keys, order, position), order)
 
-    def _meet(
+    def _inputs(
         self,
         q: Tensor,
         new: KeysValues,
         real: Tensor | None,
         position: Position,
         cache: RollingCache,
-    ) -> tuple["Met", Tensor]:
+    ) -> tuple["AttentionInputs", Tensor]:
         """Return queries with their keys, and the position of each key: (C,) or (B*K, C)."""
-        at, (keys, values) = cache.places(q.shape[2], q.device), new
-        if not self.places_in_cache:
-            keys = position.rotate(keys, at)
-        held = cache.append(KeysValues(keys, values), real)
-        keys, values, around = held if q.shape[2] == 1 else self._first_ones_first(held)
-        columns, allowed = around.clamp(min=0), None
-        if q.shape[2] > 1 or around.dim() == 2:
-            distance = at[..., :, None] - around[..., None, :]
-            allowed = (distance >= 0) & (around >= 0)[..., None, :]
-            allowed &= (distance <= self.before) | (around < self.first)[..., None, :]
+        i, (keys, values) = cache.next_positions(q.shape[2], q.device), new
+        if not self.positions_in_cache:
+            keys = position.rotate(keys, i)
+        cached = cache.append(KeysValues(keys, values), real)
+        keys, values, j = cached if q.shape[2] == 1 else self._first_ones_first(cached)
+        columns, allowed = j.clamp(min=0), None
+        if q.shape[2] > 1 or j.dim() == 2:
+            distance = i[..., :, None] - j[..., None, :]
+            allowed = (distance >= 0) & (j >= 0)[..., None, :]
+            allowed &= (distance <= self.keys_before) | (j < self.first)[..., None, :]
             allowed = allowed.view(-1, 1, *allowed.shape[-2:])  # (B or 1, 1, T, C)
-        if self.places_in_cache:
-            beyond = (at - at.clamp(max=self.first + self.before))[..., :1]
-            at, around = at - beyond, torch.where(around < self.first, around, around - beyond)
-            keys = position.rotate(keys, around)
-        mask = Mask(at, around, extra=allowed, filled=real is None)
-        met = Met(position.rotate(q, at), keys, values, mask)
+        if self.positions_in_cache:
+            beyond = (i - i.clamp(max=self.first + self.keys_before))[..., :1]
+            i, j = i - beyond, torch.where(j < self.first, j, j - beyond)
+            keys = position.rotate(keys, j)
+        mask = Mask(i, j, extra=allowed, all_see=real is None)
+        met = AttentionInputs(position.rotate(q, i), keys, values, mask)
         return met, columns
 
-    def _first_ones_first(self, held: CachedTokens) -> CachedTokens:
+    def _first_ones_first(self, cached: CachedTokens) -> CachedTokens:
         """Move the tokens that every query sees to the front; their slots differ by row."""
-        if held.places.dim() == 1 or not self.first:
-            return held
-        later = (held.places < 0) | (held.places >= self.first)
+        if cached.positions.dim() == 1 or not self.first:
+            return cached
+        later = (cached.positions < 0) | (cached.positions >= self.first)
         order = later.byte().argsort(dim=1, stable=True)
-        keys, values = moved(held.keys, order), moved(held.values, order)
-        return CachedTokens(keys, values, held.places.gather(1, order))
+        keys, values = in_order(cached.keys, order), in_order(cached.values, order)
+        return CachedTokens(keys, values, cached.positions.gather(1, order))
 
     def _observed(
-        self, met: "Met", columns: Tensor, length: int, order: Tensor | None, position: Position
+        self,
+        inputs: "AttentionInputs",
+        columns: Tensor,
+        length: int,
+        order: Tensor | None,
+        position: Position,
     ) -> Tensor:
         """Return the context; show its weights over all `length` tokens so far, in order."""
-        weights = self.weights(met.query, met.keys, met.mask, position)
+        weights = self.weights(inputs.query, inputs.keys, inputs.mask, position)
         index = columns.view(-1, 1, 1, columns.shape[-1]).expand_as(weights)
         blank = weights.new_zeros(*weights.shape[:3], length)
-        shown = moved_back(blank.scatter_add(3, index, weights), order)
-        allowed = met.mask.dense()
+        all_weights = original_order(blank.scatter_add(3, index, weights), order)
+        allowed = inputs.mask.dense()
 
         def visible() -> Tensor:
-            seen = torch.ones_like(weights)
-            seen = seen if allowed is None else seen * allowed
-            return moved_back(blank.scatter_add(3, index, seen), order) > 0
+            visible_slots = torch.ones_like(weights)
+            visible_slots = visible_slots if allowed is None else visible_slots * allowed
+            return original_order(blank.scatter_add(3, index, visible_slots), order) > 0
 
-        used = self.edit_and_show(shown, visible)
+        used = self.edit_and_show(all_weights, visible)
         if used is None:
-            return self._context(*met, position)
-        weights = moved(used, order).gather(3, index)
-        if met.mask.extra is not None:
-            weights = weights.masked_fill(~met.mask.extra, 0.0)
-        return self._weighted(weights, met.values, met.mask, position)
+            return self._context(*inputs, position)
+        weights = in_order(used, order).gather(3, index)
+        if inputs.mask.extra is not None:
+            weights = weights.masked_fill(~inputs.mask.extra, 0.0)
+        return self._weighted(weights, inputs.values, inputs.mask, position)
 
 
-class Met(NamedTuple):
+class AttentionInputs(NamedTuple):
     """Queries that are decoded together, and the keys that they see."""
 
     query: Tensor
@@ -194,4 +199,4 @@ class SlidingWindowKernel(LocalKernel):
     def __init__(
         self, shape: HeadShape, window: Count = 256, global_tokens: CountOrNone = 0
     ) -> None:
-        super().__init__(shape, first=global_tokens, before=window, after=window)
+        super().__init__(shape, first=global_tokens, keys_before=window, keys_after=window)

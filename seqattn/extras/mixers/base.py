@@ -24,7 +24,7 @@ class StateCache(FixableCache):
 
     def advance(self, states: States) -> None:
         """Replace the states by those after more tokens."""
-        if self.place is None:
+        if self.token_index is None:
             self.states = states
             return
         for name, state in self.states.items():
@@ -86,9 +86,9 @@ class RecurrentMixer(Mixer):
         return StateCache(beams)
 
 
-def rows_of(x: Tensor, places: Tensor) -> Tensor:
+def rows_of(x: Tensor, positions: Tensor) -> Tensor:
     """Return x (B, T, D) at places (B, N). Compiled, `take_along_dim` would serve one T only."""
-    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+    return x.gather(1, positions[..., None].expand(-1, -1, x.shape[2]))
 
 
 def half_reversed(x: Tensor, dim: int = 2) -> Tensor:

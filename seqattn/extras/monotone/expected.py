@@ -61,7 +61,7 @@ class Monotonic(Alignment):
         offset: initial r of `Energy`; -1 in the paper for short sources, -4 for long ones.
     """
 
-    before = True
+    attends_first = True
     normalized = False
     remembers = True
     exceptions: ClassVar[Mapping[str, str]] = {"gradients": "the choice in eval mode has none"}
@@ -106,7 +106,7 @@ class Monotonic(Alignment):
 
 def first_token(source: Annotations, beams: int) -> Tensor:
     """Return weights (B*K, S) of 1 on each source's first token, in at least float32."""
-    first = source.real & (source.places == 0)
+    first = source.real & (source.positions == 0)
     return wide(first.to(source.values.dtype)).repeat_interleave(beams, dim=0)
 
 

@@ -87,7 +87,7 @@ class MarginalDecoder(RecurrentDecoder):
         dropout: StepDropout,
         words: nn.Linear,
     ) -> None:
-        super().__init__(layers, attention, readout, dropout, before=False)
+        super().__init__(layers, attention, readout, dropout, attends_first=False)
         self.words = words
 
     def read_out(

@@ -89,7 +89,9 @@ def test_value_norm_of_an_alignment_is_the_length_of_what_one_annotation_moves_t
         contexts = aligned.weights[0, t][:, None] * aligned.annotations[0]
         lengths = []
         for context in contexts:
-            both = [readout.merge(readout.joined(state, x, word)) for x in (context, 0 * context)]
+            both = [
+                readout.merge(readout.merge_input(state, x, word)) for x in (context, 0 * context)
+            ]
             lengths.append(float((both[0] - both[1]).norm()))
         torch.testing.assert_close(found[t], torch.tensor(over_sum(lengths)))
 

@@ -43,7 +43,7 @@ class Tokens(NamedTuple):
         """
         rows, _, steps, _ = query.shape
         real, order = real_rows(mask.real, rows, steps)
-        query, keys, values = (moved(x, order) for x in (query, keys, values))
+        query, keys, values = (in_order(x, order) for x in (query, keys, values))
         blank = -steps % unit
         if blank:
             query, keys, values = (F.pad(x, (0, 0, 0, blank)) for x in (query, keys, values))
@@ -65,7 +65,7 @@ def real_rows(real: Tensor | None, rows: int, steps: int) -> tuple[Tensor | None
     return (real, None) if order is None else (real.gather(1, order), order)
 
 
-def moved(x: Tensor, order: Tensor | None) -> Tensor:
+def in_order(x: Tensor, order: Tensor | None) -> Tensor:
     """Return x (B, X, S, M) with its tokens in `order` (B, S); unchanged for None."""
     if order is None:
         return x
@@ -73,9 +73,9 @@ def moved(x: Tensor, order: Tensor | None) -> Tensor:
     return x.gather(2, index)
 
 
-def moved_back(x: Tensor, order: Tensor | None) -> Tensor:
-    """Undo `moved`."""
-    return x if order is None else moved(x, order.argsort(dim=1))
+def original_order(x: Tensor, order: Tensor | None) -> Tensor:
+    """Undo `in_order`."""
+    return x if order is None else in_order(x, order.argsort(dim=1))
 
 
 class Piece(NamedTuple):
@@ -100,15 +100,15 @@ class Piece(NamedTuple):
         keys, values = layout.keys(tokens.keys), layout.keys(tokens.values)
         return cls(layout.queries(tokens.query), keys, values, i, j)
 
-    def cut(self) -> Iterator[list["Piece"]]:
+    def chunks(self) -> Iterator[list["Piece"]]:
         """Yield chunks of blocks, each a list of chunks of queries, of about `LARGEST` scores."""
         rows, heads, queries, _ = self.query.shape
         if not torch.compiler.is_compiling():
-            most = block_numbers(self.query, LARGEST) // (heads * self.keys.shape[2])
-            rows, queries = max(1, most // queries), max(1, most)
+            limit = block_numbers(self.query, LARGEST) // (heads * self.keys.shape[2])
+            rows, queries = max(1, limit // queries), max(1, limit)
         for query, keys, values, i, j in zip(*(x.split(rows) for x in self)):
             parts = zip(query.split(queries, dim=2), i.split(queries, dim=1))
-            yield [Piece(part, keys, values, places, j) for part, places in parts]
+            yield [Piece(part, keys, values, positions, j) for part, positions in parts]
 
 
 class BlockwiseKernel(SoftmaxKernel):
@@ -141,7 +141,7 @@ class BlockwiseKernel(SoftmaxKernel):
         """Compute the context (B, H, N, Dh) of a complete sequence, without N x N tensors."""
 
     def _narrowed(self, mask: Mask) -> Mask:
-        return mask.joined(self.pattern(mask))
+        return mask.with_extra(self.pattern(mask))
 
     def _attend(
         self,
@@ -160,8 +160,8 @@ class BlockwiseKernel(SoftmaxKernel):
         if short or self.is_observed or mask.extra is not None:
             # positions as in blocks, which also skip padding between tokens
             if mask.real is not None:
-                places = (mask.real.long().cumsum(dim=1) - 1).clamp(min=0)
-                mask = replace(mask, query_positions=places, key_positions=places)
+                positions = (mask.real.long().cumsum(dim=1) - 1).clamp(min=0)
+                mask = replace(mask, query_positions=positions, key_positions=positions)
             if short:
                 return super()._attend(q, keys, values, mask, position)
             dense = self._narrowed(mask)
@@ -171,7 +171,7 @@ class BlockwiseKernel(SoftmaxKernel):
                 used = weights if used is None else used
                 return Attended(self._weighted(used, values, dense, position))
         tokens, order = Tokens.of(q, keys, values, mask, self._unit(steps, mask.causal))
-        return Attended(moved_back(self._blocks(tokens, position)[:, :, :steps], order))
+        return Attended(original_order(self._blocks(tokens, position)[:, :, :steps], order))
 
     def _beside(self, tokens: Tokens, layout: Layout, first: int, position: Position) -> Tensor:
         """Attend from the first queries to all tokens, from others to the keys of their block."""

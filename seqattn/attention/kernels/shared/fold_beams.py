@@ -29,29 +29,29 @@ def fold_mask(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
         beams: K.
         slots: slots of the cache.
     """
-    known: tuple[BeamSlots, Mask] | None = vars(mask).get("last_folded")
-    if known is not None and known[0] is slots:
-        return known[1]
+    last: tuple[BeamSlots, Mask] | None = vars(mask).get("last_folded")
+    if last is not None and last[0] is slots:
+        return last[1]
     assert mask.extra is None, "custom masks are not supported in decoding with beams"
     queries, keys, steps = mask.query_positions, mask.key_positions, mask.queries
     (ancestry, tokens), length = slots, mask.keys
     queries = queries.repeat(beams) if queries.dim() == 1 else queries.reshape(-1, beams * steps)
     keys = keys[::beams] if keys.dim() == 2 else keys  # equal for the beams of a sentence
-    seen = ancestry[:, :, None, :]  # (B, K, 1, N)
+    visible = ancestry[:, :, None, :]  # (B, K, 1, N)
     if steps > 1:
-        newest = torch.arange(length - steps, length, device=seen.device)
+        newest = torch.arange(length - steps, length, device=visible.device)
         earlier = tokens[..., None, :] <= newest[:, None]  # ([B,] T, N)
-        seen = seen & (earlier if tokens.dim() == 1 else earlier[:, None])
-    real = None if mask.real is None else _held(mask.real, tokens)
-    keys = _held(keys, tokens)
+        visible = visible & (earlier if tokens.dim() == 1 else earlier[:, None])
+    real = None if mask.real is None else _of_slots(mask.real, tokens)
+    keys = _of_slots(keys, tokens)
     queries = queries.expand(*keys.shape[:-1], -1)
-    extra = seen.flatten(1, 2)[:, None]
-    folded = Mask(queries, keys, real, extra=extra, filled=mask.filled)
+    extra = visible.flatten(1, 2)[:, None]
+    folded = Mask(queries, keys, real, extra=extra, all_see=mask.all_see)
     vars(mask)["last_folded"] = slots, folded
     return folded
 
 
-def _held(x: Tensor, tokens: Tensor) -> Tensor:
+def _of_slots(x: Tensor, tokens: Tensor) -> Tensor:
     """Gather x ([B,] L) of tokens for the slots ([B,] N) that hold them."""
     if tokens.dim() == 1 or x.dim() == 1:
         return x[..., tokens]

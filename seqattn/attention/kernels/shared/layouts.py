@@ -41,32 +41,32 @@ class Band(Layout):
     """Blocks of `size` queries; keys are the first tokens, the same block and those around it."""
 
     size: int  # tokens of a block c; divides the length
-    before: int = 0  # keys before the block, a multiple of `size`
-    after: int = 0  # keys after it, a multiple of `size`
+    keys_before: int = 0  # keys before the block, a multiple of `size`
+    keys_after: int = 0  # keys after it, a multiple of `size`
     first: int = 0  # initial keys that every block also has
     compact: bool = False  # copy overlapping keys, for products that are not fused
 
     @classmethod
-    def cover(cls, length: int, before: int, after: int, first: int) -> "Band":
-        """Return blocks of half the reach that contain `before` and `after` keys of each query."""
-        size = max(SMALLEST, (max(before, after) + 1) // 2)
-        ahead, behind = -(-before // size) * size, -(-after // size) * size
+    def cover(cls, length: int, keys_before: int, keys_after: int, first: int) -> "Band":
+        """Return blocks of half the reach that contain the keys of each query."""
+        size = max(SMALLEST, (max(keys_before, keys_after) + 1) // 2)
+        ahead, behind = -(-keys_before // size) * size, -(-keys_after // size) * size
         if length <= size + ahead + behind:
             return cls(length, first=first)
         return cls(size, ahead, behind, first)
 
     def distance(self, device: torch.device) -> Tensor:
         """Return the distance from each query of a block to each key of its band: (c, W)."""
-        width = self.before + self.size + self.after
-        query = torch.arange(self.before, self.before + self.size, device=device)
+        width = self.keys_before + self.size + self.keys_after
+        query = torch.arange(self.keys_before, self.keys_before + self.size, device=device)
         return query[:, None] - torch.arange(width, device=device)
 
     def keys(self, x: Tensor) -> Tensor:
-        if self.before == self.after == 0:
+        if self.keys_before == self.keys_after == 0:
             band = self.queries(x)
         else:
-            width = self.before + self.size + self.after
-            padded = F.pad(x, (0, 0, self.before, self.after))
+            width = self.keys_before + self.size + self.keys_after
+            padded = F.pad(x, (0, 0, self.keys_before, self.keys_after))
             band = Overlapping.apply(padded, width, self.size)  # type: ignore[no-untyped-call]
             band = band.contiguous() if self.compact else band
         if not self.first:
@@ -145,8 +145,8 @@ class Table(Layout):
     def keys(self, x: Tensor) -> Tensor:
         rows, heads, _, width = x.shape
         # a block of zeros for none
-        cut = F.pad(x.unflatten(2, (-1, self.size)), (0, 0, 0, 0, 0, 1))
+        blocks = F.pad(x.unflatten(2, (-1, self.size)), (0, 0, 0, 0, 0, 1))
         starts = torch.arange(rows * heads, device=x.device).view(rows, 1, heads, 1)
-        index = starts * cut.shape[2] + self.blocks[:, :, None]  # (B, P, X, k)
-        selected = cut.flatten(3).flatten(0, 2).index_select(0, index.flatten())
+        index = starts * blocks.shape[2] + self.blocks[:, :, None]  # (B, P, X, k)
+        selected = blocks.flatten(3).flatten(0, 2).index_select(0, index.flatten())
         return selected.view(-1, heads, self.blocks.shape[2] * self.size, width)

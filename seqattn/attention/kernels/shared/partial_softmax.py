@@ -15,18 +15,18 @@ class Partial(NamedTuple):
     total: Tensor  # (..., N, 1), the sum of those exponentials
     peak: Tensor  # (..., N, 1), the largest score, -inf without visible keys; no gradient
 
-    def joined(self, other: "Partial") -> "Partial":
+    def merge(self, other: "Partial") -> "Partial":
         """Return the softmax over the union of both disjoint key sets."""
         peak = torch.maximum(self.peak, other.peak)
         base = peak.masked_fill(peak == -torch.inf, 0.0)
-        one, two = (self.peak - base).exp(), (other.peak - base).exp()
-        context = one * self.context + two * other.context
-        return Partial(context, one * self.total + two * other.total, peak)
+        factor, other_factor = (self.peak - base).exp(), (other.peak - base).exp()
+        context = factor * self.context + other_factor * other.context
+        return Partial(context, factor * self.total + other_factor * other.total, peak)
 
 
 def merged(parts: Iterable[Partial]) -> Tensor:
     """Return the softmax over the union of disjoint key sets: (..., N, Dh), 0 without keys."""
-    context, total, _ = reduce(Partial.joined, parts)
+    context, total, _ = reduce(Partial.merge, parts)
     return context / total.masked_fill(total == 0, 1.0)
 
 

@@ -14,7 +14,7 @@ class CachedTokens(NamedTuple):
 
     keys: Tensor
     values: Tensor
-    places: Tensor  # (C,) or (B*K, C), position of each token in its row; -1 for none
+    positions: Tensor  # (C,) or (B*K, C), position of each token in its row; -1 for none
 
 
 class RollingCache(FixableCache):
@@ -33,7 +33,7 @@ class RollingCache(FixableCache):
         super().__init__(beams)
         self.first, self.last = first, last
         self.length = 0  # tokens and padding so far, the maximum over rows
-        self._seen: int | Tensor = 0  # tokens so far; (B*K, 1) once the rows differ
+        self._num_tokens: int | Tensor = 0  # tokens so far; (B*K, 1) once the rows differ
         self._keys: Tensor | None = None  # slots, and one more for discarded tokens
         self._values: Tensor | None = None
 
@@ -41,11 +41,11 @@ class RollingCache(FixableCache):
     def _used(self) -> int:
         return min(self.length, self.first + self.last)
 
-    def places(self, steps: int, device: torch.device) -> Tensor:
+    def next_positions(self, steps: int, device: torch.device) -> Tensor:
         """Return the positions of the next tokens: (T,), or (B*K, T) if rows differ."""
-        if self.place is not None:
-            return self.place[None]
-        return torch.arange(steps, device=device) + self._seen
+        if self.token_index is not None:
+            return self.token_index[None]
+        return torch.arange(steps, device=device) + self._num_tokens
 
     def append(self, new: KeysValues, real: Tensor | None) -> CachedTokens:
         """Append T tokens, and return them together with all tokens that the first of them sees.
@@ -54,50 +54,50 @@ class RollingCache(FixableCache):
             new: keys and values (B*K, G, T, Dh), in each row tokens first, padding last.
             real: (B*K, T) bool, True on tokens; None if all are.
         """
-        if self.place is not None:
-            return self._append_fixed(new, self.place)
+        if self.token_index is not None:
+            return self._append_fixed(new, self.token_index)
         steps = new.keys.shape[2]
-        at = self.places(steps, new.keys.device)
+        at = self.next_positions(steps, new.keys.device)
         if steps == 1 and real is None:  # replaces the token that leaves the window
             self._write(new, at, real)
-            return self._held()
+            return self._cached_tokens()
         visible = CachedTokens(new.keys, new.values, at if real is None else at.where(real, -1))
         if self.length:
-            held = self._held()
-            places = held.places.expand(*visible.places.shape[:-1], -1)
+            cached = self._cached_tokens()
+            positions = cached.positions.expand(*visible.positions.shape[:-1], -1)
             visible = CachedTokens(
-                torch.cat((held.keys, new.keys), dim=2),
-                torch.cat((held.values, new.values), dim=2),
-                torch.cat((places, visible.places), dim=-1),
+                torch.cat((cached.keys, new.keys), dim=2),
+                torch.cat((cached.values, new.values), dim=2),
+                torch.cat((positions, visible.positions), dim=-1),
             )
         self._write(new, at, real)
         return visible
 
-    def _append_fixed(self, new: KeysValues, place: Tensor) -> CachedTokens:
+    def _append_fixed(self, new: KeysValues, position: Tensor) -> CachedTokens:
         """Append one token at a position that only the device knows, and return all slots."""
-        size, slot = self.first + self.last, self._slots_of(place)
+        size, slot = self.first + self.last, self._slots_of(position)
         if self._keys is None or self._values is None:
             self._keys, self._values = (x.new_zeros(*x.shape[:2], size, x.shape[3]) for x in new)
         self._keys.index_copy_(2, slot, new.keys)
         self._values.index_copy_(2, slot, new.values)
         slots = torch.arange(size, device=slot.device)
-        return CachedTokens(self._keys, self._values, self._places_in(slots, place)[None])
+        return CachedTokens(self._keys, self._values, self._positions_in(slots, position)[None])
 
-    def _held(self) -> CachedTokens:
+    def _cached_tokens(self) -> CachedTokens:
         assert self._keys is not None
         assert self._values is not None
         slots = torch.arange(self._used, device=self._keys.device)
-        places = self._places_in(slots, self._seen - 1)
+        positions = self._positions_in(slots, self._num_tokens - 1)
         return CachedTokens(
-            self._keys[:, :, : self._used], self._values[:, :, : self._used], places
+            self._keys[:, :, : self._used], self._values[:, :, : self._used], positions
         )
 
-    def _places_in(self, slots: Tensor, newest: int | Tensor) -> Tensor:
+    def _positions_in(self, slots: Tensor, newest: int | Tensor) -> Tensor:
         """Return the position of the token in each slot (C,): (C,), or (B*K, C) if rows differ."""
         # a ring slot holds the newest of the positions that are congruent to it
-        places = newest - (newest - slots) % self.last
-        places = torch.where(slots < self.first, slots, places)
-        return places.masked_fill(slots > newest, -1) if isinstance(newest, Tensor) else places
+        at = newest - (newest - slots) % self.last
+        at = torch.where(slots < self.first, slots, at)
+        return at.masked_fill(slots > newest, -1) if isinstance(newest, Tensor) else at
 
     def _slots_of(self, at: Tensor) -> Tensor:
         """Return the slots of tokens at positions `at`."""
@@ -105,34 +105,34 @@ class RollingCache(FixableCache):
 
     def _write(self, new: KeysValues, at: Tensor, real: Tensor | None) -> None:
         """Store new tokens at positions `at`; other arguments as for `append`."""
-        steps, seen = new.keys.shape[2], self._seen
+        steps, count = new.keys.shape[2], self._num_tokens
         self.length += steps
-        self._keys, self._values = self._room(self._keys, new[0]), self._room(self._values, new[1])
-        self._seen = seen + (steps if real is None else real.sum(dim=1, keepdim=True))
-        if steps == 1 and isinstance(self._seen, int):
-            assert isinstance(seen, int)
-            slot = seen if seen < self.first else self.first + (seen - self.first) % self.last
+        self._keys, self._values = self._grow(self._keys, new[0]), self._grow(self._values, new[1])
+        self._num_tokens = count + (steps if real is None else real.sum(dim=1, keepdim=True))
+        if steps == 1 and isinstance(self._num_tokens, int):
+            assert isinstance(count, int)
+            slot = count if count < self.first else self.first + (count - self.first) % self.last
             self._keys[:, :, slot], self._values[:, :, slot] = (
                 new.keys[:, :, 0],
                 new.values[:, :, 0],
             )
             return
         slots = self._slots_of(at)
-        stays = (at < self.first) | (at >= self._seen - self.last)
+        stays = (at < self.first) | (at >= self._num_tokens - self.last)
         stays = stays if real is None else stays & real
         slots = slots.where(stays, self._keys.shape[2] - 1)
         index = slots.view(-1, 1, steps, 1).expand_as(new.keys)
         for buffer, x in zip((self._keys, self._values), new):
             buffer.scatter_(2, index, x.to(buffer.dtype))
 
-    def _room(self, buffer: Tensor | None, new: Tensor) -> Tensor:
-        held = 0 if buffer is None else buffer.shape[2] - 1
-        if buffer is not None and held >= self._used:
+    def _grow(self, buffer: Tensor | None, new: Tensor) -> Tensor:
+        capacity = 0 if buffer is None else buffer.shape[2] - 1
+        if buffer is not None and capacity >= self._used:
             return buffer
-        size = min(max(2 * held, self._used, 16), self.first + self.last)
+        size = min(max(2 * capacity, self._used, 16), self.first + self.last)
         larger = new.new_zeros(*new.shape[:2], size + 1, new.shape[3])
         if buffer is not None:
-            larger[:, :, :held] = buffer[:, :, :held]
+            larger[:, :, :capacity] = buffer[:, :, :capacity]
         return larger
 
     def select(self, rows: Tensor) -> None:
@@ -140,8 +140,8 @@ class RollingCache(FixableCache):
             return
         self._keys = self._keys[:, :, : self._used + 1].index_select(0, rows)
         self._values = self._values[:, :, : self._used + 1].index_select(0, rows)
-        if isinstance(self._seen, Tensor):
-            self._seen = self._seen.index_select(0, rows)
+        if isinstance(self._num_tokens, Tensor):
+            self._num_tokens = self._num_tokens.index_select(0, rows)
 
     def tensors(self) -> list[Tensor]:
         return [x for x in (self._keys, self._values) if x is not None]

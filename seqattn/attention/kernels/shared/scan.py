@@ -89,20 +89,20 @@ def _scaled(keys: Keys) -> tuple[Tensor, Tensor | None]:
     return keys.values * (keys.log_scale - maximum[..., None]).exp()[..., None], maximum
 
 
-def joined(one: Sums, other: Sums) -> Sums:
+def merge_sums(sums: Sums, more: Sums) -> Sums:
     """Return sums over the keys of both."""
-    if one.maximum is None or other.maximum is None:
-        return Sums(one.matrix + other.matrix, None)
-    maximum = torch.maximum(one.maximum, other.maximum)
-    first = one.matrix * (one.maximum - maximum).exp()[..., None, None]
-    second = other.matrix * (other.maximum - maximum).exp()[..., None, None]
+    if sums.maximum is None or more.maximum is None:
+        return Sums(sums.matrix + more.matrix, None)
+    maximum = torch.maximum(sums.maximum, more.maximum)
+    first = sums.matrix * (sums.maximum - maximum).exp()[..., None, None]
+    second = more.matrix * (more.maximum - maximum).exp()[..., None, None]
     return Sums(first + second, maximum)
 
 
 def _with_one_more(sums: Sums, key: Keys) -> Sums:
     """Add one key (B, G, 1, ...) to the sums, in place if there are no gradients."""
     if torch.is_grad_enabled():
-        return joined(sums, summed(key))
+        return merge_sums(sums, summed(key))
     matrix, values, maximum = sums.matrix, key.values, sums.maximum
     if maximum is not None and key.log_scale is not None:
         maximum = torch.maximum(maximum, key.log_scale[..., 0])
@@ -118,8 +118,8 @@ def normalized(out: Tensor) -> Tensor:
     return out[..., :-1] / total.masked_fill(total == 0, 1.0)
 
 
-def scan(queries: Tensor, keys: Keys, before: Sums | None, chunk: int) -> tuple[Tensor, Sums]:
-    """Attend causally: each query sees the keys up to its own and those in `before`.
+def scan(queries: Tensor, keys: Keys, past_sums: Sums | None, chunk: int) -> tuple[Tensor, Sums]:
+    """Attend causally: each query sees the keys up to its own and those in `past_sums`.
 
     Within a chunk the weights are materialized; earlier chunks enter as sums, computed for N chunks
     by a product with an N x N triangle. Scales are relative to a running maximum, so that no later
@@ -128,7 +128,7 @@ def scan(queries: Tensor, keys: Keys, before: Sums | None, chunk: int) -> tuple[
     Args:
         queries: mapped queries (B, H, T, M).
         keys: mapped keys (B, G, T, ...).
-        before: sums over earlier keys (B, G, ...), or None.
+        past_sums: sums over earlier keys (B, G, ...), or None.
         chunk: tokens in a chunk.
 
     Returns:
@@ -136,26 +136,26 @@ def scan(queries: Tensor, keys: Keys, before: Sums | None, chunk: int) -> tuple[
     """
     steps, groups = queries.shape[2], keys.keys.shape[1]
     if steps == 1:
-        after = summed(keys) if before is None else _with_one_more(before, keys)
-        return per_group(queries, after.matrix), after
+        total = summed(keys) if past_sums is None else _with_one_more(past_sums, keys)
+        return per_group(queries, total.matrix), total
     size = min(chunk, steps)
     q = _in_chunks(queries, size).unflatten(1, (groups, -1))  # (B, G, H/G, N, C, M)
     q = q.transpose(2, 3).flatten(3, 4)  # -> (B, G, N, H/G*C, M)
     scale = keys.log_scale
     if scale is not None:
         scale = _in_chunks(scale[..., None], size, LOWEST)[..., 0]  # (B, G, N, C)
-    cut = Keys(_in_chunks(keys.keys, size), _in_chunks(keys.values, size), scale)
-    past, after = _before_each(summed(cut), before)
-    weights = ops.product(q, cut.keys.mT).unflatten(3, (-1, size))  # (B, G, N, H/G, C, C)
+    chunks = Keys(_in_chunks(keys.keys, size), _in_chunks(keys.values, size), scale)
+    past, total = _before_each(summed(chunks), past_sums)
+    weights = ops.product(q, chunks.keys.mT).unflatten(3, (-1, size))  # (B, G, N, H/G, C, C)
     far = ops.product(q, past.matrix).unflatten(3, (-1, size))  # (B, G, N, H/G, C, Dh+1)
     weights = weights.tril()
     if scale is not None and past.maximum is not None:
         top = torch.maximum(scale.cummax(dim=3).values, past.maximum[..., None])  # (B, G, N, C)
         weights = weights * _decay(scale, top)[:, :, :, None]
         far = far * (past.maximum[..., None] - top).exp()[:, :, :, None, :, None]
-    near = ops.product(weights.flatten(3, 4), cut.values)  # (B, G, N, H/G*C, Dh+1)
+    near = ops.product(weights.flatten(3, 4), chunks.values)  # (B, G, N, H/G*C, Dh+1)
     out = (near.unflatten(3, (-1, size)) + far).transpose(2, 3)  # (B, G, H/G, N, C, Dh+1)
-    return out.flatten(3, 4).flatten(1, 2)[:, :, :steps], after
+    return out.flatten(3, 4).flatten(1, 2)[:, :, :steps], total
 
 
 def first_chunk(queries: Tensor, keys: Keys) -> Tensor:
@@ -183,20 +183,20 @@ def _decay(scale: Tensor, top: Tensor) -> Tensor:
     return (scale[..., None, :] - top[..., None]).masked_fill(later, -torch.inf).exp()
 
 
-def _before_each(own: Sums, before: Sums | None) -> tuple[Sums, Sums]:
+def _before_each(chunk_sums: Sums, past_sums: Sums | None) -> tuple[Sums, Sums]:
     """Return the sums before each chunk (B, G, N, ...) and after the last (B, G, ...)."""
-    maximum = own.maximum
-    if before is None:
-        nothing = torch.zeros_like(own.matrix[:, :, 0])
-        before = Sums(
+    maximum = chunk_sums.maximum
+    if past_sums is None:
+        nothing = torch.zeros_like(chunk_sums.matrix[:, :, 0])
+        past_sums = Sums(
             nothing, None if maximum is None else torch.full_like(maximum[:, :, 0], LOWEST)
         )
-    terms = torch.cat((before.matrix[:, :, None], own.matrix), dim=2)
-    if maximum is None or before.maximum is None:
+    terms = torch.cat((past_sums.matrix[:, :, None], chunk_sums.matrix), dim=2)
+    if maximum is None or past_sums.maximum is None:
         factors = terms.new_ones(terms.shape[2], terms.shape[2]).tril()
         top = None
     else:
-        scale = torch.cat((before.maximum[:, :, None], maximum), dim=2)
+        scale = torch.cat((past_sums.maximum[:, :, None], maximum), dim=2)
         top = scale.cummax(dim=2).values
         factors = _decay(scale, top)
     running = ops.product(factors, terms.flatten(3)).unflatten(3, terms.shape[3:])
@@ -212,41 +212,41 @@ class RecurrentCache(FixableCache):
         self.length = 0
         # over all tokens so far, (B*K, G, ...); None at first
         self.sums: Sums | None = None
-        self._seen: Keys | None = None
+        self._keys: Keys | None = None
 
     def remember(self, new: Keys) -> Keys:
         """Store the keys themselves, to show weights, and return all so far.
 
         Must be called before `advance` with their sums, from the first token on.
         """
-        assert self._seen is not None or not self.length, "capture must begin at the first token"
-        if self._seen is not None:
-            keys, values, scale = self._seen
+        assert self._keys is not None or not self.length, "capture must begin at the first token"
+        if self._keys is not None:
+            keys, values, scale = self._keys
             if scale is not None and new.log_scale is not None:
                 scale = torch.cat((scale, new.log_scale), dim=2)
-            both = (torch.cat((keys, new.keys), dim=2), torch.cat((values, new.values), dim=2))
-            new = Keys(*both, scale)
-        self._seen = new
+            tensors = (torch.cat((keys, new.keys), dim=2), torch.cat((values, new.values), dim=2))
+            new = Keys(*tensors, scale)
+        self._keys = new
         return new
 
     def advance(self, sums: Sums, steps: int) -> None:
         """Advance by T = `steps` tokens, to `sums` over all tokens so far."""
-        if self.place is not None and self.sums is not None:
-            for own, new in zip(self.tensors(), _tensors(sums)):
-                own.copy_(new)
+        if self.token_index is not None and self.sums is not None:
+            for stored, new in zip(self.tensors(), _tensors(sums)):
+                stored.copy_(new)
             return
         self.sums = sums
         self.length += steps
-        if self._seen is not None and self._seen.keys.shape[2] != self.length:
-            self._seen = None
+        if self._keys is not None and self._keys.keys.shape[2] != self.length:
+            self._keys = None
 
     def select(self, rows: Tensor) -> None:
         if self.sums is not None:
             matrix, maximum = self.sums
             self.sums = Sums(matrix[rows], None if maximum is None else maximum[rows])
-        if self._seen is not None:
-            keys, values, scale = self._seen
-            self._seen = Keys(keys[rows], values[rows], None if scale is None else scale[rows])
+        if self._keys is not None:
+            keys, values, scale = self._keys
+            self._keys = Keys(keys[rows], values[rows], None if scale is None else scale[rows])
 
     def tensors(self) -> list[Tensor]:
         return _tensors(self.sums)
