@@ -69,8 +69,8 @@ class MovingAverage(WeightAveraging):
             return True
         [average] = [part for part in vars(self).values() if isinstance(part, AveragedModel)]
         pairs = zip(average.module.parameters(), self._model.parameters(), strict=True)
-        ours, theirs = zip(*[(one.detach(), other.detach()) for one, other in pairs])
-        self._move(ours, theirs, average.n_averaged)
+        averages, weights = zip(*[(mean.detach(), weight.detach()) for mean, weight in pairs])
+        self._move(averages, weights, average.n_averaged)
         average.n_averaged += 1
         return False
 

@@ -118,7 +118,7 @@ class CheckpointFiles(CheckpointIO):
         self.directory = directory
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
-        self._listed: dict[Path, list[int]] = {}  # of the checkpoints to keep, oldest first
+        self._weight_steps: dict[Path, list[int]] = {}  # of the checkpoints to keep, oldest first
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -141,8 +141,8 @@ class CheckpointFiles(CheckpointIO):
         contents = {path: _bytes(checkpoint)}
         if checkpoint["global_step"] in steps:
             name = f"weights-{checkpoint['global_step']:06d}.ckpt"
-            own = {path.with_name(name): _bytes({"state_dict": checkpoint["state_dict"]})}
-            contents = own | contents  # weights are written before the checkpoint that lists them
+            weights = {path.with_name(name): _bytes({"state_dict": checkpoint["state_dict"]})}
+            contents = weights | contents  # written before the checkpoint that lists them
         self._writing = self._writer.submit(self._write, contents, steps)
 
     def load_checkpoint(
@@ -151,7 +151,7 @@ class CheckpointFiles(CheckpointIO):
         """Read a checkpoint, also of an earlier version; see `read`."""
         checkpoint = read(path)
         _convert(checkpoint)
-        self._listed = {Path(path): checkpoint.get(KEPT, [])}
+        self._weight_steps = {Path(path): checkpoint.get(KEPT, [])}
         return checkpoint
 
     def remove_checkpoint(self, path: Any) -> None:
@@ -184,14 +184,15 @@ class CheckpointFiles(CheckpointIO):
             digest = hashlib.sha256(content).hexdigest()[:8]
             path = path.with_name(f"{path.stem}-{digest}.ckpt")
             write_whole(path, content)
-        self._listed = {**{p: s for p, s in self._listed.items() if p != path}, path: steps}
-        self._listed = dict(list(self._listed.items())[-_AT_ONCE:])
+        self._weight_steps.pop(path, None)
+        self._weight_steps[path] = steps
+        self._weight_steps = dict([*self._weight_steps.items()][-_AT_ONCE:])
         self._sweep()
 
     def _sweep(self) -> None:
         """Remove files that no checkpoint needs, and partial files left by a kill."""
-        needed = {step for steps in self._listed.values() for step in steps}
-        stale = [path for path in checkpoints(self.directory) if path not in self._listed]
+        needed = {step for steps in self._weight_steps.values() for step in steps}
+        stale = [path for path in checkpoints(self.directory) if path not in self._weight_steps]
         files = self.directory.glob("weights-*-*.ckpt")
         stale += [path for path in files if step_of(path) not in needed]
         for path in [*stale, *self.directory.glob(".*.ckpt.*")]:
@@ -214,10 +215,10 @@ def _count_steps(counters: dict[str, Any], accumulated: int) -> None:
         accumulated: batches per step on each rank.
     """
     steps = counters["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]
-    own = counters["epoch_loop.manual_optimization.optim_step_progress"]
+    manual_steps = counters["epoch_loop.manual_optimization.optim_step_progress"]
     batches = counters["epoch_loop.batch_progress"]
     for part in ("total", "current"):
-        own[part].update({name: steps[part][name] for name in own[part]})
+        manual_steps[part].update({name: steps[part][name] for name in manual_steps[part]})
         ready = batches[part]["ready"]
         beyond = ready - -(-ready // accumulated)
         batches[part] = {name: count - beyond for name, count in batches[part].items()}

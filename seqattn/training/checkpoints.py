@@ -12,7 +12,7 @@ from seqattn.training.checkpoint_files import KEPT, CheckpointFiles
 from seqattn.training.checkpoint_options import CheckpointOptions
 from seqattn.training.stopping import Diverged
 
-_PLACE = ("state_dict", "epoch_progress", "epoch_loop.batch_progress")
+_POSITION = ("state_dict", "epoch_progress", "epoch_loop.batch_progress")
 """Parts of the state of Lightning's loops that determine the next batch."""
 
 
@@ -152,7 +152,7 @@ class Checkpoints(Checkpoint):
         self._resumed = checkpoint["validated"]
         if self.passed is not None:
             counters = checkpoint["loops"]["fit_loop"]
-            counters.update({name: self.passed[name] for name in _PLACE})
+            counters.update({name: self.passed[name] for name in _POSITION})
             self._resumed = True
         self._saved = checkpoint["global_step"]
         weights = checkpoint.get("current_model_state")  # saved with a moving average

@@ -49,10 +49,10 @@ def fit(loop: TrainingLoop, setup: Setup) -> Trainer:
             )
             break
         except RuntimeError as error:
-            advice = _advice(error, setup.run)
-            if advice is None:
+            message = _message_for(error, setup.run)
+            if message is None:
                 raise
-            raise UserError(advice) from error
+            raise UserError(message) from error
         except Diverged as error:
             files.wait()
             trainer.strategy.barrier()  # the other ranks read what the first has written
@@ -84,12 +84,12 @@ def fit(loop: TrainingLoop, setup: Setup) -> Trainer:
 
 def _is_theirs(error: Exception) -> bool:
     """Return True if only code of Lightning, PyTorch and Python ran between `fit` and an error."""
-    known = {"lightning", "lightning_utilities", "torch", *sys.stdlib_module_names}
+    packages = {"lightning", "lightning_utilities", "torch", *sys.stdlib_module_names}
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][1:]
-    return all(frame.f_globals.get("__name__", "").split(".")[0] in known for frame in frames)
+    return all(frame.f_globals.get("__name__", "").split(".")[0] in packages for frame in frames)
 
 
-def _advice(error: RuntimeError, run: TrainingSettings) -> str | None:
+def _message_for(error: RuntimeError, run: TrainingSettings) -> str | None:
     """Return advice for running out of memory or a dead data worker; None for other errors."""
     if ran_out(error):
         return _smaller_batches(run)
@@ -111,10 +111,10 @@ def _smaller_batches(run: TrainingSettings) -> str:
             f"out of memory on a batch of one row; lower loader.{key} (now {getattr(loader, key)}) "
             "or use a smaller model"
         )
-    several = f"trainer.accumulate_grad_batches={2 * run.trainer.accumulate_grad_batches}"
+    batches = f"trainer.accumulate_grad_batches={2 * run.trainer.accumulate_grad_batches}"
     if loader.step_batches is not None:
-        several = f"loader.step_batches={2 * loader.step_batches}"
+        batches = f"loader.step_batches={2 * loader.step_batches}"
     return (
-        f"out of memory; set loader.max_tokens={tokens} (now {loader.max_tokens}), and {several} "
+        f"out of memory; set loader.max_tokens={tokens} (now {loader.max_tokens}), and {batches} "
         "to keep the effective batch size"
     )

@@ -19,9 +19,9 @@ def training_of(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, float]
         return None
     if not rates[0].get("train/tokens"):
         return None, median(float(row["train/tokens_per_second"]) for row in rates)
-    seconds = before = 0.0
+    seconds = counted = 0.0
     for row in rates:
         tokens = float(row["train/tokens"])
-        seconds += (tokens - before) / float(row["train/tokens_per_second"])
-        before = tokens
-    return (seconds, before / seconds) if seconds else None
+        seconds += (tokens - counted) / float(row["train/tokens_per_second"])
+        counted = tokens
+    return (seconds, counted / seconds) if seconds else None

@@ -66,8 +66,8 @@ def gradients_by_part(
         if gradient is not None:
             numbers = gradient.detach().float().cpu()
             chunks[_part(name, layers)].append(numbers[numbers.isfinite()])
-    joined = {part: torch.cat(several) for part, several in chunks.items()}
-    return {part: numbers for part, numbers in joined.items() if len(numbers)}
+    gradients = {part: torch.cat(tensors) for part, tensors in chunks.items()}
+    return {part: numbers for part, numbers in gradients.items() if len(numbers)}
 
 
 def _part(name: str, layers: bool) -> str:

@@ -65,17 +65,17 @@ class ParameterGroups:
         matched = {name: _matching(model, name, "lr_factors") for name in self.lr_factors}
         part_of = {id(weight): name for name, weights in matched.items() for weight in weights}
         groups: list[dict[str, Any]] = []
-        place = count()
+        next_index = count()
         for group in optimizer.param_groups if part_of else ():
-            own: dict[str, dict[str, Any]] = {}
+            new_groups: dict[str, dict[str, Any]] = {}
             for weight in group["params"]:
                 part = part_of.get(id(weight), "")
                 factor = self.lr_factors.get(part, 1.0)
                 about = {"part": part, "factor": factor, "places": [], "params": []}
-                new = own.setdefault(part, {**group, "lr": group["lr"] * factor, **about})
-                new["places"].append(next(place))
+                new = new_groups.setdefault(part, {**group, "lr": group["lr"] * factor, **about})
+                new["places"].append(next(next_index))
                 new["params"].append(weight)
-            groups += own.values()
+            groups += new_groups.values()
         optimizer.param_groups = groups or optimizer.param_groups
         return optimizer
 
@@ -85,10 +85,10 @@ class ParameterGroups:
         if frozen:
             sizes = {id(weight): weight.numel() for weight in model.parameters()}
             size = sum(sizes.values())
-            trains = size - sum(sizes[one] for one in frozen)
+            trains = size - sum(sizes[weight_id] for weight_id in frozen)
             until = f" until step {self.freeze_steps:,}" if self.freeze_steps else ""
-            named = model.named_parameters(remove_duplicate=False)
-            names = [name for name, weight in named if id(weight) in frozen]
+            parameters = model.named_parameters(remove_duplicate=False)
+            names = [name for name, weight in parameters if id(weight) in frozen]
             shared = [name for name in names if not any(_matches(name, p) for p in self.freeze)]
             lines.append(
                 f"training {trains:,} of {size:,} parameters ({100 * trains / size:.1f} %){until}; "
@@ -108,22 +108,22 @@ def regrouped(state: Mapping[str, Any], model: nn.Module, optimizer: Optimizer) 
     except embeddings and positions. Raises UserError for other groups of weights.
     """
 
-    def places(groups: Sequence[Mapping[str, Any]]) -> list[int]:
-        return [place for group in groups for place in group.get("places", group["params"])]
+    def indices(groups: Sequence[Mapping[str, Any]]) -> list[int]:
+        return [index for group in groups for index in group.get("places", group["params"])]
 
     groups, saved = optimizer.state_dict()["param_groups"], state["state"]
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
-    before = dict(zip(places(state["param_groups"]), numbers, strict=True))
-    orders = [places(groups)]
+    before = dict(zip(indices(state["param_groups"]), numbers, strict=True))
+    orders = [indices(groups)]
     if all(group.keys() == groups[0].keys() for group in groups):  # one algorithm for all
         found = [part for part in model.modules() if isinstance(part, nn.Embedding | Position)]
         tables = {id(table) for part in found for table in part.parameters(recurse=False)}
         earlier = sorted(model.parameters(), key=lambda x: x.dim() < 2 or id(x) in tables)
-        place_of = {id(weight): place for place, weight in enumerate(earlier)}
-        orders.append([place_of[id(weight)] for weight in weights])
+        index_of = {id(weight): index for index, weight in enumerate(earlier)}
+        orders.append([index_of[id(weight)] for weight in weights])
     for order in orders:
-        pairs = [(new, before.get(place)) for new, place in enumerate(order)]
+        pairs = [(new, before.get(old)) for new, old in enumerate(order)]
         moments = {new: saved[old] for new, old in pairs if old in saved}
         sizes = [(one.get(key), weights[new]) for new, one in moments.items() for key in _MOMENTS]
         if all(moment is None or moment.shape == weight.shape for moment, weight in sizes):

@@ -58,9 +58,9 @@ class EpochLines:
         if getattr(task, "generates_now", True):  # else other scores are from an earlier epoch
             names += [name for name in logged if name not in _FIRST + _HIDDEN]
         best = self.best
-        own = best.name.removeprefix("val/") if best and best.best is not None else None
-        if own in logged and own not in names:  # a resumed run has not validated yet
-            names.append(own)
+        best_name = best.name.removeprefix("val/") if best and best.best is not None else None
+        if best_name in logged and best_name not in names:  # a resumed run has not validated yet
+            names.append(best_name)
         for name in names:
             value, mark = float(scores[f"val/{name}"]), ""
             if best and best.name == f"val/{name}" and best.best is not None:
@@ -81,19 +81,19 @@ class EpochLines:
         self._estimate(trainer)
         if time.monotonic() - self._printed < self.every:
             return
-        left = self.time_left.figures(trainer.global_step)
-        self._print(trainer, task, [f"{duration(seconds)} left" for seconds in left.values()])
+        figures = self.time_left.figures(trainer.global_step)
+        self._print(trainer, task, [f"{duration(seconds)} left" for seconds in figures.values()])
 
     def _estimate(self, trainer: Trainer) -> None:
         """Print the time of all steps once, after `_TIMED` of them."""
-        left = self.time_left
-        if self._estimated or trainer.global_step - left.first < _TIMED:
+        time_left = self.time_left
+        if self._estimated or trainer.global_step - time_left.first < _TIMED:
             return
         self._estimated = True
-        if math.isfinite(left.steps):
-            seconds = math.ceil(left.per_step(trainer.global_step) * left.steps / 10) * 10
-            what = f"{left.steps:,} steps"
-            if left.first:
+        if math.isfinite(time_left.steps):
+            seconds = math.ceil(time_left.per_step(trainer.global_step) * time_left.steps / 10) * 10
+            what = f"{time_left.steps:,} steps"
+            if time_left.first:
                 what = f"the remaining {what}"
             elif (trainer.max_epochs or -1) > 0:
                 what = f"{trainer.max_epochs} epochs ({what})"

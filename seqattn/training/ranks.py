@@ -5,7 +5,7 @@ import re
 
 from seqattn.errors import UserError
 
-_MOST = 65_535
+_MAX = 65_535
 """Largest value of a variable, such as a port."""
 
 
@@ -26,9 +26,9 @@ def check_ranks() -> None:
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "SLURM_PROCID", "SLURM_NTASKS")
     for name in names:
         value = os.environ.get(name) or "0"
-        if not re.fullmatch("[0-9]{1,9}", value) or int(value) > _MOST:
+        if not re.fullmatch("[0-9]{1,9}", value) or int(value) > _MAX:
             raise UserError(
-                f"{name}={value} in the environment must be a number up to {_MOST:,}; correct it, "
+                f"{name}={value} in the environment must be a number up to {_MAX:,}; correct it, "
                 "or start the ranks with torchrun"
             )
     if not rank() < world_size() and "WORLD_SIZE" in os.environ:

@@ -40,7 +40,7 @@ class SampleTable:
             ["source", *sources],
             ["reference", *references],
         ]
-        table = [*above, *self._before(above, step), [str(step), *hypotheses]]
+        table = [*above, *self._earlier_rows(above, step), [str(step), *hypotheses]]
         text = io.StringIO(newline="")
         csv.writer(text).writerows(table)
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ class SampleTable:
         for logger in run_loggers(trainer.loggers):
             logger.show_table("samples", table, step - 1)
 
-    def _before(self, above: Table, step: int) -> Table:
+    def _earlier_rows(self, above: Table, step: int) -> Table:
         """Return the rows of earlier validations of the same sentences."""
         csv.field_size_limit((1 << 31) - 1)  # for documents; the default is 131,072 characters
         if not self.file.is_file():

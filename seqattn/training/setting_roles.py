@@ -20,7 +20,7 @@ class Leaf(NamedTuple):
     role: Role
 
 
-def leaves(node: Any, place: str) -> Iterator[Leaf]:
+def leaves(node: Any, path: str) -> Iterator[Leaf]:
     """Return each value of a setting with its key and its role.
 
     Classes are identified by name, which is kept when a class moves. A list of nodes has a key for
@@ -30,8 +30,8 @@ def leaves(node: Any, place: str) -> Iterator[Leaf]:
         node: plain value of a training key; only classes of shipped choices are imported.
         place: the key.
     """
-    hint = _training().get(place)
-    yield from _leaves(node, place, role_of(place), _options(hint))
+    hint = _training().get(path)
+    yield from _leaves(node, path, role_of(path), _options(hint))
 
 
 def role_of(name: str) -> Role:
@@ -44,24 +44,24 @@ def _training() -> Mapping[str, Any]:
     return parameters(TrainingSettings)
 
 
-def _leaves(node: Any, place: str, role: Role, options: Any) -> Iterator[Leaf]:
-    if isinstance(node, dict) and place != "lr_factors":  # whose keys are the user's
-        hints = _hints(node, place, options)
+def _leaves(node: Any, path: str, role: Role, options: Any) -> Iterator[Leaf]:
+    if isinstance(node, dict) and path != "lr_factors":  # whose keys are the user's
+        hints = _hints(node, path, options)
         for key, value in node.items():
             own = str(value).rpartition(".")[2] if key == TARGET else value
             hint = hints.get(key)
-            yield from _leaves(own, f"{place}.{key}", role_in(hint, role), _options(hint))
+            yield from _leaves(own, f"{path}.{key}", role_in(hint, role), _options(hint))
     elif isinstance(node, list) and any(isinstance(value, dict | list) for value in node):
         for number, value in enumerate(node):
-            yield from _leaves(value, f"{place}[{number}]", role, None)
+            yield from _leaves(value, f"{path}[{number}]", role, None)
     else:
-        yield Leaf(place, node, role)
+        yield Leaf(path, node, role)
 
 
-def _hints(node: Mapping[str, Any], place: str, options: Any) -> Mapping[str, Any]:
+def _hints(node: Mapping[str, Any], path: str, options: Any) -> Mapping[str, Any]:
     """Return the types of a node's keys, from its class if known, else from its place."""
     module, _, name = str(node.get(TARGET)).rpartition(".")
-    marks = types_at(place.partition("[")[0]).get(name)
+    marks = types_at(path.partition("[")[0]).get(name)
     if marks is not None and marks[TARGET].startswith("seqattn."):
         return parameters(import_path(marks[TARGET]))
     of_others = getattr(sys.modules.get(module), name, options)

@@ -52,10 +52,11 @@ def initial_bundle(run: TrainingSettings, path: str) -> Bundle:
             "it was converted from"
         )
     typed = run.typed("tokenizer")
-    ours = {name: run.settings[name] for name in ("tokenizer", "choices") if name in run.settings}
-    theirs, _ = differences(bundle.config, ours, {Role.SHAPE})
-    if typed and theirs:
-        raise UserError(f"init_from={path} has its own tokenizer ({theirs}); remove {typed[0]}")
+    names = [name for name in ("tokenizer", "choices") if name in run.settings]
+    settings = {name: run.settings[name] for name in names}
+    saved, _ = differences(bundle.config, settings, {Role.SHAPE})
+    if typed and saved:
+        raise UserError(f"init_from={path} has its own tokenizer ({saved}); remove {typed[0]}")
     return bundle
 
 

@@ -110,11 +110,11 @@ class SummedStep(LightningModule):
         trainer, losses = self.trainer, list[BatchLoss]()
         self.zero_grad()
         for turn, parts in enumerate(groups):
-            place = turn * trainer.world_size + trainer.global_rank
+            position = turn * trainer.world_size + trainer.global_rank
             number = 0
             while number < len(parts):
                 # dropout depends on the place of the batch, or of the part, in the training only
-                where = self.current_epoch, index, place, *([number] if number else [])
+                where = self.current_epoch, index, position, *([number] if number else [])
                 torch.manual_seed(draw_seed(self.optimization.seed, *where))
                 loss = self._forward(parts[number])
                 if loss is None:
@@ -147,12 +147,12 @@ class SummedStep(LightningModule):
         Args:
             is_last: True for the last of the step, after which ranks average their gradients.
         """
-        strategy, alone = self.trainer.strategy, cast(Any, nullcontext())
+        strategy, unsynchronized = self.trainer.strategy, cast(Any, nullcontext())
         averages = is_last and isinstance(strategy, ParallelStrategy)
         if not is_last and isinstance(strategy, ParallelStrategy):
-            alone = strategy.block_backward_sync()
+            unsynchronized = strategy.block_backward_sync()
         try:
-            with alone:
+            with unsynchronized:
                 self.manual_backward(loss.total / divisor)
             return True
         except RuntimeError as error:
@@ -173,10 +173,10 @@ class SummedStep(LightningModule):
         self._halved = True
         return True
 
-    def _halve(self, groups: Sequence[list[Any]], most: int) -> None:
+    def _halve(self, groups: Sequence[list[Any]], units: int) -> None:
         """Split all parts of so many units, as none of them would fit."""
         for parts in groups:
-            large = [part.halves() if self.units(part) >= most else [] for part in parts]
+            large = [part.halves() if self.units(part) >= units else [] for part in parts]
             parts[:] = [half for pair in zip(large, parts) for half in pair[0] or [pair[1]]]
 
     def _loss(self, batch: Any) -> BatchLoss:

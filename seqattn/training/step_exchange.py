@@ -24,20 +24,20 @@ class Signals:
 
     def __init__(self) -> None:
         self.received = 0
-        self._before: dict[int, Any] = {}
+        self._handlers: dict[int, Any] = {}
 
     def listen(self) -> None:
         """Handle signals from now on, in the main thread only; a second Ctrl-C interrupts."""
         if threading.current_thread() is threading.main_thread():
             ignored = signal.getsignal(HANGUP) == signal.SIG_IGN
-            heard = [one for one in _ENDING if not (ignored and one == HANGUP)]
-            self._before = {one: signal.signal(one, self._hear) for one in heard}
+            numbers = [number for number in _ENDING if not (ignored and number == HANGUP)]
+            self._handlers = {number: signal.signal(number, self._hear) for number in numbers}
 
     def restore(self) -> None:
         """Restore the previous signal handlers."""
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        self._before = {}
+        self._handlers = {}
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         leave_closed_terminal()
@@ -62,22 +62,23 @@ class StepExchange:
         self.wants_save = False
         self.stop, self.save, self.skipped = 0, False, False
         self._counts = torch.zeros(3)
-        self._before: tuple[Tensor, torch.cuda.Event] | None = None
+        self._previous: tuple[Tensor, torch.cuda.Event] | None = None
 
     def reset(self) -> None:
         """Drop pending values of a training run that has ended."""
-        self._before, self.skipped = None, False
+        self._previous, self.skipped = None, False
 
     def sum_units(self, units: int, trainer: Trainer) -> float | Tensor:
         """Send units and requests; return the sum of units, on several GPUs as a tensor."""
         if trainer.world_size == 1:
             return units
-        wanted = [float(self.signals.received == one) for one in _STOPS] + [float(self.wants_save)]
+        received = self.signals.received
+        requests = [*(received == stop for stop in _STOPS), self.wants_save]
         totals = torch.zeros(4, dtype=torch.float64, device=trainer.strategy.root_device)
         totals[0] = units
-        for index, number in enumerate(wanted, 1):
-            if number:  # rarely: usually nothing is copied to the device
-                totals[index] = number
+        for index, requested in enumerate(requests, 1):
+            if requested:  # rarely: usually nothing is copied to the device
+                totals[index] = 1
         totals = trainer.strategy.reduce(totals, reduce_op="sum")
         self._counts = totals[1:]
         return float(totals[0]) if totals.is_cpu else totals[0].float()
@@ -87,10 +88,10 @@ class StepExchange:
         skipped = ~finite
         if trainer.world_size == 1:
             self.stop, self.save = self.signals.received, self.wants_save
-            [skips] = self._known(skipped.float()[None])
+            [skips] = self._on_host(skipped.float()[None])
         else:
             counts = torch.cat([self._counts, skipped.to(self._counts)[None]])
-            *stops, saves, skips = self._known(counts)
+            *stops, saves, skips = self._on_host(counts)
             self.stop = next((one for one, count in zip(_STOPS, stops, strict=True) if count), 0)
             self.save = saves > 0
         self.skipped = skips > 0
@@ -102,7 +103,7 @@ class StepExchange:
         received = torch.tensor(self.signals.received, device=trainer.strategy.root_device)
         return int(trainer.strategy.reduce(received, reduce_op="max"))
 
-    def _known(self, numbers: Tensor) -> list[float]:
+    def _on_host(self, numbers: Tensor) -> list[float]:
         """Return a step's numbers on the host; on a GPU, the previous step's, initially zeros."""
         if not numbers.is_cuda:
             values: list[float] = numbers.tolist()
@@ -111,8 +112,8 @@ class StepExchange:
         buffer.copy_(numbers, non_blocking=True)
         event = torch.cuda.Event()
         event.record()
-        before, self._before = self._before, (buffer, event)
-        if before is None:
+        previous, self._previous = self._previous, (buffer, event)
+        if previous is None:
             return [0.0] * len(numbers)
-        before[1].synchronize()
-        return before[0].tolist()
+        previous[1].synchronize()
+        return previous[0].tolist()

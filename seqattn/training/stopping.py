@@ -28,7 +28,7 @@ class Finite:
         Diverged: after three in a row, or if a validation loss is not finite.
     """
 
-    _MOST = 3
+    _MAX_SKIPPED = 3
     _RISEN = 1.5  # times the loss of the first step
 
     _in_a_row = 0
@@ -46,7 +46,7 @@ class Finite:
         self._in_a_row = self._in_a_row + 1 if skipped else 0
         if skipped and trainer.is_global_zero:
             say(f"skipped the update of step {trainer.global_step}: non-finite gradients")
-        if self._in_a_row == self._MOST:
+        if self._in_a_row == self._MAX_SKIPPED:
             raise Diverged(trainer.global_step)
 
     def end_validation(self, trainer: Trainer) -> None:

@@ -201,8 +201,8 @@ class TrainerOptions:
 
             kind = dict(AcceleratorRegistry).get(self.accelerator)
             if kind is None or not kind["accelerator"].is_available():
-                named = f"trainer.accelerator={self.accelerator}"
-                raise UserError(f"{named} is not available on this machine; use trainer=cpu")
+                setting = f"trainer.accelerator={self.accelerator}"
+                raise UserError(f"{setting} is not available on this machine; use trainer=cpu")
         if self.compile and self.on_cpu:
             raise UserError("trainer.compile=true needs a GPU; it slows down training on a CPU")
 
@@ -226,12 +226,12 @@ class TrainerOptions:
             device, own = "CPU", f" trainer.threads={torch.get_num_threads()}"
         elif torch.cuda.is_available():
             device, own = torch.cuda.get_device_name(), f" trainer.tf32={str(self.tf32).lower()}"
-        chosen = (
+        line = (
             f"training {parameters:,} parameters on {self.ranks * self.num_nodes} x {device}: "
             f"trainer.precision={self.precision}{own} "
             f"loader.max_tokens={loader.max_tokens} loader.num_workers={loader.num_workers}"
         )
-        return [chosen, *self._advice()]
+        return [line, *self._advice()]
 
     def alone(self, **lightning: Any) -> "TrainerOptions":
         """Return a copy for one device, without checkpoints. Args: lightning: more arguments."""

@@ -51,7 +51,7 @@ class SummedTask(SummedStep):
     ) -> Any:
         """Copy a batch, or those of a step, from page-locked memory without waiting for the GPU."""
         if isinstance(batch, list):
-            return [self.transfer_batch_to_device(one, device, dataloader_idx) for one in batch]
+            return [self.transfer_batch_to_device(part, device, dataloader_idx) for part in batch]
         return batch.to(device, non_blocking=device.type == "cuda")
 
     @abstractmethod
@@ -118,8 +118,8 @@ class SummedTask(SummedStep):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         optimizer = self.optimization.make_optimizer(self.model, fused=False)
-        states = [regrouped(one, self.model, optimizer) for one in checkpoint["optimizer_states"]]
-        checkpoint["optimizer_states"] = states
+        states = checkpoint["optimizer_states"]
+        states[:] = [regrouped(state, self.model, optimizer) for state in states]
 
     def _freeze(self) -> None:
         """Freeze the frozen parts, or thaw them after `freeze_steps`."""
