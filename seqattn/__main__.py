@@ -9,24 +9,24 @@ from seqattn.processes import end_quietly
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `seqattn SUBCOMMAND [key=value ...]` and return the exit code."""
-    first, *rest = list(sys.argv[1:] if argv is None else argv) or ["help"]
-    folder = rest[:1] and rest[0].startswith(("--config-dir", "-cd"))
-    if first in ("-h", "--help", "help") and (folder or not rest):
+    first, *arguments = list(sys.argv[1:] if argv is None else argv) or ["help"]
+    folder = arguments[:1] and arguments[0].startswith(("--config-dir", "-cd"))
+    if first in ("-h", "--help", "help") and (folder or not arguments):
         from seqattn.cli.help_page import subcommands
 
-        lines = "\n".join(f"  {name:<13} {about}" for name, about in subcommands(rest).items())
+        lines = "\n".join(f"  {name:<13} {about}" for name, about in subcommands(arguments).items())
         page = (
             f"usage: seqattn SUBCOMMAND [key=value ...]\n\n{lines}\n\n"
             "Run seqattn SUBCOMMAND --help for details, seqattn --version for the version."
         )
-    elif not rest and first in ("-V", "--version", "version"):
+    elif not arguments and first in ("-V", "--version", "version"):
         page = f"seqattn {__version__}"
     else:
         from seqattn.cli.main import run_subcommand  # Hydra takes a quarter of a second to import
 
         if first in ("-h", "--help", "help"):
-            first, *rest = *rest, "--help"
-        return run_subcommand(first, rest)
+            first, *arguments = *arguments, "--help"
+        return run_subcommand(first, arguments)
     try:
         print(page, flush=True)
     except BrokenPipeError:

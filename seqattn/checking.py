@@ -35,7 +35,7 @@ Rate = Annotated[float, Ge(0), Le(1_000)]
 """A peak learning rate; a schedule such as Noam's scales it down."""
 
 _LONGEST_SHOWN = 80
-_WRITTEN = (type(None), bool, int, float, str, list, tuple)
+_PLAIN_TYPES = (type(None), bool, int, float, str, list, tuple)
 """Values that messages show as they are."""
 _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _PLURAL = {int: "whole numbers", float: "numbers", bool: "true or false", str: "texts"}
@@ -57,16 +57,16 @@ class BadValue(UserError):
 
 
 @contextmanager
-def keys_under(place: str) -> Iterator[None]:
+def keys_under(node: str) -> Iterator[None]:
     """Prefix the keys of bad values raised in the block with the key of their parent."""
     try:
         yield
     except BadValue as error:
-        if not place:
+        if not node:
             raise UserError(str(error)) from None
         beside, reason = error.beside, error.reason
-        reason = reason.replace(beside, f"{place}.{beside}", 1) if beside else reason
-        raise UserError(f"{place}.{error.key} {reason}") from None
+        reason = reason.replace(beside, f"{node}.{beside}", 1) if beside else reason
+        raise UserError(f"{node}.{error.key} {reason}") from None
 
 
 def check(target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
@@ -84,12 +84,12 @@ def check(target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     hints = parameters(target)
     for name, value in arguments.items():
         hint = hints.get(name, Any)
-        takes = in_words(hint) or "a config node of a matching class"
+        expected = in_words(hint) or "a config node of a matching class"
         if not _accepts(hint, value):
             function = getattr(value, "func", None)  # what a factory calls
             kind = getattr(function, "__name__", type(value).__name__)
-            came = shown(value) if isinstance(value, _WRITTEN) else f"a {kind}"
-            raise BadValue(name, f"must be {takes}, got {came}")
+            came = shown(value) if isinstance(value, _PLAIN_TYPES) else f"a {kind}"
+            raise BadValue(name, f"must be {expected}, got {came}")
 
 
 @cache
@@ -123,8 +123,8 @@ def in_words(hint: Any) -> str:
         limits = {type(bound): f"{astuple(bound)[0]:,}" for bound in bounds}
         if limits.keys() == {Ge, Le}:
             return base and f"{base} from {limits[Ge]} to {limits[Le]}"
-        joined = " and ".join(f"{_BOUNDS[kind]} {limit}" for kind, limit in limits.items())
-        return base and f"{base} {joined}".strip()
+        phrase = " and ".join(f"{_BOUNDS[kind]} {limit}" for kind, limit in limits.items())
+        return base and f"{base} {phrase}".strip()
     if origin in (Union, types.UnionType):
         words = [in_words(part) for part in parts]
         return " or ".join(dict.fromkeys(words)) if all(words) else ""
@@ -160,7 +160,7 @@ def _accepts(hint: Any, value: Any) -> bool:
     if not inspect.isclass(kind) or kind in (Any, object):
         return True
     if getattr(kind, "_is_protocol", False):
-        return callable(value) or not isinstance(value, (*_WRITTEN, dict))
+        return callable(value) or not isinstance(value, (*_PLAIN_TYPES, dict))
     return isinstance(value, kind) and not isinstance(value, str)
 
 

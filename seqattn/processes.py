@@ -35,31 +35,31 @@ HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
 """Signal of a closed terminal."""
 
 
-class Ended(KeyboardInterrupt):
+class SignalInterrupt(KeyboardInterrupt):
     """Raised for SIGTERM or SIGHUP. Args: number: of the signal."""
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Raise `Ended` for SIGTERM and SIGHUP within the block, so that temporary files are removed.
+    """Raise `SignalInterrupt` for SIGTERM and SIGHUP within the block, to remove temporary files.
 
     A signal that is ignored, as under nohup, or handled by a caller is left alone.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
         leave_closed_terminal()
-        raise Ended(number)
+        raise SignalInterrupt(number)
 
     numbers = {signal.SIGTERM, HANGUP}
     if threading.current_thread() is not threading.main_thread():
         numbers = set()
-    changed = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
-    for number in changed:
+    handled = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in handled:
         signal.signal(number, end)
     try:
         yield
     finally:
-        for number in changed:
+        for number in handled:
             signal.signal(number, signal.SIG_DFL)
 
 

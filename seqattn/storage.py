@@ -169,17 +169,17 @@ def new_directory(path: Path, last: str) -> Iterator[Path]:
                 raise
             for file in (*new.rglob("*"), new):
                 flush(file)
-            before = list(path.iterdir()) if path.exists() else []
+            previous = list(path.iterdir()) if path.exists() else []
             names = sorted((file.name for file in new.iterdir()), key=last.__eq__)
             if not path.exists():
                 new.rename(path)
-            elif not before or path.samefile(Path.cwd()):
+            elif not previous or path.samefile(Path.cwd()):
                 for name in names:
                     (new / name).replace(path / name)
             else:
-                for other in before:
-                    if other.name not in names:
-                        _copy(other, new / other.name)
+                for file in previous:
+                    if file.name not in names:
+                        _copy(file, new / file.name)
                 try:
                     path.rename(old)
                     new.rename(path)

@@ -35,7 +35,7 @@ from seqattn.generation.processors import EncoderNoRepeatNgram, ForcedPrefix
 from seqattn.models.base import Seq2SeqModel
 from seqattn.settings.choices import choices
 from seqattn.settings.documents import Config
-from seqattn.settings.nodes import TARGET, Node, build, changed, nearest
+from seqattn.settings.nodes import TARGET, Node, build, nearest, with_settings
 from seqattn.tokens import EOS, UNK
 
 Choice = str | AnySearch | Mapping[str, Node] | None
@@ -122,7 +122,7 @@ class Bundle:
         for key in settings:
             if key in _MEANT and key not in node:
                 raise UserError(f"unknown key generation.{key}; use {_MEANT[key]}")
-        search = build(changed(node, settings) if settings else node, "generation")
+        search = build(with_settings(node, settings) if settings else node, "generation")
         return self.begun(self._of_kind(search, "generation", "output"))
 
     def _of_kind(self, part: Any, name: str, trait: str) -> Any:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from seqattn.bundle.card import model_card
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
-from seqattn.settings.documents import CONFIG, FORMAT, HUB, SCORES, WEIGHTS, Config, read, written
+from seqattn.settings.documents import CONFIG, FORMAT, HUB, SCORES, WEIGHTS, Config, dump, read
 from seqattn.settings.nodes import Node
 from seqattn.storage import is_file, new_directory, real_path, user_path, write_whole
 
@@ -37,7 +37,7 @@ def write_bundle(
     """Write a bundle atomically, in place of an existing one.
 
     Args:
-        config: nodes of the run, by name; those in `documents.KEPT` are written.
+        config: nodes of the run, by name; those in `documents.BUNDLE_NODES` are written.
         scores: scores of the model, with signatures.
         cost: time and steps of training, by name, for the model card; None if unknown.
         beside: writes further files into the directory before it is renamed into place.
@@ -47,7 +47,7 @@ def write_bundle(
     """
     from seqattn.bundle.weights import save_weights
 
-    document = written(config)
+    document = dump(config)
     sizes = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "vocabulary entries": tokenizer.target_size,
@@ -77,7 +77,7 @@ def store(path: Path, config: Mapping[str, Node], **nodes: Node) -> None:
     Raises:
         UserError: if it cannot be written.
     """
-    write_whole(path / CONFIG, written({**config, **nodes}).encode())
+    write_whole(path / CONFIG, dump({**config, **nodes}).encode())
 
 
 def _check_finite(model: "nn.Module") -> None:

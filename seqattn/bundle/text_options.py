@@ -10,7 +10,7 @@ from seqattn.errors import UserError
 from seqattn.generation.base import Search
 from seqattn.generation.constraints import Constraints
 from seqattn.settings.choices import choices, types_at
-from seqattn.settings.nodes import TARGET, build, changed, import_path, nearest
+from seqattn.settings.nodes import TARGET, build, import_path, nearest, with_settings
 
 Generate = Callable[[list[str]], list[str]]
 """Function that returns the outputs of texts."""
@@ -71,7 +71,7 @@ def _option(key: str, value: Any) -> TextOption:
         value = known[value]
     elif isinstance(value, Mapping) and TARGET not in value and len(known) == 1:
         (only,) = known.values()
-        value = changed(only, {**value})
+        value = with_settings(only, {**value})
     option = build(value, key)
     if not isinstance(option, TextOption):
         raise UserError(f"{key} must be {'|'.join(known)} or such an object, got {shown(option)}")

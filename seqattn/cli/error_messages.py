@@ -19,7 +19,7 @@ from seqattn.errors import UserError
 from seqattn.installation import CONF, install
 from seqattn.settings.choices import SLOT_NODES, choices
 
-_MEANT = {
+_EQUIVALENTS = {
     "lr": "optimizer.lr",
     "learning_rate": "optimizer.lr",
     "batch_size": "loader.max_tokens",
@@ -93,13 +93,15 @@ def nearest(wrong: str, options: Iterable[str]) -> str:
     """Return the end of a message with the closest names, else those in its place; "" if none."""
     options = list(options)
     last = wrong.rpartition(".")[2]
-    if _MEANT.get(last) in options:
-        return f"; did you mean {_MEANT[last]}?"
-    place, dot, _ = wrong.rpartition(".")
-    beside = [one for one in options if dot and one.rpartition(".")[0] == place]
-    names = [one.rpartition(".")[2] for one in beside]
-    close = [f"{place}.{name}" for name in difflib.get_close_matches(last, names, n=1, cutoff=0.5)]
-    close = close or [one for one in options if one.rpartition(".")[2] == last and one != last]
+    if _EQUIVALENTS.get(last) in options:
+        return f"; did you mean {_EQUIVALENTS[last]}?"
+    prefix, dot, _ = wrong.rpartition(".")
+    beside = [option for option in options if dot and option.rpartition(".")[0] == prefix]
+    names = [option.rpartition(".")[2] for option in beside]
+    close = [f"{prefix}.{name}" for name in difflib.get_close_matches(last, names, n=1, cutoff=0.5)]
+    close = close or [
+        option for option in options if option.rpartition(".")[2] == last and option != last
+    ]
     if beside and not close:
         return f"; choose from {', '.join(beside)}"
     close = close or difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
@@ -123,15 +125,15 @@ def with_keys(subcommand: Subcommand, arguments: Sequence[str], words: Sequence[
     keys = [key for key in keys if not any(word.startswith(f"{key}=") for word in words)]
     if keys[:1] == ["bundle"] and " " in lone[0]:  # a text
         values = ["RUN/model", *lone]
-    place, last = len(keys) - 1, keys[-1:]
-    if values[place:] and last in ([text], ["runs"]):  # which take all that is left
-        rest = " ".join(values[place:]) if last == [text] else f"[{','.join(values)}]"
-        values = [*values[:place], rest]
+    index, last = len(keys) - 1, keys[-1:]
+    if values[index:] and last in ([text], ["runs"]):  # which take all that is left
+        last_value = " ".join(values[index:]) if last == [text] else f"[{','.join(values)}]"
+        values = [*values[:index], last_value]
     if len(values) > len(keys):
         return None
-    typed = [f"{key}={shlex.quote(value)}" for key, value in zip(keys, values)]
-    others = [shlex.quote(word) for word in arguments if word not in lone]
-    return " ".join(["seqattn", subcommand.name, *typed, *others])
+    pairs = [f"{key}={shlex.quote(value)}" for key, value in zip(keys, values)]
+    quoted = [shlex.quote(word) for word in arguments if word not in lone]
+    return " ".join(["seqattn", subcommand.name, *pairs, *quoted])
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -144,9 +146,9 @@ def _worded(error: BaseException) -> str | None:
     """Return a message for a single exception of Hydra or OmegaConf, or None."""
     if isinstance(error, UserError):
         return str(error)
-    ours = re.search(r"UserError raised while resolving interpolation: (.*)", str(error))
-    if ours is not None:  # OmegaConf drops the cause
-        return ours[1]
+    match = re.search(r"UserError raised while resolving interpolation: (.*)", str(error))
+    if match is not None:  # OmegaConf drops the cause
+        return match[1]
     if isinstance(error, MissingConfigException):
         return _unknown_choice(error)
     if isinstance(error, OverrideParseException):
@@ -175,12 +177,12 @@ def _worded(error: BaseException) -> str | None:
             return f"no config group {wrong} here: this subcommand has none, or ~{wrong} removed it"
         if wrong == "scorer" and "bundle" in root:  # filled by the bundle, without choices
             return _SCORER
-        place, _, key = wrong.partition(".")
+        parent, _, key = wrong.partition(".")
         if key.isdecimal():
-            return f"unknown key {wrong}; {place}.KEY=VALUE sets KEY in all of a list that have it"
-        having = [name for name, node in choices(place).items() if key in node]
-        if having and _MEANT.get(key) not in keys:
-            return f"unknown key {wrong}; {place}={'|'.join(having)} has it"
+            return f"unknown key {wrong}; {parent}.KEY=VALUE sets KEY in all of a list that have it"
+        having = [name for name, node in choices(parent).items() if key in node]
+        if having and _EQUIVALENTS.get(key) not in keys:
+            return f"unknown key {wrong}; {parent}={'|'.join(having)} has it"
         return f"unknown key {wrong}{nearest(wrong, [*keys, *groups, 'hydra', *_SLOTS])}"
     if merged := re.match(r"In ('[^']*'): [^\n]*\nCannot merge", str(error)):
         way = "name several choices in defaults, such as 'override attention: [mha, gqa]'"

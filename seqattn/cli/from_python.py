@@ -12,8 +12,8 @@ from omegaconf import open_dict
 from seqattn.cli.error_messages import in_words
 from seqattn.config.compose import register_resolvers, settings_of_training
 from seqattn.config.overrides import complete, quoted
-from seqattn.config.own_choices import own_first
 from seqattn.config.subcommand import read_subcommand
+from seqattn.config.user_choices import folders_first
 from seqattn.errors import UserError
 from seqattn.installation import CONF
 from seqattn.settings.nodes import build_subcommand
@@ -41,7 +41,7 @@ def train_from(words: Sequence[str], values: Mapping[str, Any]) -> TrainingResul
 def _settings(overrides: Sequence[str]) -> dict[str, Any]:
     try:
         with (
-            own_first(overrides),
+            folders_first(overrides),
             initialize_config_dir(config_dir=str(CONF), version_base="1.3"),
         ):
             config = compose("train", complete(_TRAIN, overrides), return_hydra_config=True)

@@ -20,7 +20,7 @@ def subcommands(arguments: Sequence[str] = ()) -> dict[str, str]:
     """
     shipped = sorted(file.stem for file in CONF.glob("*.yaml") if file.stem not in _CORE)
     files = {name: CONF / f"{name}.yaml" for name in (*_CORE, *shipped)}
-    for folder in own_folders(arguments):
+    for folder in config_folders(arguments):
         for file in sorted(folder.glob("*.yaml")):  # others are for --config-name
             if re.search(r"^_target_:", _text(file), re.MULTILINE):
                 files.setdefault(file.stem, file)
@@ -36,7 +36,7 @@ def folder_of(name: str, arguments: Sequence[str]) -> Path:
     if re.fullmatch(r"\w+", name):
         if (CONF / f"{name}.yaml").is_file():
             return CONF
-        for folder in own_folders(arguments):
+        for folder in config_folders(arguments):
             if not folder.is_dir():
                 raise UserError(f"--config-dir {folder} is not a directory")
             if (folder / f"{name}.yaml").is_file():
@@ -52,7 +52,7 @@ def help_page(subcommand: str, arguments: Sequence[str], conf: Path = CONF) -> s
         arguments: command-line arguments; with `attention=gqa`, the page ends with gqa's keys.
         conf: folder of its YAML; missing groups are read from `CONF`.
     """
-    folders = [*own_folders(arguments), conf, CONF]
+    folders = [*config_folders(arguments), conf, CONF]
     groups = _groups(subcommand, conf)
     choices = [
         fill(f"{group}={default}: {_names(group, folders) or note}", 100, subsequent_indent="    ")
@@ -108,13 +108,13 @@ def _groups(subcommand: str, conf: Path) -> Iterator[tuple[str, str, str]]:
             yield from _groups(group, conf if (conf / f"{group}.yaml").is_file() else CONF)
 
 
-def own_folders(arguments: Sequence[str]) -> list[Path]:
+def config_folders(arguments: Sequence[str]) -> list[Path]:
     """Return the folders of `--config-dir DIR` or `--config-dir=DIR`."""
     following = [*arguments[1:], ""]
     pairs = zip((word.partition("=") for word in arguments), following, strict=False)
     return [
-        Path(own if equals else value).expanduser()
-        for (option, equals, own), value in pairs
+        Path(directory if equals else value).expanduser()
+        for (option, equals, directory), value in pairs
         if option in ("--config-dir", "-cd")
     ]
 

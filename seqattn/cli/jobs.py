@@ -23,7 +23,7 @@ from seqattn.storage import write_whole
 from seqattn.training.ranks import rank
 
 NAME, SWEEP = "jobs.tsv", "multirun.yaml"
-_MOST, _MANY = 10_000, 20  # jobs that are run at all, and that take seconds to compose
+_LARGEST, _SLOW = 10_000, 20  # jobs that are run at all, and that take seconds to compose
 
 
 class Jobs(Callback):
@@ -45,25 +45,29 @@ class Jobs(Callback):
         words = OverridesParser.create().parse_overrides([*config.hydra.overrides.task])
         swept = [word for word in words if word.is_sweep_override()]
         self.keys = tuple(f"{word.get_key_element()}=" for word in swept)
-        listed = (word.is_discrete_sweep() and not isinstance(word.value(), Glob) for word in swept)
-        if all(listed) and "BasicSweeper" in config.hydra.sweeper._target_:
+        discrete = (
+            word.is_discrete_sweep() and not isinstance(word.value(), Glob) for word in swept
+        )
+        if all(discrete) and "BasicSweeper" in config.hydra.sweeper._target_:
             self.total = prod(map(_count, swept))
-            if self.total > _MOST:
-                line = f"error: -m has more than {_MOST:,} jobs; use fewer values, or hydra/sweeper"
+            if self.total > _LARGEST:
+                line = (
+                    f"error: -m has more than {_LARGEST:,} jobs; use fewer values, or hydra/sweeper"
+                )
                 print(line, file=sys.stderr)
                 raise SystemExit(2)  # Hydra only warns of other exceptions of a callback
-            if self.total > _MANY:
+            if self.total > _SLOW:
                 print(f"composing the settings of {self.total:,} jobs ...", file=sys.stderr)
         basic = (config.hydra.sweeper._target_, config.hydra.launcher._target_)
         Jobs.elsewhere = not ("BasicSweeper" in basic[0] and "BasicLauncher" in basic[1])
-        own = threading.current_thread() is threading.main_thread()
-        if own and "joblib" in config.hydra.launcher._target_:
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and "joblib" in config.hydra.launcher._target_:
             ending = [
-                one
-                for one in (signal.SIGINT, signal.SIGTERM, HANGUP)
-                if signal.getsignal(one) != signal.SIG_IGN
+                number
+                for number in (signal.SIGINT, signal.SIGTERM, HANGUP)
+                if signal.getsignal(number) != signal.SIG_IGN
             ]
-            Jobs.interrupted = {one: signal.signal(one, _leave) for one in ending}
+            Jobs.interrupted = {number: signal.signal(number, _leave) for number in ending}
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the job's number and what distinguishes it; Hydra calls it."""
@@ -71,15 +75,15 @@ class Jobs(Callback):
             return
         number, words = config.hydra.job.num, config.hydra.overrides.task
         of = f" ({number + 1} of {self.total})" if self.total else ""
-        own = " ".join(word for word in words if word.startswith(self.keys)) if self.keys else ""
-        print(f"job {number}{of}: {own}".rstrip(": "), file=sys.stderr, flush=True)
+        text = " ".join(word for word in words if word.startswith(self.keys)) if self.keys else ""
+        print(f"job {number}{of}: {text}".rstrip(": "), file=sys.stderr, flush=True)
 
 
 def _count(word: Override) -> int:
     """Return the number of values of a key, counted up to the largest number of jobs."""
     value = word.value()
     values = value.range() if isinstance(value, RangeSweep) else word.sweep_iterator()
-    return sum(1 for _ in islice(values, _MOST + 1))
+    return sum(1 for _ in islice(values, _LARGEST + 1))
 
 
 def _leave(number: int, frame: object) -> NoReturn:
@@ -93,8 +97,8 @@ def _leave(number: int, frame: object) -> NoReturn:
 def report_jobs() -> None:
     """Print and write a line for each job of the last multirun, if any."""
     folder, Jobs.path = Jobs.path, None
-    before, Jobs.interrupted = Jobs.interrupted, {}
-    for number, handler in before.items():
+    handlers, Jobs.interrupted = Jobs.interrupted, {}
+    for number, handler in handlers.items():
         signal.signal(number, handler)
     if folder is None:
         return

@@ -24,13 +24,13 @@ from seqattn.cli.jobs import SWEEP, Jobs, report_jobs
 from seqattn.cli.subcommands import Action, action_of, job_dir
 from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete
-from seqattn.config.own_choices import own_first
 from seqattn.config.subcommand import read_subcommand
+from seqattn.config.user_choices import folders_first
 from seqattn.errors import Stopped, UserError
 from seqattn.inputs import read_yaml
 from seqattn.installation import CONF
 from seqattn.processes import (
-    Ended,
+    SignalInterrupt,
     end_quietly,
     end_with,
     ended_by_signals,
@@ -42,7 +42,7 @@ from seqattn.training.rank_messages import rank_messages
 from seqattn.training.ranks import check_ranks, rank, world_size
 from seqattn.training.run_directory import remove_empty
 
-_PLACES = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
+_RUN_DIR_KEYS = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
 """Keys that set a run's directory; with one, repeating the command resumes the run."""
 _SAVING = 30.0
 """Seconds for a job to save after its command has ended."""
@@ -93,7 +93,9 @@ def run_subcommand(
             if not code:  # else it has been reported
                 raise
     except KeyboardInterrupt as stop:
-        return report("stopped", 128 + (stop.args[0] if isinstance(stop, Ended) else signal.SIGINT))
+        return report(
+            "stopped", 128 + (stop.args[0] if isinstance(stop, SignalInterrupt) else signal.SIGINT)
+        )
     except BrokenPipeError:
         return end_quietly() or code
     except Exception as error:
@@ -144,10 +146,10 @@ class _Jobs:
         except Stopped as stop:
             if rank() == 0:
                 words = [*HydraConfig.get().overrides.task, *HydraConfig.get().overrides.hydra]
-                has_place = any(word.startswith(_PLACES) for word in words)
+                has_run_dir = any(word.startswith(_RUN_DIR_KEYS) for word in words)
                 single = HydraConfig.get().mode is not RunMode.MULTIRUN
-                place = f"resume={job_dir()}" if single else f"run_dir={job_dir().parent}"
-                again = "run the same command" if has_place else f"add {place}"
+                override = f"resume={job_dir()}" if single else f"run_dir={job_dir().parent}"
+                again = "run the same command" if has_run_dir else f"add {override}"
                 report(f"{stop}; {again} to resume", stop.code)
             if is_orphaned():
                 os._exit(stop.code)  # joblib would start another job unnoticed
@@ -181,16 +183,18 @@ def _run(name: str, arguments: list[str], jobs: _Jobs, conf: Path) -> None:
         return
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra re-raises exceptions, to be reported here
     created = register_resolvers()
-    options, overrides, own = _parted(name, arguments)
-    if meant := with_keys(subcommand, arguments, overrides):
-        raise UserError(f"each argument needs a key; did you mean: {meant}")
-    if own or any(override.startswith(("trust=", "hydra.searchpath=")) for override in overrides):
+    options, overrides, folders = _split_arguments(name, arguments)
+    if suggestion := with_keys(subcommand, arguments, overrides):
+        raise UserError(f"each argument needs a key; did you mean: {suggestion}")
+    if folders or any(
+        override.startswith(("trust=", "hydra.searchpath=")) for override in overrides
+    ):
         sys.path.append(str(Path.cwd()))  # usual location of a user's package
     options += ["--config-dir", str(CONF)] if conf != CONF else []
     run = hydra.main(version_base="1.3", config_path=str(conf.absolute()), config_name=name)
-    before, sys.argv = sys.argv, [sys.argv[0], *options, *complete(subcommand, overrides)]
+    argv, sys.argv = sys.argv, [sys.argv[0], *options, *complete(subcommand, overrides)]
     try:
-        with own_first(overrides, own):
+        with folders_first(overrides, folders):
             run(jobs)()
         folder = Jobs.path
         if folder is not None and not jobs.started and not Jobs.elsewhere:
@@ -205,13 +209,15 @@ def _run(name: str, arguments: list[str], jobs: _Jobs, conf: Path) -> None:
             error.filename = Jobs.path
         raise
     finally:
-        sys.argv = before
-        for place in created.values():  # removed if empty
-            remove_empty(Path(place))
+        sys.argv = argv
+        for directory in created.values():  # removed if empty
+            remove_empty(Path(directory))
         report_jobs()
 
 
-def _parted(subcommand: str, arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
+def _split_arguments(
+    subcommand: str, arguments: list[str]
+) -> tuple[list[str], list[str], list[str]]:
     """Separate options from overrides, since Hydra's parser allows no option between overrides.
 
     Returns:

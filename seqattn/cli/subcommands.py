@@ -95,13 +95,13 @@ def _train(subcommand: Subcommand, config: DictConfig) -> float | None:
     run_dir = job_dir()
     try:
         settings = settings_of_training(subcommand, config, run_dir=str(run_dir))
-        several = HydraConfig.get().mode == RunMode.MULTIRUN
-        if several and isinstance(settings["resume"], str) and settings["resume"] != "auto":
+        is_multirun = HydraConfig.get().mode == RunMode.MULTIRUN
+        if is_multirun and isinstance(settings["resume"], str) and settings["resume"] != "auto":
             raise UserError(
                 f"resume={settings['resume']} and -m are mutually exclusive, as each job of a "
                 "multirun has its own run"
             )
-        if several:
+        if is_multirun:
             settings["sweep"] = run_dir.parent.name
         run = build_subcommand(subcommand.target, settings)
         result: float | None = run.find_rate() if run.find_lr else run.run().monitored
@@ -118,28 +118,28 @@ def _run_over_trainings(subcommand: Subcommand, config: DictConfig) -> None:
     run_dir = job_dir()
     try:
         settings = resolve_settings(subcommand, config, run_dir=str(run_dir))
-        own = {key: settings.pop(key) for key in subcommand.values if key != "run_dir"}
+        arguments = {key: settings.pop(key) for key in subcommand.values if key != "run_dir"}
         words = [
             word
             for word in HydraConfig.get().overrides.task
-            if word.partition("=")[0].partition(".")[0] not in ("run_dir", *own)
+            if word.partition("=")[0].partition(".")[0] not in ("run_dir", *arguments)
         ]
         sources = HydraConfig.get().runtime.config_sources
         added = [
-            one.path
-            for one in sources
-            if one.provider in ("main", "command-line") and one.path != str(CONF)
+            source.path
+            for source in sources
+            if source.provider in ("main", "command-line") and source.path != str(CONF)
         ]
-        others = HydraConfig.get().overrides.hydra
-        paths = [one for one in others if one.startswith("hydra.searchpath=")]
-        own |= {
+        hydra_words = HydraConfig.get().overrides.hydra
+        paths = [word for word in hydra_words if word.startswith("hydra.searchpath=")]
+        arguments |= {
             TARGET: subcommand.target,
             "run_dir": str(run_dir),
             "seed": settings["seed"],
             "overrides": words,
             "options": [*(word for path in added for word in ("--config-dir", path)), *paths],
         }
-        run = build(own)
+        run = build(arguments)
         replace(run, settings=settings).run()
     finally:
         remove_empty(run_dir)

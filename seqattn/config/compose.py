@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from seqattn.checking import parameters
-from seqattn.config.overrides import OWN, complete, is_filled
+from seqattn.config.overrides import BUNDLE_PREFIX, complete, is_filled
 from seqattn.config.subcommand import FROM_BUNDLE, TEXT, Subcommand
 from seqattn.errors import UserError
 from seqattn.settings.choices import SLOT_NODES, check_fit
@@ -28,7 +28,7 @@ from seqattn.training.run_directory import KEPT, existing
 Settings = dict[str, Any]
 """Plain values of a subcommand's keys, interpolations resolved."""
 _TRIES = 10_000  # attempts to name a run's directory
-_NAMED = ("logger", "callbacks")
+_NAMED_GROUPS = ("logger", "callbacks")
 """Groups of several choices, each with its node by name."""
 _BUNDLES = ("bundle", "bundles", "ensemble", "init_from", "vocabulary")
 """Keys with paths of bundles."""
@@ -45,14 +45,14 @@ def register_resolvers() -> dict[str, str]:
         The created directories by their PATHs.
     """
     created: dict[str, str] = {}
-    seen: set[str] = set()
+    paths: set[str] = set()
     KEPT.clear()
 
-    def place(path: str) -> str:
-        if path not in seen.union(created.values()):
+    def expand(path: str) -> str:
+        if path not in paths.union(created.values()):
             with suppress(OSError, UserError):  # an impossible name, which is refused later
                 KEPT.add(existing(user_path(path)))
-        seen.add(path)
+        paths.add(path)
         return str(user_path(path))
 
     def unused(path: str) -> str:
@@ -65,7 +65,7 @@ def register_resolvers() -> dict[str, str]:
         return created[path]
 
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)
-    OmegaConf.register_new_resolver("user_path", place, replace=True)
+    OmegaConf.register_new_resolver("user_path", expand, replace=True)
     return created
 
 
@@ -89,7 +89,7 @@ def _make_unused(path: str) -> str:
     raise UserError(f"cannot create a directory such as {path}; set run_dir=PATH")
 
 
-def resolve_settings(subcommand: Subcommand, config: DictConfig, **own: str) -> Settings:
+def resolve_settings(subcommand: Subcommand, config: DictConfig, **values: str) -> Settings:
     """Return the settings of a job composed by Hydra.
 
     `attention=[a,b]` (or for a slot) becomes a list of both, each with the same other overrides, of
@@ -98,18 +98,20 @@ def resolve_settings(subcommand: Subcommand, config: DictConfig, **own: str) -> 
     Args:
         subcommand: what its YAML says.
         config: composed by Hydra.
-        **own: values that override the config's, before interpolations are resolved.
+        **values: values that override the config's, before interpolations are resolved.
 
     Raises:
         UserError: for a missing value, an invalid interpolation, or an unknown key.
     """
     overrides = list(HydraConfig.get().overrides.task)
-    several = HydraConfig.get().mode is RunMode.MULTIRUN
-    completed = complete(subcommand, overrides) if several and subcommand.from_bundle else overrides
+    is_multirun = HydraConfig.get().mode is RunMode.MULTIRUN
+    completed = (
+        complete(subcommand, overrides) if is_multirun and subcommand.from_bundle else overrides
+    )
     if completed != overrides:  # a job of a multirun over bundles
         config = compose(HydraConfig.get().job.config_name, completed)
     with open_dict(config):
-        config.update(own)
+        config.update(values)
     if subcommand.name == "train":
         with suppress(OmegaConfBaseException):  # which `plain` reports
             _check_choices(config)  # rather than asking for keys of data that the task cannot use
@@ -120,22 +122,24 @@ def resolve_settings(subcommand: Subcommand, config: DictConfig, **own: str) -> 
     mixed = {key: names for key, names in chosen.items() if len(names) > 1}
     name = HydraConfig.get().job.config_name
     slots = {key: key.partition("@")[2] or key for key in mixed}
-    rest = [word for word in completed if word.partition("=")[0] not in mixed]
-    typed = {slot: [word for word in rest if _keys_below(slot, word)] for slot in slots.values()}
-    rest = [word for word in rest if not any(word in words for words in typed.values())]
+    shared = [word for word in completed if word.partition("=")[0] not in mixed]
+    slot_words = {
+        slot: [word for word in shared if _keys_below(slot, word)] for slot in slots.values()
+    }
+    shared = [word for word in shared if not any(word in words for words in slot_words.values())]
     for key, names in mixed.items():
         slot = slots[key]
-        others = [*rest, *(f"{one}={mixed[one][0]}" for one in mixed if one != key)]
-        members = [plain(compose(name, [*others, f"{key}={one}"]))[slot] for one in names]
+        common = [*shared, *(f"{group}={mixed[group][0]}" for group in mixed if group != key)]
+        members = [plain(compose(name, [*common, f"{key}={choice}"]))[slot] for choice in names]
         settings[slot] = []
-        for one, member in zip(names, members, strict=True):
+        for choice, member in zip(names, members, strict=True):
             words = [
                 word
-                for word in typed[slot]
+                for word in slot_words[slot]
                 if _has(member, keys := _keys_below(slot, word))
                 or not any(_has(other, keys) for other in members)
             ]
-            settings[slot].append(plain(compose(name, [*others, *words, f"{key}={one}"]))[slot])
+            settings[slot].append(plain(compose(name, [*common, *words, f"{key}={choice}"]))[slot])
     _check_keys(subcommand, settings)
     _drop_watch(settings, overrides)
     for node in (settings, settings.get("rerank") or {}):
@@ -143,7 +147,7 @@ def resolve_settings(subcommand: Subcommand, config: DictConfig, **own: str) -> 
     scorer = settings.get("scorer")
     if isinstance(scorer, dict) and TARGET not in scorer:  # several of a bundle, by number
         settings["scorer"] = [*scorer.values()]
-    for group in _NAMED:  # keys of an experiment for a choice that the command has replaced
+    for group in _NAMED_GROUPS:  # keys of an experiment for a choice that the command has replaced
         nodes = (settings.get(group) or {}).items()
         replaced = [name for name, node in nodes if isinstance(node, dict) and TARGET not in node]
         for name in shipped(group).keys() & set(replaced):
@@ -156,8 +160,8 @@ def _drop_filled(tokenizer: Any, overrides: Sequence[str]) -> None:
     """Remove keys of vocabularies to train, which a recipe fills in, if none is trained."""
     if not isinstance(tokenizer, dict) or TARGET not in tokenizer:
         return
-    takes = parameters(import_path(tokenizer[TARGET], "tokenizer"))
-    for name in tokenizer.keys() - takes.keys() - {TARGET}:
+    accepted = parameters(import_path(tokenizer[TARGET], "tokenizer"))
+    for name in tokenizer.keys() - accepted.keys() - {TARGET}:
         if not any(word.lstrip("+").startswith(f"tokenizer.{name}=") for word in overrides):
             del tokenizer[name]
 
@@ -185,18 +189,18 @@ def _check_choices(config: DictConfig) -> None:
 def _bundle(value: Any) -> Any:
     """Return the bundle of each path, which may be that of its run."""
     if isinstance(value, list):
-        return [_bundle(one) for one in value]
+        return [_bundle(path) for path in value]
     return str(bundle_dir(value)) if isinstance(value, str) else value
 
 
-def settings_of_training(subcommand: Subcommand, config: DictConfig, **own: str) -> Settings:
+def settings_of_training(subcommand: Subcommand, config: DictConfig, **values: str) -> Settings:
     """Return the settings of a training run, with its choices and the overrides to resume it.
 
     Args and Raises: as `resolve_settings`.
     """
-    settings = resolve_settings(subcommand, config, **own)
-    typed = [word for word in HydraConfig.get().overrides.task if not is_filled(word)]
-    overrides = [word for word in typed if word.partition("=")[0] not in ("resume", "run_dir")]
+    settings = resolve_settings(subcommand, config, **values)
+    words = [word for word in HydraConfig.get().overrides.task if not is_filled(word)]
+    overrides = [word for word in words if word.partition("=")[0] not in ("resume", "run_dir")]
     return {**settings, "choices": choices(), "overrides": overrides}
 
 
@@ -206,7 +210,7 @@ def choices() -> dict[str, str]:
     for group, names in _attentions(HydraConfig.get().overrides.task).items():
         chosen[group] = f"[{','.join(names)}]" if len(names) > 1 else names[0]
     return {
-        str(group): re.sub(OWN, "", str(name))
+        str(group): re.sub(BUNDLE_PREFIX, "", str(name))
         for group, name in chosen.items()
         if name is not None and not str(group).startswith("hydra/") and group != "recipe"
     }
@@ -214,10 +218,10 @@ def choices() -> dict[str, str]:
 
 def _check_keys(subcommand: Subcommand, settings: Settings) -> None:
     """Raise UserError for unknown or removed keys, before any slow import."""
-    known = (*subcommand.needed, *subcommand.optional)
+    keys = (*subcommand.needed, *subcommand.optional)
     for key in settings:
-        if key not in (*known, TARGET):
-            raise UserError(f"unknown key {key}{nearest(key, known)}")
+        if key not in (*keys, TARGET):
+            raise UserError(f"unknown key {key}{nearest(key, keys)}")
     for key in subcommand.needed:
         if key not in settings:
             raise UserError(f"missing required key {key}; remove ~{key} or {key}=[]")
@@ -256,13 +260,13 @@ def _attentions(overrides: Sequence[str]) -> dict[str, list[str]]:
     """Return the names of the attentions in each group, where Hydra does not note a single one."""
     hydra, names = HydraConfig.get(), dict[str, list[str]]()
     groups = {"attention", *(f"attention@{slot}" for slot in SLOT_NODES)}
-    typed = [word for word in overrides if re.match(r"attention(@\w+)?=\[", word)]
-    if not typed and groups <= hydra.runtime.choices.keys():
+    lists = [word for word in overrides if re.match(r"attention(@\w+)?=\[", word)]
+    if not lists and groups <= hydra.runtime.choices.keys():
         return {}
     loader, words = GlobalHydra.instance().config_loader(), list(overrides)
-    for one in loader.compute_defaults_list(hydra.job.config_name, words, RunMode.RUN).defaults:
-        group, _, name = (one.config_path or "").rpartition("/")
-        if group == "attention" and not (one.parent or "").startswith("attention/"):
-            key = f"attention@{one.package}".removesuffix("@attention")
+    for entry in loader.compute_defaults_list(hydra.job.config_name, words, RunMode.RUN).defaults:
+        group, _, name = (entry.config_path or "").rpartition("/")
+        if group == "attention" and not (entry.parent or "").startswith("attention/"):
+            key = f"attention@{entry.package}".removesuffix("@attention")
             names.setdefault(key, []).append(name)
     return names

@@ -18,7 +18,7 @@ from seqattn.settings.choices import SLOT_NODES, with_new_keys
 from seqattn.settings.documents import bundle_dir
 from seqattn.storage import user_path
 
-OWN = r"bundle\d+_"
+BUNDLE_PREFIX = r"bundle\d+_"
 """Prefix of the names of choices from a bundle."""
 
 
@@ -32,19 +32,19 @@ def complete(subcommand: Subcommand, overrides: Sequence[str]) -> list[str]:
         UserError: if there is no such run or bundle, or no file for `input`.
     """
     name, texts = subcommand.name, subcommand.texts
-    overrides = [hydra_word(one, one.partition("=")[0] in texts) for one in overrides]
+    overrides = [hydra_word(word, word.partition("=")[0] in texts) for word in overrides]
     source = value_of(overrides, "input") if name == "generate" else None
     if isinstance(source, str):  # here, as PyTorch takes seconds to import
         file = user_path(source)
         if file.is_dir() or not file.exists():
             raise UserError(f"input={file} is not a file")
     if name == "evaluate":  # keys of any search are allowed
-        overrides = [f"++{one}" if one.startswith("tune.") else one for one in overrides]
+        overrides = [f"++{word}" if word.startswith("tune.") else word for word in overrides]
     a_run = name == "train" and value_of(overrides, "resume") not in ("auto", True, False)
     run = _path(overrides, "resume") if a_run else None
     if run is not None:
-        before = overrides_of(run, overrides, texts_of(overrides, "trust"))
-        overrides = [*before, f"run_dir={quoted(run)}", *overrides]
+        saved = overrides_of(run, overrides, texts_of(overrides, "trust"))
+        overrides = [*saved, f"run_dir={quoted(run)}", *overrides]
     path = value_of(overrides, "init_from") if name == "train" else _path(overrides, "bundle")
     if name == "explain" and path is None:  # uses the data of the first
         path = next(iter(texts_of(overrides, "bundles")), None)
@@ -58,15 +58,15 @@ def complete(subcommand: Subcommand, overrides: Sequence[str]) -> list[str]:
 
         path = str(bundle_dir(path))
         bundle = read_config(Path(path), trust=trust)
-    return [*_filled(subcommand, overrides, bundle, path), *overrides]
+    return [*_bundle_overrides(subcommand, overrides, bundle, path), *overrides]
 
 
 def is_filled(override: str) -> bool:
     """Return True if `complete` added the override for a bundle's node."""
-    return re.match(rf"[^=]+=\[?{OWN}", override) is not None
+    return re.match(rf"[^=]+=\[?{BUNDLE_PREFIX}", override) is not None
 
 
-def _filled(
+def _bundle_overrides(
     subcommand: Subcommand, overrides: Sequence[str], bundle: Mapping[str, Any], path: str
 ) -> list[str]:
     """Return overrides that choose a bundle's nodes for groups without a user's choice."""
@@ -80,7 +80,7 @@ def _filled(
             continue
         node = part_of(bundle, origin, path)
         if group == "scorer" and isinstance(node, list):  # by number, as one choice
-            node = {str(number): one for number, one in enumerate(node)}
+            node = {str(number): scorer for number, scorer in enumerate(node)}
         if group == "data":
             node = with_paths(node, user_path(path))
         if group == "data" and _needs_no_data(subcommand.name, overrides):
@@ -91,8 +91,10 @@ def _filled(
             if not isinstance(part, dict) or "defaults" in part:  # Hydra composes these from files
                 raise UserError(f"{path}: {origin} must be a config node without defaults")
             if isinstance(part.get("processors"), list):  # by name, so that others can be added
-                listed = {str(number): one for number, one in enumerate(part["processors"])}
-                part = {**part, "processors": listed}
+                processors = {
+                    str(number): processor for number, processor in enumerate(part["processors"])
+                }
+                part = {**part, "processors": processors}
             names.append(f"bundle{next(numbers)}_{was if was.isidentifier() else 'NAME'}")
             base = group.partition("@")[0]
             ConfigStore.instance().store(group=base, name=names[-1], node=with_new_keys(base, part))

@@ -13,14 +13,14 @@ from seqattn.errors import UserError
 from seqattn.inputs import read_yaml
 from seqattn.installation import shipped
 from seqattn.settings.choices import choices, types_at
-from seqattn.settings.nodes import PARTIAL, TARGET, Node, remarked
+from seqattn.settings.nodes import PARTIAL, TARGET, Node, replace_marks
 from seqattn.storage import user_path
 
 _OTHER_KEYS = ("callbacks", "generation", "logger", "processor", "schedule")
 """Groups whose choices differ in their keys, and may change when a run is resumed."""
 _NOT_READ = ("resume", "run_dir", "trust", "find_lr")
 """Keys allowed only on the command line."""
-_MOVED = ("task.validation.attention_health", "watch.health")
+_RENAMED_KEY = ("task.validation.attention_health", "watch.health")
 """A key of earlier versions, and its present name."""
 _TYPE = "; add it to the command if you trust the run's author"
 _NAME = re.compile(r"\w[\w.-]*")
@@ -29,29 +29,35 @@ _OF_A_KEY = re.compile(r"\$\{\.*\w[\w.]*\}")
 """Pattern of an interpolation of another key, without a resolver."""
 
 
-def overrides_of(run: str, typed: Sequence[str], trust: Collection[str]) -> list[str]:
+def overrides_of(run: str, command: Sequence[str], trust: Collection[str]) -> list[str]:
     """Return the overrides of a run, except those that are replaced.
 
     Args:
         run: directory of the run.
-        typed: overrides of the current command.
+        command: overrides of the current command.
         trust: packages whose classes they may name.
 
     Raises:
         UserError: if there is no such run, or one of its overrides could run code.
     """
     file = user_path(run) / "overrides.yaml"
-    before = _read(file, run)
-    if not isinstance(before, list) or not all(isinstance(one, str) for one in before):
+    overrides = _read(file, run)
+    if not isinstance(overrides, list) or not all(
+        isinstance(override, str) for override in overrides
+    ):
         raise UserError(f"cannot read {file}; start a new run")
-    before = [one.replace(*_MOVED) for one in before]
-    replaced = {_bare(override) for override in typed}
-    saved = [one for one in before if _bare(one) not in replaced and not _outdated(one, typed)]
-    for one in saved:
-        reason = _fault(one, trust)
+    overrides = [override.replace(*_RENAMED_KEY) for override in overrides]
+    replaced = {_bare(override) for override in command}
+    saved = [
+        override
+        for override in overrides
+        if _bare(override) not in replaced and not _outdated(override, command)
+    ]
+    for override in saved:
+        reason = _fault(override, trust)
         if reason is not None:
-            raise UserError(f"{file} contains {one!r}, {reason}")
-    return [one for one in saved if _bare(one) not in _NOT_READ]
+            raise UserError(f"{file} contains {override!r}, {reason}")
+    return [override for override in saved if _bare(override) not in _NOT_READ]
 
 
 def nodes_of(run: str, names: Collection[str], trust: Collection[str]) -> dict[str, Node]:
@@ -70,19 +76,25 @@ def nodes_of(run: str, names: Collection[str], trust: Collection[str]) -> dict[s
     if not isinstance(config, dict) or not isinstance(config.get("choices") or {}, dict):
         raise UserError(f"cannot read {file}; start a new run")
 
-    def marks(node: Node, place: str) -> dict[str, Node]:
+    def marks(node: Node, key_path: str) -> dict[str, Node]:
         if isinstance(node, str) and "${" in node:
-            raise UserError(f"{file}: {place} must be plain text, got {node!r}")
+            raise UserError(f"{file}: {key_path} must be plain text, got {node!r}")
         if not isinstance(node, dict) or TARGET not in node:
             return {}
-        if not _may_be(node[TARGET], place, trust):
-            raise UserError(f"{file}: {place} names {node[TARGET]!r}, {_untrusted(node[TARGET])}")
-        own = {key: node[key] for key in (TARGET, PARTIAL) if key in node}
+        if not _may_be(node[TARGET], key_path, trust):
+            raise UserError(
+                f"{file}: {key_path} names {node[TARGET]!r}, {_untrusted(node[TARGET])}"
+            )
+        special = {key: node[key] for key in (TARGET, PARTIAL) if key in node}
         name = node[TARGET].rpartition(".")[2]  # the class may have moved
-        return types_at(place).get(name, own) if node[TARGET].startswith("seqattn.") else own
+        return (
+            types_at(key_path).get(name, special)
+            if node[TARGET].startswith("seqattn.")
+            else special
+        )
 
     selected = {name: config[name] for name in ("choices", *names) if name in config}
-    return {name: remarked(node, name, marks) for name, node in selected.items()}
+    return {name: replace_marks(node, name, marks) for name, node in selected.items()}
 
 
 def _read(file: Any, run: str) -> Any:
@@ -105,10 +117,10 @@ def _fault(text: str, trust: Collection[str]) -> str | None:
         return f"which cannot be parsed{_TYPE}"
     if _bare(text) == "trust":
         return f"which a run cannot set{_TYPE}"
-    groups, keys = _known()
+    groups, keys = _groups_and_keys()
     if key in groups:
         names = value if isinstance(value, list) else [value]
-        plain = all(one is None or _NAME.fullmatch(str(one)) for one in names)
+        plain = all(name is None or _NAME.fullmatch(str(name)) for name in names)
         return None if plain else f"which is not a choice name{_TYPE}"
     if not _KEY.fullmatch(key) or key.partition(".")[0] not in keys:
         return f"which is not a training key{_TYPE}"
@@ -120,8 +132,8 @@ def _faults(override: Override, key: str, value: Any, trust: Collection[str]) ->
     text = getattr(value, "text", value)
     if isinstance(text, str) and "${" in _OF_A_KEY.sub("", text):
         yield f"which uses a resolver{_TYPE}"
-    place, _, last = key.rpartition(".")
-    if last == TARGET and not _may_be(text, place, trust):
+    parent, _, last = key.rpartition(".")
+    if last == TARGET and not _may_be(text, parent, trust):
         yield _untrusted(text)
     if last.startswith("_") and last not in (TARGET, PARTIAL):
         yield f"which is not a training key{_TYPE}"
@@ -133,12 +145,12 @@ def _faults(override: Override, key: str, value: Any, trust: Collection[str]) ->
             yield from _faults(override, f"{key}.0", part, trust)
 
 
-def _may_be(target: Any, place: str, trust: Collection[str]) -> bool:
+def _may_be(target: Any, key_path: str, trust: Collection[str]) -> bool:
     """Return True if a class is allowed at a place: one of its types, or of a trusted package."""
     if not isinstance(target, str) or "${" in target:
         return False
-    ours = target.startswith("seqattn.") and target.rpartition(".")[2] in types_at(place)
-    return ours or any(f"{target}.".startswith(f"{package}.") for package in trust)
+    allowed = target.startswith("seqattn.") and target.rpartition(".")[2] in types_at(key_path)
+    return allowed or any(f"{target}.".startswith(f"{package}.") for package in trust)
 
 
 def _untrusted(target: Any) -> str:
@@ -151,7 +163,7 @@ def _bare(override: str) -> str:
     return override.partition("=")[0].lstrip("+~")
 
 
-def _known() -> tuple[set[str], set[str]]:
+def _groups_and_keys() -> tuple[set[str], set[str]]:
     """Return the groups of a training run, with their slots, and its keys."""
     text = (shipped("conf") / "train.yaml").read_text(encoding="utf-8")
     document: Mapping[str, Any] = yaml.safe_load(text)
@@ -166,16 +178,16 @@ def _known() -> tuple[set[str], set[str]]:
     return groups, slots | document.keys() - {"defaults", "hydra", TARGET}
 
 
-def _outdated(override: str, typed: Sequence[str]) -> bool:
-    """Return True if `typed` replaces the choice that has its key by one without that key."""
-    place = re.sub(r"^generation\.processors\b", "processor", _bare(override))
-    group, *path = place.split(".")
-    names = value_of(typed, group) if group in _OTHER_KEYS and path else None
+def _outdated(override: str, command: Sequence[str]) -> bool:
+    """Return True if `command` replaces the choice that has its key by one without that key."""
+    key = re.sub(r"^generation\.processors\b", "processor", _bare(override))
+    group, *path = key.split(".")
+    names = value_of(command, group) if group in _OTHER_KEYS and path else None
     names = [names] if isinstance(names, str) else names
-    known = choices(group) if isinstance(names, list) else {}
-    if not isinstance(names, list) or not known.keys() >= set(map(str, names)):
+    nodes = choices(group) if isinstance(names, list) else {}
+    if not isinstance(names, list) or not nodes.keys() >= set(map(str, names)):
         return False  # the keys of a user's choices are unknown
-    node: Any = {name: part for one in names for name, part in known[str(one)].items()}
+    node: Any = {name: part for choice in names for name, part in nodes[str(choice)].items()}
     for word in path[:-1] if override.startswith("+") else path:
         if not isinstance(node, dict):
             return False
@@ -194,7 +206,11 @@ def value_of(overrides: Sequence[str], key: str) -> Any:
 def texts_of(overrides: Sequence[str], key: str) -> list[str]:
     """Return the items of the last list given for a key as texts, without a list none."""
     value = value_of(overrides, key)
-    return [str(getattr(one, "text", one)) for one in value] if isinstance(value, list) else []
+    return (
+        [str(getattr(element, "text", element)) for element in value]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def parsed(override: str) -> Override:

@@ -63,9 +63,9 @@ def read_subcommand(name: str, folder: Path = CONF) -> Subcommand:
     values = {key: value for key, value in document.items() if key not in _SPECIAL}
     needed, optional, bases = [*values], list[str](), list[Subcommand]()
     for entry in entries:
-        for place in (folder, CONF) if isinstance(entry, str) else ():
-            if (place / f"{entry}.yaml").is_file():
-                bases.append(read_subcommand(entry, place))
+        for directory in (folder, CONF) if isinstance(entry, str) else ():
+            if (directory / f"{entry}.yaml").is_file():
+                bases.append(read_subcommand(entry, directory))
                 break
     for base in bases:
         needed, optional = [*needed, *base.needed], [*optional, *base.optional]

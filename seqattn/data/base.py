@@ -58,7 +58,7 @@ class Source(ABC):
     """Kind of rows, which a task requires: pairs of texts, unless a task has others."""
     redraws: ClassVar[bool] = False
     """True if training pairs are drawn anew in each epoch, by `redraw`."""
-    drawn: Mapping[str, float] = {}
+    held_out: Mapping[str, float] = {}
     """Sizes of the splits that are drawn from train, see `split_off`."""
     together: Sequence[str] = TOGETHER["pair"]
     """Columns by which equal rows are drawn together."""
@@ -91,7 +91,7 @@ class Source(ABC):
 
     def part(self, rows: "Dataset", split: str, numbers: Any = None) -> "Dataset":
         """Return the rows of a split, the drawn ones unless it has others, and note its part."""
-        if numbers is None and not self.drawn:
+        if numbers is None and not self.held_out:
             return rows
         numbers = split_off(self, rows, split) if numbers is None else numbers
         self.parts = {**self.parts, split: (numbers, len(rows))}
@@ -99,9 +99,9 @@ class Source(ABC):
 
     def grouped(self, column: str) -> Self:
         """Return a copy that also loads labels: rows with equal ones may depend on each other."""
-        made = copy(self)
-        made.group_column = column
-        return made
+        source = copy(self)
+        source.group_column = column
+        return source
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
         """Yield the pairs (source, target) of a split, as in `load`.
@@ -189,23 +189,23 @@ class FileOrHub(Source):
             if split not in HUB_SPLITS:
                 raise UserError(f"split must be one of {', '.join(HUB_SPLITS)}, got {split!r}")
         self.paths: dict[str, list[Path]] = {}
-        for split, named in paths.items():
-            names = [named] if isinstance(named, str) else named
+        for split, file_names in paths.items():
+            names = [file_names] if isinstance(file_names, str) else file_names
             strings = isinstance(names, Sequence) and all(n and isinstance(n, str) for n in names)
             if not strings or not names:
-                raise UserError(f"data.files.{split} must be a file name, got {named!r}")
+                raise UserError(f"data.files.{split} must be a file name, got {file_names!r}")
             self.paths[split] = [user_path(name) for name in names]
         self.dataset = dataset
         self.hub_splits = {**HUB_SPLITS, **(splits or {})}
 
     def hold_out(self, val: float, test: float, together: Sequence[str]) -> None:
-        """Draw val and test from train; see `drawn`.
+        """Draw val and test from train; see `held_out`.
 
         Raises:
             UserError: if one of them also has a file.
         """
-        self.drawn, self.together = drawn(val, test), together
-        for split in self.drawn:
+        self.held_out, self.together = held_out_sizes(val, test), together
+        for split in self.held_out:
             if split in self.paths:
                 keys = f"data.files.{split} and data.{HELD_OUT[split]}"
                 raise UserError(f"{keys} are mutually exclusive")
@@ -219,17 +219,17 @@ class FileOrHub(Source):
         Raises:
             UserError: if there is no such split, or its test file is missing.
         """
-        known = self.paths or self.hub_splits
-        if split not in known:
+        splits = self.paths or self.hub_splits
+        if split not in splits:
             hint = f"; add data.files.{split}=FILE" * (split in HUB_SPLITS)
-            raise MissingSplit(f"the data has no {split} split, only {', '.join(known)}{hint}")
-        held_out = " (held out)" * (split in self.drawn)
+            raise MissingSplit(f"the data has no {split} split, only {', '.join(splits)}{hint}")
+        held_out = " (held out)" * (split in self.held_out)
         if self.dataset is not None:
             return f"{self.dataset} ({self.hub_splits[split]}){held_out}"
         path, *more = self.paths_of(split)
         if split == "test" and self.no_test and not is_file(path):
             raise UserError(f"the test split requires {path}, which does not exist; {self.no_test}")
-        return several([path, *more]) + held_out
+        return name_files([path, *more]) + held_out
 
     def files(self, split: str) -> list[Path]:
         return self.paths_of(split) if split in self.paths else []
@@ -248,13 +248,13 @@ def split_off(source: Source, rows: "Dataset", split: str) -> npt.NDArray[np.int
     Raises:
         UserError: if a drawn split, or train, would have no rows.
     """
-    left = np.random.default_rng(0).permutation(len(rows))
+    remaining = np.random.default_rng(0).permutation(len(rows))
     pairs = _pair_numbers(rows, source.together)
-    for name, size in source.drawn.items():
+    for name, size in source.held_out.items():
         count = round(size * len(rows)) if size < 1 else int(size)
-        own = _rows_of_pairs(pairs[left], count)
-        if not own.any() or own.all():
-            empty = "train" if own.any() else name
+        selected = _rows_of_pairs(pairs[remaining], count)
+        if not selected.any() or selected.all():
+            empty = "train" if selected.any() else name
             equal = f", of which those of one {' and '.join(source.together)} stay together"
             equal *= empty == name and count > 0
             raise UserError(
@@ -262,10 +262,10 @@ def split_off(source: Source, rows: "Dataset", split: str) -> npt.NDArray[np.int
                 f"{source.origin('train')} has {len(rows):,}{equal}"
             )
         if name == split:
-            left = left[own]
+            remaining = remaining[selected]
             break
-        left = left[~own]
-    return np.sort(left)
+        remaining = remaining[~selected]
+    return np.sort(remaining)
 
 
 def _pair_numbers(rows: "Dataset", together: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -273,7 +273,7 @@ def _pair_numbers(rows: "Dataset", together: Sequence[str]) -> npt.NDArray[np.in
     numbers = np.zeros(len(rows), np.int64)
     if not len(rows):
         return numbers
-    for name in [one for one in together if one in rows.column_names]:
+    for name in [column for column in together if column in rows.column_names]:
         chunks = rows.data.column(name).dictionary_encode().chunks
         texts = np.concatenate([np.asarray(chunk.indices, np.int64) for chunk in chunks])
         numbers = np.unique(numbers * len(rows) + texts, return_inverse=True)[1]
@@ -304,19 +304,19 @@ def chosen_lines(lines: int, rows: int, part: Part | None, name: object) -> Sequ
     if part is not None and lines == part[1]:
         return part[0].tolist()
     if lines != rows:
-        whole = f", or {part[1]:,} with those of other splits" if part else ""
+        total = f", or {part[1]:,} with those of other splits" if part else ""
         must = f"{name} must have one line per pair of the split"
-        raise UserError(f"{must}, got {lines:,} lines for {rows:,} pairs{whole}")
+        raise UserError(f"{must}, got {lines:,} lines for {rows:,} pairs{total}")
     return range(rows)
 
 
-def drawn(hold_out: float, hold_out_test: float) -> dict[str, float]:
+def held_out_sizes(hold_out: float, hold_out_test: float) -> dict[str, float]:
     """Return the sizes of the splits that are drawn from train; see `split_off`."""
     sizes = {"val": hold_out, "test": hold_out_test}
     return {split: size for split, size in sizes.items() if size}
 
 
-def several(paths: Sequence[Path]) -> str:
+def name_files(paths: Sequence[Path]) -> str:
     """Name files in a message: all of them, or the first and the number of others."""
     first, *more = map(str, paths)
     return (

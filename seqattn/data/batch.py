@@ -24,35 +24,35 @@ class Tensors:
 
     def to(self: BatchT, device: torch.device | str, non_blocking: bool = False) -> BatchT:
         """Return the batch on another device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self: BatchT) -> BatchT:
         """Return the batch in page-locked memory; called by `DataLoader(pin_memory=True)`."""
-        return self._each(Tensor.pin_memory)
+        return self._map(Tensor.pin_memory)
 
     def halves(self: BatchT) -> list[BatchT]:
         """Return two halves of the rows, padding kept; empty for one row."""
         middle = len(getattr(self, next(iter(self.counts.values())))) // 2
         if not middle:
             return []
-        parts = [self._each(lambda x: x[:middle]), self._each(lambda x: x[middle:])]
+        parts = [self._map(lambda x: x[:middle]), self._map(lambda x: x[middle:])]
         return [replace(part, **part._counted()) for part in parts]
 
     def twice(self: BatchT) -> BatchT:
         """Return all rows twice."""
         numbers = {name: 2 * getattr(self, name) for name in self.counts}
-        return replace(self._each(lambda x: torch.cat((x, x))), **numbers)
+        return replace(self._map(lambda x: torch.cat((x, x))), **numbers)
 
     @property
     def padding_share(self) -> float:
         """Return the share of padding in the counted ids (0 to 1)."""
-        places = sum(getattr(self, of).numel() for of in self.counts.values())
-        return 1.0 - sum(getattr(self, name) for name in self.counts) / places
+        positions = sum(getattr(self, of).numel() for of in self.counts.values())
+        return 1.0 - sum(getattr(self, name) for name in self.counts) / positions
 
     def _counted(self) -> dict[str, int]:
         return {name: int((getattr(self, of) != PAD).sum()) for name, of in self.counts.items()}
 
-    def _each(self: BatchT, change: Callable[[Tensor], Tensor]) -> BatchT:
+    def _map(self: BatchT, change: Callable[[Tensor], Tensor]) -> BatchT:
         parts = {part.name: getattr(self, part.name) for part in fields(self)}
         tensors = {name: part for name, part in parts.items() if isinstance(part, Tensor)}
         return replace(self, **{name: change(tensor) for name, tensor in tensors.items()})

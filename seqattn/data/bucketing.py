@@ -74,7 +74,7 @@ class BucketSampler(Sampler[list[int]]):
         limits.check_holds(longest, f"the longest row ({longest} tokens)", advice)
         self.band = bands(longer)
         self.difference = np.subtract(source_lengths, target_lengths)
-        sizes, lengths = cut(*sizes_of(self.band, longer), limits)
+        sizes, lengths = cut_batches(*sizes_of(self.band, longer), limits)
         while len(sizes) % self.step_batches and max(sizes) > 1:
             largest = int(np.argmax(sizes))
             half = sizes[largest] // 2
@@ -160,7 +160,7 @@ def batch_count(
     """
     longer = np.maximum(source_lengths, target_lengths)
     counts, bounds = sizes_of(bands(longer), longer, rows)
-    count, total = len(cut(counts, bounds, limits)[0]), int(rows.sum())
+    count, total = len(cut_batches(counts, bounds, limits)[0]), int(rows.sum())
     rounded = -(-count // multiple) * multiple
     return rounded if rounded <= total else total // multiple * multiple
 
@@ -203,7 +203,9 @@ def in_line(
     return np.lexsort((np.where(band % 2, blurred, -blurred), band))
 
 
-def cut(counts: list[int], bounds: list[int], limits: BatchLimits) -> tuple[list[int], list[int]]:
+def cut_batches(
+    counts: list[int], bounds: list[int], limits: BatchLimits
+) -> tuple[list[int], list[int]]:
     """Cut the sequence of bands into batches, each as full as the limits allow."""
     sizes: list[int] = []
     lengths: list[int] = []

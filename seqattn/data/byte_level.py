@@ -16,8 +16,10 @@ from seqattn.installation import install
 from seqattn.tokens import EOS, RESERVED, UNK
 
 _PRINTED = {*range(33, 127), *range(161, 173), *range(174, 256)}
-_OTHERS = sorted({*range(256)} - _PRINTED)  # written as the characters from 256
-_BYTES = {chr(one): one for one in _PRINTED} | {chr(n): one for n, one in enumerate(_OTHERS, 256)}
+_UNPRINTED = sorted({*range(256)} - _PRINTED)  # written as the characters from 256
+_BYTES = {chr(byte): byte for byte in _PRINTED} | {
+    chr(n): byte for n, byte in enumerate(_UNPRINTED, 256)
+}
 _UNKNOWN = "âģĩ"  # the bytes of "⁇"
 
 
@@ -60,7 +62,9 @@ class ByteLevelSide:
             content = ByteLevelModel.model_validate(json.loads(model))
             self._names, self.size = content.pieces, len(content.pieces)
             numbers = {name: number for number, name in enumerate(self._names)}
-            merges = [(left, right) for left, right in (one.split(" ") for one in content.merges)]
+            merges = [
+                (left, right) for left, right in (merge.split(" ") for merge in content.merges)
+            ]
             bpe = package.models.BPE(numbers, merges)
             self.begin = [numbers[name] for name in begin]
             silent = {*range(RESERVED), *(numbers[name] for name in content.control)}
@@ -98,10 +102,10 @@ class ByteLevelSide:
         rows = []
         for text in valid_texts(texts):
             encoding = self._tokenizer.encode(text)
-            places = [(0, 0)] * len(self.begin) + encoding.offsets
-            nexts = [start for start, _ in places[1:]] + [len(text)]
-            places = [(a, max(a, min(b, after))) for (a, b), after in zip(places, nexts)]
-            rows.append(([*self.begin, *encoding.ids], places))
+            spans = [(0, 0)] * len(self.begin) + encoding.offsets
+            nexts = [start for start, _ in spans[1:]] + [len(text)]
+            spans = [(a, max(a, min(b, next_start))) for (a, b), next_start in zip(spans, nexts)]
+            rows.append(([*self.begin, *encoding.ids], spans))
         return rows
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -120,7 +124,7 @@ class ByteLevelSide:
     def texts(self) -> list[str]:
         """Return the text of every id, as `Side.texts`."""
         names = ("" if n in self._silent else name for n, name in enumerate(self._names))
-        rows = (bytes(_BYTES.get(one, ord("?")) for one in name) for name in names)
+        rows = (bytes(_BYTES.get(character, ord("?")) for character in name) for name in names)
         return [row.decode("utf-8", "surrogateescape") for row in rows]
 
     def pieces(self, ids: Sequence[int], text: str | None = None) -> list[str]:

@@ -25,8 +25,8 @@ class Threads:
     def share(self, document: str, subject: str) -> bool:
         """Return True if an e-mail shares a thread with the known ones."""
         runs = _runs(document)
-        known = sum(run in self._runs for run in runs)
-        quotes = known >= max(1, _SHARED * len(runs))
+        shared = sum(run in self._runs for run in runs)
+        quotes = shared >= max(1, _SHARED * len(runs))
         return quotes or _plain(subject) in self._subjects
 
 

@@ -61,7 +61,7 @@ class ForeignModel:
     @classmethod
     def of(cls, pieces: Sequence[Piece], algorithm: int, normalizer: Normalizer) -> "ForeignModel":
         """Build a model with a normalizer; pieces of bytes spell what no other piece does."""
-        fallback = any(one.kind == BYTE for one in pieces)
+        fallback = any(piece.kind == BYTE for piece in pieces)
         trainer = _field(_TYPE, algorithm) + _field(_BYTE_FALLBACK, fallback)
         rules, prefix, folds = normalizer
         changes = _field(2, rules) + _field(3, prefix) + _field(4, folds)
@@ -93,7 +93,7 @@ class ForeignModel:
         except (ValueError, KeyError, IndexError, struct.error) as error:
             raise UserError(f"{name} is not a sentencepiece model") from error
         algorithm = spec.get(_TYPE, UNIGRAM)
-        if sum(one.kind == UNKNOWN for one in pieces) != 1:
+        if sum(piece.kind == UNKNOWN for piece in pieces) != 1:
             raise UserError(f"{name} is not a sentencepiece model")
         if algorithm not in (UNIGRAM, BPE):
             raise UserError(f"{name} is a model of words or characters; use a unigram or BPE model")
@@ -125,21 +125,23 @@ class ForeignModel:
             control: names of pieces that text cannot spell.
             symbols: names of pieces that are never split.
         """
-        known = {one.name: one for one in self.pieces}
-        theirs = {one.name for one in self.pieces if one.kind == UNKNOWN} | {
-            one.name for one in self.pieces if one.kind == CONTROL and one.name in self.marks
+        by_name = {piece.name: piece for piece in self.pieces}
+        special = {piece.name for piece in self.pieces if piece.kind == UNKNOWN} | {
+            piece.name
+            for piece in self.pieces
+            if piece.kind == CONTROL and piece.name in self.marks
         }
         if names is None:
-            names = [one.name for one in self.pieces if one.name not in theirs]
+            names = [piece.name for piece in self.pieces if piece.name not in special]
         control, symbols, places = set(control), set(symbols), set(names)
         marks = [mark if mark not in places else f"<{mark}>" for mark in MARKS]
         pieces = [
             Piece(mark, 0.0, UNKNOWN if n == UNK else CONTROL) for n, mark in enumerate(marks)
         ]
-        placed = {*places, *theirs, *marks}
-        rest = [name for name in known if name not in placed]
-        for name in [*names, *rest]:
-            piece = known.get(name, Piece(name, 0.0, UNUSED))
+        placed = {*places, *special, *marks}
+        unused = [name for name in by_name if name not in placed]
+        for name in [*names, *unused]:
+            piece = by_name.get(name, Piece(name, 0.0, UNUSED))
             # BPE would merge an unused piece, and split it again, so that others are not found
             merged = self.algorithm == BPE and piece.kind == UNUSED and len(name) > 1
             if name in control or piece.kind == UNKNOWN or merged:
@@ -175,14 +177,14 @@ def _varint(value: int) -> bytes:
 
 def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field of a message in the wire format of protobuf."""
-    place = 0
+    position = 0
 
     def varint() -> int:
-        nonlocal place
+        nonlocal position
         value = shift = 0
         while True:
-            byte = content[place]
-            place += 1
+            byte = content[position]
+            position += 1
             value |= (byte & 127) << shift
             shift += 7
             if byte < 128:
@@ -190,16 +192,16 @@ def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
             if shift > 63:
                 raise ValueError("a number is too long")
 
-    while place < len(content):
+    while position < len(content):
         number, wire = divmod(varint(), 8)
         if wire == 0:
             yield number, varint()
             continue
         size = varint() if wire == 2 else {1: 8, 5: 4}.get(wire, len(content))
-        if size > len(content) - place:
+        if size > len(content) - position:
             raise ValueError("a field is too long")
-        yield number, content[place : place + size]
-        place += size
+        yield number, content[position : position + size]
+        position += size
 
 
 def _bytes(value: int | bytes) -> bytes:

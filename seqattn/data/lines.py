@@ -48,9 +48,9 @@ def read_texts(
 
     data = data or {}
     tags, mark, column = (data.get(x) for x in ("tag_columns", "source_mark", "source_column"))
-    known = list(dict.fromkeys(source for source, _ in KNOWN_PAIRS))
-    columns = [[name] for name in _listed(column)] or [known]
-    expected = f'expected {{"{(_listed(column) or ["document"])[0]}": "..."}}'
+    default_columns = list(dict.fromkeys(source for source, _ in KNOWN_PAIRS))
+    columns = [[name] for name in _as_list(column)] or [default_columns]
+    expected = f'expected {{"{(_as_list(column) or ["document"])[0]}": "..."}}'
     for rows in json_rows(path, expected):
         part: list[tuple[int, str]] = []
         for number, row, where in rows:
@@ -60,8 +60,8 @@ def read_texts(
                 if not values:
                     raise UserError(f"{where} has no text under {', '.join(names)}; {expected}")
                 texts.append(values[0])
-            begin = [str(_nested(row, name) or "") for name in _listed(tags)]
-            source = joined_source(begin, texts, mark or "")
+            prefixes = [str(_nested(row, name) or "") for name in _as_list(tags)]
+            source = joined_source(prefixes, texts, mark or "")
             if beside and not isinstance(_nested(row, beside), str):
                 raise UserError(f"{where} has no text under {beside}")
             source.beside = _nested(row, beside) if beside else None
@@ -123,19 +123,19 @@ def _lines(path: Path | None, table: bool = False) -> Iterator[list[tuple[int, s
     if sys.stdin is None:
         raise UserError("standard input is closed; set input=FILE")
     first = 1
-    for lines in _typed():
+    for lines in _stdin_parts():
         yield [*enumerate(decoded(lines, "standard input", first), first)]
         first += len(lines)
 
 
-def _typed() -> Iterator[list[bytes]]:
+def _stdin_parts() -> Iterator[list[bytes]]:
     """Yield the available lines of standard input, at least one at a time."""
     prompt, start, first = sys.stdin.isatty(), b"", 1
-    typed: Any = sys.stdin.buffer
+    stdin: Any = sys.stdin.buffer
     while True:
         if prompt:
             print("> ", end="", file=sys.stderr, flush=True)
-        part = typed.read1(_AT_ONCE)
+        part = stdin.read1(_AT_ONCE)
         *lines, start = (start + part).split(b"\n")
         for number, line in enumerate((*lines, start), first):
             if len(line) > LONGEST:
@@ -164,8 +164,10 @@ def json_rows(path: Path | None, expected: str) -> Iterator[list[tuple[int, dict
         yield [(number, _checked(row, where, expected), where) for number, row, where in numbered]
         return
     for lines in _lines(path):
-        places = [(number, line, f"{name} line {number}") for number, line in lines if line.strip()]
-        yield [(number, _parsed(line, where, expected), where) for number, line, where in places]
+        numbered = [
+            (number, line, f"{name} line {number}") for number, line in lines if line.strip()
+        ]
+        yield [(number, _parsed(line, where, expected), where) for number, line, where in numbered]
 
 
 def _parsed(line: str, where: str, expected: str) -> dict[str, Any]:
@@ -186,15 +188,15 @@ def _checked(row: Any, where: str, expected: str) -> dict[str, Any]:
 def _beside(rows: Sequence[tuple[int, str]], column: str, path: Path | None) -> Iterator[Any]:
     """Yield numbered lines with their first column as a text, and another one beside it."""
     for number, line in rows:
-        first, *others = line.split("\t")
+        first, *fields = line.split("\t")
         try:
-            yield number, Headed(first, 0, others[range(2, len(others) + 2).index(int(column))])
+            yield number, Headed(first, 0, fields[range(2, len(fields) + 2).index(int(column))])
         except ValueError as error:
             where = f"{path or 'standard input'} line {number}"
             raise UserError(f"{where} has no column {column} after the text and a tab") from error
 
 
-def _listed(names: Any) -> list[str]:
+def _as_list(names: Any) -> list[str]:
     return [names] if isinstance(names, str) else list(names or ())
 
 

@@ -41,8 +41,8 @@ class TokenRows(ABC, Generic[BatchT]):
         return len(self.rows)
 
     @abstractmethod
-    def batch(self, places: Sequence[int]) -> BatchT:
-        """Return a batch of some rows. Args: places: B numbers from 0 to N - 1."""
+    def batch(self, indices: Sequence[int]) -> BatchT:
+        """Return a batch of some rows. Args: indices: B numbers from 0 to N - 1."""
 
     def sampler(self, limits: BatchLimits, **order: Any) -> Any:
         """Return the batch sampler. Args: order: keyword arguments of `BucketSampler`."""

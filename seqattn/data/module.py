@@ -10,7 +10,7 @@ import datasets
 import numpy as np
 
 from seqattn.checking import parameters
-from seqattn.data.base import MissingSplit, Source, Texts, several
+from seqattn.data.base import MissingSplit, Source, Texts, name_files
 from seqattn.data.loader import BatchLoader, StepLoader, TokenRows
 from seqattn.data.options import LoaderOptions
 from seqattn.data.text_lines import is_letterless
@@ -57,7 +57,10 @@ class Seq2SeqData:
         self.source = source
         self.tokenizer_config = tokenizer_config
         self.options = options or self.default_options()
-        if tokenizer_config.whole and getattr(self.options, "subword_sampling", None) is not None:
+        if (
+            tokenizer_config.one_segmentation
+            and getattr(self.options, "subword_sampling", None) is not None
+        ):
             raise UserError(
                 "loader.subword_sampling needs subwords on both sides; set it to null, or choose "
                 "tokenizer=unigram or bpe"
@@ -144,10 +147,10 @@ class Seq2SeqData:
             for split, data in self._splits.items()
         ]
         train, val = self.source.files("train"), self.source.files("val")
-        if train and not self.source.drawn and _are_equal(train, val):
+        if train and not self.source.held_out and _are_equal(train, val):
             lines.append(
-                f"warning: val has the same text as train ({several(val)}), so its scores do not "
-                "show how well the model generalizes"
+                f"warning: val has the same text as train ({name_files(val)}), so its scores do "
+                "not show how well the model generalizes"
             )
         if self._has_equal_sides():
             lines.append(
@@ -175,8 +178,8 @@ class Seq2SeqData:
         rows = self._tables.get("train", self._tables["val"])[:_LETTERLESS]
         sources, heads = rows["source"], rows.get("head") or repeat(0)
         read = ((text[head:], target) for text, head, target in zip(sources, heads, rows["target"]))
-        same = [text.strip() == target.strip() for text, target in read if is_letterless(text)]
-        return 2 * sum(same) >= len(same) and len(same) <= _EXCEPTIONS * len(sources)
+        copied = [text.strip() == target.strip() for text, target in read if is_letterless(text)]
+        return 2 * sum(copied) >= len(copied) and len(copied) <= _EXCEPTIONS * len(sources)
 
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
         """Return source and target texts to train the vocabulary on."""
@@ -217,8 +220,8 @@ class Seq2SeqData:
         return rows
 
 
-def _are_equal(files: Sequence[Path], others: Sequence[Path]) -> bool:
+def _are_equal(files: Sequence[Path], other_files: Sequence[Path]) -> bool:
     """Return True if files have the same bytes; only those of equal sizes are read."""
-    both = (files, others)
-    sizes = [[path.stat().st_size for path in some] for some in both]
-    return sizes[0] == sizes[1] and len({tuple(map(digest_of, some)) for some in both}) == 1
+    pair = (files, other_files)
+    sizes = [[path.stat().st_size for path in some] for some in pair]
+    return sizes[0] == sizes[1] and len({tuple(map(digest_of, some)) for some in pair}) == 1

@@ -50,12 +50,12 @@ class BatchLimits:
 
     def rows(self, length: int) -> int:
         """Return the number of rows of `length` tokens that fit, 0 if one does not."""
-        most = self.max_tokens // length
+        limit = self.max_tokens // length
         if self.max_rows is not None:
-            most = min(most, self.max_rows)
+            limit = min(limit, self.max_rows)
         if self.max_square is not None:
-            most = min(most, self.max_square // length**2)
-        return most
+            limit = min(limit, self.max_square // length**2)
+        return limit
 
     def check_holds(self, length: int, what: str, advice: str = "") -> None:
         """Raise UserError if a row of `length` tokens, described by `what`, does not fit."""

@@ -38,24 +38,24 @@ class Segmentation:
         self.scores = {processor.id_to_piece(n): processor.get_score(n) for n in pieces}
         self.unknown = min(self.scores.values()) - _UNKNOWN_PENALTY
         self.alpha, self.longest = alpha, max(map(len, self.scores))
-        self._joined = {two for piece in self.scores for two in map(add, piece, piece[1:])}
+        self._merges = {two for piece in self.scores for two in map(add, piece, piece[1:])}
         self._lattice = lru_cache(_WORDS)(self._new_lattice)
         by_merges = all(score.is_integer() for score in self.scores.values())  # negative ranks
         self._numbers = lru_cache(_WORDS)(self._numbers_of)
-        self.cut = self.bpe_dropout if by_merges else self.unigram
+        self.split_word = self.bpe_dropout if by_merges else self.unigram
 
     def __call__(self, text: str, random: Random) -> list[int]:
         """Return the ids of a normalized text, without marks."""
         ids = [
             number
             for word in self._words(text)
-            for piece in self.cut(word, random)
+            for piece in self.split_word(word, random)
             for number in self._numbers(piece)
         ]
         if UNK not in ids:
             return ids
         # as sentencepiece, which merges adjacent unknowns
-        return [n for one, run in groupby(ids) for n in ([UNK] if one == UNK else run)]
+        return [n for token, run in groupby(ids) for n in ([UNK] if token == UNK else run)]
 
     def bpe_dropout(self, word: str, random: Random) -> list[str]:
         """Sample pieces by BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267, algorithm 1).
@@ -65,24 +65,24 @@ class Segmentation:
         """
         parts = list(word)
         while merges := [
-            (-self.scores[two], place)
-            for place, two in enumerate(map(add, parts, parts[1:]))
+            (-self.scores[two], index)
+            for index, two in enumerate(map(add, parts, parts[1:]))
             if two in self.scores and random.random() >= self.alpha
         ]:
-            place = min(merges)[1]
-            parts[place : place + 2] = [parts[place] + parts[place + 1]]
+            index = min(merges)[1]
+            parts[index : index + 2] = [parts[index] + parts[index + 1]]
         return parts
 
     def unigram(self, word: str, random: Random) -> Sequence[str]:
         """Sample pieces with their probability to the power of `alpha` (Kudo 2018, arXiv
         1804.10959, eq. 5 with l = infinity), by forward filtering and backward sampling."""
-        places = [len(word)]
+        bounds = [len(word)]
         lattice = self._lattice(word)
-        while places[-1]:
-            starts, shares = lattice[places[-1] - 1]
-            drawn = random.random() * shares[-1]
-            places.append(starts[bisect(shares, drawn, hi=len(shares) - 1)])
-        return [word[start:end] for start, end in pairwise(reversed(places))]
+        while bounds[-1]:
+            starts, shares = lattice[bounds[-1] - 1]
+            threshold = random.random() * shares[-1]
+            bounds.append(starts[bisect(shares, threshold, hi=len(shares) - 1)])
+        return [word[start:end] for start, end in pairwise(reversed(bounds))]
 
     def _new_lattice(self, word: str) -> list[tuple[list[int], list[float]]]:
         """Return, for each end in a word, where its pieces start and their cumulative weights."""
@@ -92,18 +92,18 @@ class Segmentation:
             starts = [n for n in range(first, end) if n == end - 1 or word[n:end] in self.scores]
             scores = [self.scores.get(word[n:end], self.unknown) for n in starts]
             logs = [totals[n] + self.alpha * score for n, score in zip(starts, scores)]
-            most = max(logs)
-            shares = [*accumulate(math.exp(one - most) for one in logs)]
-            totals.append(most + math.log(shares[-1]))
+            largest = max(logs)
+            shares = [*accumulate(math.exp(log - largest) for log in logs)]
+            totals.append(largest + math.log(shares[-1]))
             lattice.append((starts, shares))
         return lattice
 
     def _words(self, text: str) -> Iterator[str]:
         start = 0
-        for place, two in enumerate(map(add, text, text[1:]), 1):
-            if two not in self._joined:
-                yield text[start:place]
-                start = place
+        for index, two in enumerate(map(add, text, text[1:]), 1):
+            if two not in self._merges:
+                yield text[start:index]
+                start = index
         if text:
             yield text[start:]
 

@@ -27,7 +27,7 @@ LONGEST_WHOLE = 16_384
 """Longest source, in tokens, that generation reads whole; attention is quadratic in it."""
 
 
-def cut(ids: Sequence[int], options: LoaderOptions, head: int = 0) -> list[list[int]]:
+def pieces_of(ids: Sequence[int], options: LoaderOptions, head: int = 0) -> list[list[int]]:
     """Return the pieces in which a source (ids with the end mark) is read.
 
     Args:
@@ -69,7 +69,7 @@ def read_sources(
     for number, (row, head) in enumerate(zip(tokenizer.encode_source(texts), heads), 1):
         ids = row if texts[number - 1].strip() else []
         if options.long_sources != "drop":
-            read.append(cut(ids, options, head))
+            read.append(pieces_of(ids, options, head))
             continue
         if len(ids) > LONGEST_WHOLE:
             raise UserError(
@@ -80,15 +80,17 @@ def read_sources(
     return read
 
 
-def tokens_before(texts: Sequence[str], places: Sequence[int], tokenizer: Tokenizer) -> list[int]:
+def tokens_before(texts: Sequence[str], offsets: Sequence[int], tokenizer: Tokenizer) -> list[int]:
     """Return the number of tokens of each source before the word at a character.
 
     No piece crosses the space before a word, so the text before it is tokenized separately. The
     pieces that begin every source count.
     """
-    starts = [max(0, text.rfind(" ", 0, place)) for text, place in zip(texts, places, strict=True)]
-    begun = [str(text[:start]) for text, start in zip(texts, starts, strict=True) if start]
-    lengths = iter([len(ids) - 1 for ids in tokenizer.encode_source(begun)])
+    starts = [
+        max(0, text.rfind(" ", 0, offset)) for text, offset in zip(texts, offsets, strict=True)
+    ]
+    prefixes = [str(text[:start]) for text, start in zip(texts, starts, strict=True) if start]
+    lengths = iter([len(ids) - 1 for ids in tokenizer.encode_source(prefixes)])
     return [next(lengths) if start else len(tokenizer.source_begin) for start in starts]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from seqattn.checking import NotNegative
-from seqattn.data.base import TOGETHER, MissingSplit, Source, drawn, several
+from seqattn.data.base import TOGETHER, MissingSplit, Source, held_out_sizes, name_files
 from seqattn.data.text_files import aligned_lines, read_lines, scan_text
 from seqattn.errors import UserError
 from seqattn.installation import shipped
@@ -58,8 +58,11 @@ class ParallelText(Source):
         if target_suffix is not None:
             self.suffixes["target"] = target_suffix
         self.names: dict[str, str | list[str]] = {"train": train, "val": val, "test": test}
-        self.drawn, self.together = drawn(hold_out, hold_out_test), TOGETHER[hold_out_by]
-        self.names |= dict.fromkeys(self.drawn, train)
+        self.held_out, self.together = (
+            held_out_sizes(hold_out, hold_out_test),
+            TOGETHER[hold_out_by],
+        )
+        self.names |= dict.fromkeys(self.held_out, train)
 
     def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
         files, content = self._files(split), [*self.suffixes]
@@ -80,14 +83,14 @@ class ParallelText(Source):
 
     def grouped(self, column: str) -> Self:
         """Return a copy that also reads labels, from the lines of ROOT/NAME.COLUMN."""
-        made = super().grouped(column)
-        made.suffixes = {**self.suffixes, "group": column}
-        return made
+        source = super().grouped(column)
+        source.suffixes = {**self.suffixes, "group": column}
+        return source
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
         if "target" not in self.suffixes:
             raise UserError("the data has no target side; set data.target_suffix")
-        if self.drawn:
+        if self.held_out:
             yield from super().stream(split)
             return
         for source, target in self._files(split):
@@ -100,7 +103,7 @@ class ParallelText(Source):
         return None if self.alignments is None else user_path(self.alignments)
 
     def origin(self, split: str) -> str:
-        return several(self.files(split)) + " (held out)" * (split in self.drawn)
+        return name_files(self.files(split)) + " (held out)" * (split in self.held_out)
 
     def _files(self, split: str) -> list[list[Path]]:
         """Return a split's existing files: for each name those of both sides."""
@@ -110,12 +113,14 @@ class ParallelText(Source):
             if not self.root.is_dir():
                 raise UserError(f"data.root={self.root} is not a directory")
             there = sorted(path.name for path in self.root.iterdir() if path.is_file())
-        given = self.names[split]
-        if not given:
-            raise UserError(f"data.{split} must be a file name without its suffix, got {given!r}")
+        file_names = self.names[split]
+        if not file_names:
+            raise UserError(
+                f"data.{split} must be a file name without its suffix, got {file_names!r}"
+            )
         return [
             [self._file(split, f"{name}.{suffix}", there) for suffix in self.suffixes.values()]
-            for pattern in ([given] if isinstance(given, str) else given)
+            for pattern in ([file_names] if isinstance(file_names, str) else file_names)
             for name in self._matching(pattern)
         ]
 
@@ -124,8 +129,8 @@ class ParallelText(Source):
         end, names = f".{self.suffixes['source']}", {pattern}
         ends = end, f"{end}.gz"
         if glob.has_magic(pattern) and not any(is_file(self.root / f"{pattern}{e}") for e in ends):
-            found = (glob.glob(pattern + e, root_dir=self.root, recursive=True) for e in ends)  # noqa: PTH207
-            names = {name.removesuffix(".gz") for name in chain.from_iterable(found)}
+            matches = (glob.glob(pattern + e, root_dir=self.root, recursive=True) for e in ends)  # noqa: PTH207
+            names = {name.removesuffix(".gz") for name in chain.from_iterable(matches)}
         if not names:
             raise UserError(f"no file in {self.root} matches {pattern}{end}")
         return [name.removesuffix(end) for name in sorted(names)]

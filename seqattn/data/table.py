@@ -124,7 +124,7 @@ class Table(FileOrHub):
         return [file for path in paths for file in saved_files(path, name)]
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
-        if self.drawn:
+        if self.held_out:
             yield from super().stream(split)
             return
         if self.dataset is not None:
@@ -144,8 +144,8 @@ class Table(FileOrHub):
             tags, sources = (
                 row_texts(row, names, origin) for names in (self.tag_columns, columns["source"])
             )
-            joined = len(sources) > 1 or self.tag_columns
-            source = joined_source(tags, sources, self.source_mark) if joined else sources[0]
+            needs_join = len(sources) > 1 or self.tag_columns
+            source = joined_source(tags, sources, self.source_mark) if needs_join else sources[0]
             yield source, row_texts(row, columns["target"], origin)[0]
 
     def _sides(self, table: datasets.Dataset, split: str, origin: str) -> datasets.Dataset:
@@ -175,9 +175,9 @@ class Table(FileOrHub):
                     source, target = pair
                     break
         if source is None:
-            known = ", ".join("/".join(pair) for pair in KNOWN_PAIRS)
+            pairs = ", ".join("/".join(pair) for pair in KNOWN_PAIRS)
             raise UserError(
-                f"{origin} has no known pair of columns ({known}), only "
+                f"{origin} has no known pair of columns ({pairs}), only "
                 f"{', '.join(there)}; set data.source_column and data.target_column"
             )
         sources: dict[str, Sequence[str]] = {
@@ -192,13 +192,13 @@ def check_columns(
     """Raise UserError for a table without rows, or with a column that is missing or not text."""
     for side, column in [(side, name) for side, names in columns.items() for name in names]:
         if column not in table.column_names:
-            known = ", ".join(table.column_names)
-            raise UserError(f"{origin} has no column {column!r}, only {known}")
-        feature, must, other = table.features[column], "text", "nested values"
+            names = ", ".join(table.column_names)
+            raise UserError(f"{origin} has no column {column!r}, only {names}")
+        feature, must, unexpected = table.features[column], "text", "nested values"
         if side == "references":
             feature = getattr(feature, "feature", None)
-            must, other = "lists of strings", "other values"
-        kind = getattr(feature, "dtype", other)
+            must, unexpected = "lists of strings", "other values"
+        kind = getattr(feature, "dtype", unexpected)
         texts = ("string", "large_string", "string_view", "null")
         if len(table) and kind not in texts and not (side == "group" and "int" in kind):
             raise UserError(f"column {column!r} of {origin} must contain {must}, got {kind}")
@@ -221,8 +221,8 @@ def _sides(
     if tags or len(columns["source"]) > 1:
         parts = [texts(name).to_pylist() for name in (*tags, *columns["source"])]
         rows, count = zip(*parts, strict=True), len(tags)
-        joined = [joined_source(row[:count], row[count:], mark) for row in rows]
-        sides["source"], heads = pa.array(joined, TEXT), [text.head for text in joined]
+        source_texts = [joined_source(row[:count], row[count:], mark) for row in rows]
+        sides["source"], heads = pa.array(source_texts, TEXT), [text.head for text in source_texts]
         sides |= {"head": pa.array(heads, NUMBER)} if tags else {}
     if "references" in columns:
         targets = sides["target"].to_pylist() if "target" in sides else [""] * len(table)
@@ -263,11 +263,11 @@ class Aeslc(Table):
         rows = super().load(split, cache_dir)
         if split == "train" or not self.new_threads:
             return rows
-        known = super().load("train", cache_dir)
-        threads = Threads(known["source"], known["target"])
+        train = super().load("train", cache_dir)
+        threads = Threads(train["source"], train["target"])
         pairs = enumerate(zip(rows["source"], rows["target"], strict=True))
-        left = [number for number, pair in pairs if not threads.share(*pair)]
-        return self.part(rows, split, np.array(left, np.int64))
+        unshared = [number for number, pair in pairs if not threads.share(*pair)]
+        return self.part(rows, split, np.array(unshared, np.int64))
 
     def _references(self, split: str) -> str | None:
         return None if split == "train" else self.references_column

@@ -95,7 +95,7 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
         for number, row in enumerate(rows):
             if kind == "json" and _timed(row):
                 columns = dict.fromkeys(row)
-                yield from ({**columns, **own} for own in islice(_json_rows(path), number, None))
+                yield from ({**columns, **row} for row in islice(_json_rows(path), number, None))
                 return
             yield row
 
@@ -113,7 +113,7 @@ def saved_files(path: Path, split: str) -> list[Path]:
         if not path.is_dir():
             return [path]
         path = path / split if (path / "dataset_dict.json").is_file() else path
-        tables = sorted(one for one in path.glob("*.arrow") if not one.name.startswith("cache-"))
+        tables = sorted(file for file in path.glob("*.arrow") if not file.name.startswith("cache-"))
     if not tables:
         raise UserError(f"{path} is not a directory written by save_to_disk: it has no .arrow file")
     return tables
@@ -210,8 +210,8 @@ def _dialect(path: Path) -> dict[str, Any]:
         options["escapechar"] = "\\"
     if kind_of(path) == ".tsv":
         return options
-    if named := re.fullmatch(r'"?sep=(.)"?\s*', head):
-        options |= {"sep": named[1], "skiprows": 1}
+    if separator := re.fullmatch(r'"?sep=(.)"?\s*', head):
+        options |= {"sep": separator[1], "skiprows": 1}
         head = second
     elif "," not in head and (marks := [mark for mark in ";\t" if mark in head]):
         options["sep"] = marks[0]
@@ -259,7 +259,7 @@ def row_texts(row: Mapping[str, Any], columns: Sequence[str], origin: str) -> li
 def names_in(row: Mapping[str, Any]) -> list[str]:
     """Return the names of a row's columns, nested ones with a dot."""
     return [
-        f"{name}.{rest}" if rest else name
+        f"{name}.{suffix}" if suffix else name
         for name, value in row.items()
-        for rest in (names_in(value) if isinstance(value, Mapping) else [""])
+        for suffix in (names_in(value) if isinstance(value, Mapping) else [""])
     ]

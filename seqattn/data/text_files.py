@@ -90,18 +90,18 @@ def aligned_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
     Raises:
         UserError: if a file cannot be read, or, at the end, one has more lines.
     """
-    with opened(source) as one, opened(target) as other:
-        files = ((one, source), (other, target))
-        lines = (limited_lines(*both, LONGEST_LINE, cuts=True) for both in files)
+    with opened(source) as source_file, opened(target) as target_file:
+        files = ((source_file, source), (target_file, target))
+        lines = (limited_lines(*pair, LONGEST_LINE, cuts=True) for pair in files)
         sides = (decoded(some, name, errors="replace") for some, (_, name) in zip(lines, files))
-        for number, (read, said) in enumerate(zip_longest(*sides)):
-            if read is None or said is None:
+        for number, (read, translation) in enumerate(zip_longest(*sides)):
+            if read is None or translation is None:
                 short, long = (source, target) if read is None else (target, source)
                 raise UserError(
                     f"source and target must have the same number of lines: {short} ends after "
                     f"{number:,}, {long} has more"
                 )
-            yield read, said
+            yield read, translation
 
 
 def decoded(
@@ -150,9 +150,9 @@ def json_fault(path: Path) -> str | None:
             return f"line {number} nests lists and objects too deeply"
         except ValueError as error:
             return f"line {number}: {error}"
-        for place, row in enumerate(rows, 1):
+        for row_number, row in enumerate(rows, 1):
             if not isinstance(row, dict):
-                where = f"line {number}" if by_line else f"row {place}"
+                where = f"line {number}" if by_line else f"row {row_number}"
                 return f"{where} must be a JSON object, got a {type(row).__name__}"
     return None
 

@@ -46,22 +46,24 @@ class TextLines:
         Args: unread: characters to leave out of lines, or if they are spaces, to read as " ".
         """
         lines, numbers, parts = list[str](), list[int](), []
-        for number, whole in enumerate(texts):
-            text = _without(whole, unread)
+        for number, full_text in enumerate(texts):
+            text = _without(full_text, unread)
             head = getattr(text, "head", 0)
-            cut = _BREAK.split(text[head:]) if apart and text[head:].strip() else []
+            text_parts = _BREAK.split(text[head:]) if apart and text[head:].strip() else []
             if copies and is_letterless(text[head:]):
-                cut, mine = ["", whole[getattr(whole, "head", 0) :]], [""]
-            elif len(cut) < 2:
-                cut, mine = [text], [text]
+                text_parts, mine = ["", full_text[getattr(full_text, "head", 0) :]], [""]
+            elif len(text_parts) < 2:
+                text_parts, mine = [text], [text]
             else:
-                own = _BREAK.split(whole[getattr(whole, "head", 0) :])  # as it is copied
-                cut = [b if copies and is_letterless(a) else a for a, b in zip(cut, own)]
-                read = (part for part in cut if _is_read(part, copies))
+                raw = _BREAK.split(full_text[getattr(full_text, "head", 0) :])  # as it is copied
+                text_parts = [
+                    b if copies and is_letterless(a) else a for a, b in zip(text_parts, raw)
+                ]
+                read = (part for part in text_parts if _is_read(part, copies))
                 mine = [Headed(text[:head] + part, head) for part in read]
             lines += mine
             numbers += [number] * len(mine)
-            parts.append(cut)
+            parts.append(text_parts)
         return cls(lines, numbers, parts, copies)
 
     @property
@@ -72,8 +74,8 @@ class TextLines:
 
     def groups(self, results: Iterable[T]) -> list[list[T]]:
         """Group results of lines by text."""
-        rest, sizes = iter(results), Counter(self.texts)
-        return [list(islice(rest, sizes[number])) for number in range(len(self.parts))]
+        remaining, sizes = iter(results), Counter(self.texts)
+        return [list(islice(remaining, sizes[number])) for number in range(len(self.parts))]
 
     def join(self, outputs: Iterable[str]) -> list[str]:
         """Join the outputs of lines for each text, with its line breaks and blank lines."""
@@ -82,24 +84,24 @@ class TextLines:
 
     def join_text(self, number: int, outputs: Sequence[str]) -> str:
         """Join the outputs of the lines of one text."""
-        cut = self.parts[number]
-        if len(cut) == 1:
+        parts = self.parts[number]
+        if len(parts) == 1:
             return outputs[0]
-        rest = iter(outputs)
-        return "".join(next(rest) if _is_read(part, self.copies) else part for part in cut)
+        remaining = iter(outputs)
+        return "".join(next(remaining) if _is_read(part, self.copies) else part for part in parts)
 
 
 def is_letterless(text: str) -> bool:
     """Return True if a text is not blank, and has no letter of any script nor half a character."""
-    letters = (one.isalpha() or "\ud800" <= one <= "\udfff" for one in text)
+    letters = (character.isalpha() or "\ud800" <= character <= "\udfff" for character in text)
     return bool(text.strip()) and not any(letters)
 
 
 def say_copied(lines: int) -> None:
     """Print to standard error how many lines are copied, if any."""
     if lines:
-        told = f"copied {lines:,} line{'s' * (lines > 1)} without a letter"
-        print(told, file=sys.stderr)
+        message = f"copied {lines:,} line{'s' * (lines > 1)} without a letter"
+        print(message, file=sys.stderr)
 
 
 def as_single_lines(texts: Sequence[str]) -> list[str]:
@@ -115,10 +117,10 @@ def as_single_lines(texts: Sequence[str]) -> list[str]:
 
 
 def _without(text: str, characters: str) -> str:
-    if not any(one in text for one in characters):
+    if not any(character in text for character in characters):
         return text
     size = getattr(text, "head", 0)
-    table = {ord(one): " " if one.isspace() else None for one in characters}
+    table = {ord(character): " " if character.isspace() else None for character in characters}
     head = text[:size].translate(table)
     return Headed(head + text[size:].translate(table), len(head))
 

@@ -52,7 +52,7 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
             columns = {
                 "source": tokenizer.encode_source(read),
                 "target": tokenizer.encode_target(targets),
-                **_places(read, some, tokenizer),
+                **_token_offsets(read, some, tokenizer),
             }
             for row in zip(*columns.values(), strict=True):
                 yield dict(zip(columns, row, strict=True))
@@ -62,7 +62,7 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
     return table_of(rows(), columns, content, cache_dir)
 
 
-def _places(
+def _token_offsets(
     sources: Sequence[str], rows: Mapping[str, Any], tokenizer: Tokenizer
 ) -> dict[str, list[int]]:
     """Convert each of `_NUMBERS` to tokens, at word borders; defaults if `rows` lack one."""
@@ -72,11 +72,11 @@ def _places(
         if name not in rows:
             columns[name] = [nothing] * len(sources)
             continue
-        places = rows[name]
+        offsets = rows[name]
         if name == "end":  # the end of its word
             sources = [f"{text} " for text in sources]
-            places = [text.find(" ", at) + 1 for text, at in zip(sources, places, strict=True)]
-        tokens = tokens_before(sources, places, tokenizer)
+            offsets = [text.find(" ", at) + 1 for text, at in zip(sources, offsets, strict=True)]
+        tokens = tokens_before(sources, offsets, tokenizer)
         columns[name] = [n if at >= 0 else -1 for n, at in zip(tokens, rows[name], strict=True)]
     return columns
 
@@ -146,8 +146,8 @@ class TokenDataset(TokenRows[Batch]):
         selected = np.flatnonzero(~(empty | long))
         head, begin, end = (table.data.column(name).to_numpy() for name in _NUMBERS)
         self.heads = np.minimum(head, options.longest_head, dtype=np.int64)
-        place, starts = options.pieces(lengths[0, selected], self.heads[selected])
-        rows = selected[place]
+        numbers, starts = options.pieces(lengths[0, selected], self.heads[selected])
+        rows = selected[numbers]
         stops = starts + options.source_length - 1 - self.heads[rows]
         holds = (starts <= begin[rows]) & (end[rows] <= stops) | (begin[rows] < 0) | ~beyond[rows]
         holds |= options.long_sources != "window"
@@ -156,21 +156,21 @@ class TokenDataset(TokenRows[Batch]):
         self.source_lengths, self.target_lengths = lengths[:, self.rows]
         self.source_lengths = np.minimum(self.source_lengths, options.source_length)
         self._total, self._long, self._empty = len(table), int(long.sum()), int(empty.sum())
-        self._cut, self._pieces = int(beyond[selected].sum()), int(beyond[self.rows].sum())
+        self._num_beyond, self._pieces = int(beyond[selected].sum()), int(beyond[self.rows].sum())
 
-    def batch(self, places: Sequence[int]) -> Batch:
-        rows = self.rows[np.asarray(places)]
+    def batch(self, indices: Sequence[int]) -> Batch:
+        rows = self.rows[np.asarray(indices)]
         sources, targets = self.sources.fetch(rows), self._target.fetch(rows)
-        if self._cut:
-            starts, heads = self.starts[np.asarray(places)].tolist(), self.heads[rows].tolist()
+        if self._num_beyond:
+            starts, heads = self.starts[np.asarray(indices)].tolist(), self.heads[rows].tolist()
             read = zip(sources, starts, heads, strict=True)
-            sources = [piece(ids, self.options, *place) for ids, *place in read]
+            sources = [piece(ids, self.options, *window) for ids, *window in read]
         if self._sampling is not None:
             # none longer than the longest row, which was checked against the model's positions
             longest = int(self.source_lengths.max()), int(self.target_lengths.max())
             complete = self.sources.lengths[rows] <= self.options.source_length
-            drawn = self._sampling(rows, self.epoch)
-            for n, (source, target) in enumerate(drawn):
+            samples = self._sampling(rows, self.epoch)
+            for n, (source, target) in enumerate(samples):
                 fits = complete[n] and len(source) <= longest[0], len(target) <= longest[1]
                 if self._sampling.source.redraws:  # its sides belong together
                     fits = all(fits), all(fits)
@@ -197,12 +197,12 @@ class TokenDataset(TokenRows[Batch]):
                 f"dropped {self._long + self._empty:,} of {self._total:,} {split} pairs: "
                 f"{self._long:,} {beyond}, {self._empty:,} with an empty side"
             )
-        if self._cut:
+        if self._num_beyond:
             how, what = "truncated", f"to {maximum} tokens"
             if options.long_sources == "window":
                 how, what = "split", f"into {self._pieces:,} windows of {maximum} tokens"
-            share = 100 * self._cut / self._total
-            report += f"; {how} {self._cut:,} sources ({share:.1f}%) {what}"
+            share = 100 * self._num_beyond / self._total
+            report += f"; {how} {self._num_beyond:,} sources ({share:.1f}%) {what}"
             if any(self._unheld):
                 windows, lost = self._unheld
                 report += f", dropped {windows:,} more without the answer"

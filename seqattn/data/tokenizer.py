@@ -24,7 +24,7 @@ from seqattn.tokens import UNK
 _FORMAT = "seqattn-tokenizer-1"
 _TRUECASER = "truecaser.json"
 _SYMBOL = re.compile("▁?[^▁]+|▁$")
-_SHOWN = 5  # codes of languages
+_MAX_CODES = 5  # codes of languages
 _NAMES = [["joint.json"], ["joint.model"], ["source.model", "target.model"]]
 
 
@@ -109,17 +109,17 @@ class Tokenizer:
         Raises:
             UserError: the vocabulary has no piece for it.
         """
-        piece, known = self._languages.get(language), sorted(self._languages)
+        piece, languages = self._languages.get(language), sorted(self._languages)
         if piece is None:
-            some = ", ".join(known[:_SHOWN]) + ", ..." * (len(known) > _SHOWN)
-            hint = f"use one of {some}" if known else "its model is not multilingual; remove it"
+            some = ", ".join(languages[:_MAX_CODES]) + ", ..." * (len(languages) > _MAX_CODES)
+            hint = f"use one of {some}" if languages else "its model is not multilingual; remove it"
             raise UserError(f"target_language={language} is not in this vocabulary; {hint}")
         begin: Begin = self._options["begin"]
         if piece[0] == ">":  # Marian reads it before the source
             begin = begin._replace(source=(piece,))
         else:
-            others = (one for one in begin.target if one not in self._languages.values())
-            begin = begin._replace(target=(*others, piece))
+            marks = (mark for mark in begin.target if mark not in self._languages.values())
+            begin = begin._replace(target=(*marks, piece))
         models: list[Any] = [*self._models, None]
         options: Any = {**self._options, "begin": begin}
         return Tokenizer(models[0], models[1], self.truecaser, **options)
@@ -130,7 +130,7 @@ class Tokenizer:
         for ids, text in zip(self.encode_source(texts), texts, strict=True):
             if UNK in ids:
                 pieces = self.source_pieces(ids, text)
-                runs = (piece for piece, one in zip(pieces, ids, strict=True) if one == UNK)
+                runs = (piece for piece, token in zip(pieces, ids, strict=True) if token == UNK)
                 counts.update(piece for run in runs for piece in _SYMBOL.findall(run))
         return counts
 

@@ -87,8 +87,8 @@ class Side:
             for number in ids
             if control[number] and _CODE.fullmatch(names[number])
         }
-        found = [_LANGUAGE.fullmatch(names[number]) for number in ids if control[number]]
-        self.languages = {match[match.lastindex or 0]: match[0] for match in found if match}
+        matches = [_LANGUAGE.fullmatch(names[number]) for number in ids if control[number]]
+        self.languages = {match[match.lastindex or 0]: match[0] for match in matches if match}
         """Pieces of the languages of a multilingual model, by code."""
         self._adopted = pieces > self.size or bool(self._unused)
 
@@ -105,7 +105,7 @@ class Side:
         ids: list[list[int]] = self._processor.encode(read, out_type=int, add_eos=True)
         if self._adopted:
             ids = [self._matched(*row) for row in zip(ids, read, strict=True)]
-        return self._begun(begins, ids)
+        return self._with_begin(begins, ids)
 
     def sample(
         self, texts: Sequence[str], alpha: float, randoms: Sequence[Random]
@@ -119,11 +119,11 @@ class Side:
         """
         begins, read = self._prepared(texts)
         normalized: list[str] = self._processor.normalize(read)
-        cut = self._segmentation(self._processor, alpha)
-        rows = [[*cut(*one), EOS] for one in zip(normalized, randoms, strict=True)]
+        sample = self._segmentation(self._processor, alpha)
+        rows = [[*sample(*pair), EOS] for pair in zip(normalized, randoms, strict=True)]
         if self._adopted:
             rows = [[token if token < self.size else UNK for token in row] for row in rows]
-        return self._begun(begins, rows)
+        return self._with_begin(begins, rows)
 
     def _prepared(self, texts: Sequence[str]) -> tuple[list[list[int]], list[str]]:
         """Return the ids that begin each text, if any do, and the texts for sentencepiece."""
@@ -139,7 +139,7 @@ class Side:
             return begins, [set_apart(text) for text in read]
         return begins, read if self._folds else [escaped(text) for text in read]
 
-    def _begun(self, begins: list[list[int]], rows: list[list[int]]) -> list[list[int]]:
+    def _with_begin(self, begins: list[list[int]], rows: list[list[int]]) -> list[list[int]]:
         """Put the ids that begin each text before those of its pieces."""
         if not begins:
             return rows
@@ -166,7 +166,7 @@ class Side:
         """
         encode = self._processor.encode
         mappings = [encode(text, return_type="offset_mapping") for text in valid_texts(texts)]
-        rows = [(one["ids"], one["offsets"]) for one in mappings]
+        rows = [(mapping["ids"], mapping["offsets"]) for mapping in mappings]
         if not (self._adopted or self.begin):
             return rows
         begin, empty = self.begin, [(0, 0)] * len(self.begin)
@@ -215,11 +215,11 @@ class Side:
         names = [self._processor.id_to_piece(int(token)) for token in ids]
         if text is not None:
             begins, read = self._prepared([text])
-            named = self._processor.encode(read, out_type=str)[0]
+            text_pieces = self._processor.encode(read, out_type=str)[0]
             first = len(begins[0]) if begins else 0
-            names[first : first + len(named)] = [
+            names[first : first + len(text_pieces)] = [
                 piece if token == UNK else name
-                for token, name, piece in zip(ids[first:], names[first:], named, strict=False)
+                for token, name, piece in zip(ids[first:], names[first:], text_pieces, strict=False)
             ]
         return [name.replace(LINE_BREAK, "↵") for name in names]
 

@@ -12,7 +12,7 @@ from seqattn.checking import Count, CountOrNone
 _WORD = re.compile(r"[^\W_]+")
 _KINDS = ("start", "lower", "title", "upper", "mixed")
 """Case patterns of words; `start` precedes the first word."""
-_MADE = ("lower", "title", "upper")
+_RARE_FORMS = ("lower", "title", "upper")
 """Case patterns that any word can take."""
 _RARE = 2  # maximum number of occurrences
 _PRIOR = 0.5  # pseudo-count of the statistics of rare words
@@ -46,7 +46,9 @@ class Truecaser:
         from pydantic import TypeAdapter  # takes a tenth of a second to import
 
         truecaser = TypeAdapter(cls).validate_json(content, strict=True)
-        if not (truecaser.kinds.keys() >= set(_KINDS) and truecaser.rare.keys() >= set(_MADE)):
+        if not (
+            truecaser.kinds.keys() >= set(_KINDS) and truecaser.rare.keys() >= set(_RARE_FORMS)
+        ):
             raise ValueError("a kind is missing from kinds or rare")
         return truecaser
 
@@ -56,12 +58,12 @@ class Truecaser:
         forms: dict[str, Counter[str]] = defaultdict(Counter)
         kinds: dict[str, Counter[str]] = {kind: Counter() for kind in _KINDS}
         for text in texts:
-            before = "start"
+            previous = "start"
             for word in _WORD.findall(text):
                 forms[word.casefold()][word] += 1
-                kinds[before][_kind(word)] += 1
-                before = _kind(word)
-        rare = Counter(_MADE)  # add-one, so that none is impossible
+                kinds[previous][_kind(word)] += 1
+                previous = _kind(word)
+        rare = Counter(_RARE_FORMS)  # add-one, so that none is impossible
         for counts in forms.values():
             if counts.total() <= _RARE:
                 rare.update(map(_kind, counts.elements()))
@@ -69,42 +71,44 @@ class Truecaser:
 
     def __call__(self, text: str) -> str:
         """Return the text with case restored."""
-        places = [*_WORD.finditer(text)]
+        matches = [*_WORD.finditer(text)]
         best: dict[str, tuple[float, list[str]]] = {"start": (0.0, [])}  # by the last word's kind
-        for place in places:
+        for match in matches:
             extended: dict[str, tuple[float, list[str]]] = {}
-            for form, score in self._scored(place[0]):
+            for form, score in self._scored(match[0]):
                 kind = _kind(form)
                 totals = {
                     last: score + value + self._following[last, kind]
                     for last, (value, _) in best.items()
                 }
-                before = max(totals, key=totals.__getitem__)
-                total = totals[before]
+                previous = max(totals, key=totals.__getitem__)
+                total = totals[previous]
                 if kind not in extended or total > extended[kind][0]:
-                    extended[kind] = total, [*best[before][1], form]
+                    extended[kind] = total, [*best[previous][1], form]
             best = extended
-        written = iter(max(best.values(), key=lambda one: one[0])[1])
-        return _WORD.sub(lambda _: next(written), text)
+        forms = iter(max(best.values(), key=lambda one: one[0])[1])
+        return _WORD.sub(lambda _: next(forms), text)
 
     def _scored(self, word: str) -> list[tuple[str, float]]:
         """Return forms of a word with their log-probabilities."""
-        seen = self.forms.get(word.casefold(), {})
-        variants = dict(zip(_MADE, (word, word[:1].upper() + word[1:], word.upper()), strict=True))
+        forms = self.forms.get(word.casefold(), {})
+        variants = dict(
+            zip(_RARE_FORMS, (word, word[:1].upper() + word[1:], word.upper()), strict=True)
+        )
         share = _PRIOR / sum(self.rare.values())
         counts = {form: share * self.rare[kind] for kind, form in variants.items()}
-        counts |= {form: count + counts.get(form, 0.0) for form, count in seen.items()}
+        counts |= {form: count + counts.get(form, 0.0) for form, count in forms.items()}
         return [(form, math.log(count)) for form, count in counts.items()]
 
     @cached_property
     def _following(self) -> dict[tuple[str, str], float]:
         """Log ratio of P(kind | kind before) to P(kind)."""
         counts = {(a, b): 1 + self.kinds[a].get(b, 0) for a in _KINDS for b in _KINDS}
-        after = {a: sum(counts[a, b] for b in _KINDS) for a in _KINDS}
+        totals = {a: sum(counts[a, b] for b in _KINDS) for a in _KINDS}
         anywhere = {b: sum(counts[a, b] for a in _KINDS) for b in _KINDS}
-        total = sum(after.values())
+        total = sum(totals.values())
         return {
-            (a, b): math.log(n * total / after[a] / anywhere[b]) for (a, b), n in counts.items()
+            (a, b): math.log(n * total / totals[a] / anywhere[b]) for (a, b), n in counts.items()
         }
 
 

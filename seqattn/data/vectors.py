@@ -31,8 +31,8 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
     Raises:
         UserError: if a line does not have D numbers; the message names it.
     """
-    exact = {piece: number for number, piece in enumerate(pieces)}
-    begun = {
+    by_piece = {piece: number for number, piece in enumerate(pieces)}
+    by_word = {
         piece.removeprefix(_WORD): number
         for number, piece in enumerate(pieces)
         if piece.startswith(_WORD) and piece != _WORD
@@ -41,9 +41,9 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
     matches: dict[int, tuple[bool, npt.NDArray[np.float32]]] = {}
     width = 0
     for number, line in enumerate(read_lines(path), 1):
-        name, _, rest = line.partition(" ")
-        meant = {begun.get(name): False, exact.get(name): True}
-        values = rest.split() if number == 1 or meant.keys() != {None} else []
+        name, _, tail = line.partition(" ")
+        candidates = {by_word.get(name): False, by_piece.get(name): True}
+        values = tail.split() if number == 1 or candidates.keys() != {None} else []
         if not values or (number == 1 and len(values) == 1):
             continue
         width = width or _count(values)
@@ -52,7 +52,7 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
             continue
         if not width or len(vector) != width:
             raise UserError(f"{path}: line {number:,} must have a name and {width:,} numbers")
-        for row, sure in meant.items():
+        for row, sure in candidates.items():
             if row is not None and (row not in matches or (sure and not matches[row][0])):
                 matches[row] = (sure, vector)
     rows = sorted(matches)

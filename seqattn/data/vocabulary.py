@@ -88,19 +88,19 @@ class TokenizerConfig:
                 f"tokenizer.target_kind={self.target_kind} needs a vocabulary for each side; set "
                 "tokenizer.joint=false"
             )
-        if self.byte_fallback and self.whole:
+        if self.byte_fallback and self.one_segmentation:
             raise UserError(
                 "tokenizer.byte_fallback needs subwords; set it to false, or choose "
                 "tokenizer=unigram or bpe"
             )
-        known = {*MARKS}
+        names = {*MARKS}
         for symbol in self.symbols or ():
-            if symbol in known or not _SYMBOL.fullmatch(symbol):
+            if symbol in names or not _SYMBOL.fullmatch(symbol):
                 raise UserError(
                     "tokenizer.symbols must be different pieces without spaces, such as <2de>, "
                     f"got {shown(symbol)}"
                 )
-            known.add(symbol)
+            names.add(symbol)
         if self.line_breaks and self.normalization == "identity":
             raise UserError(
                 "tokenizer.normalization=identity already keeps line breaks; set "
@@ -122,7 +122,7 @@ class TokenizerConfig:
         return self.kind, self.target_kind or self.kind
 
     @property
-    def whole(self) -> bool:
+    def one_segmentation(self) -> bool:
         """True if a side has characters or symbols, which have one segmentation only."""
         return not {*self.kinds}.isdisjoint(_MODELS)
 
@@ -252,9 +252,9 @@ def _announce(sizes: list[int], config: TokenizerConfig) -> None:
     kinds, size = [*dict.fromkeys(config.kinds)], config.vocab_size
     of = " and ".join(kinds)
     vocabularies = f"a joint {of} vocabulary" if config.joint else f"two {of} vocabularies"
-    most = f"at most {_LARGEST_UNASKED:,}" if size is None else f"{size:,}"
-    most = "all" if size is None and {*kinds} <= {*_MODELS} else most
-    lines = [f"training {vocabularies} of {most} pieces on {len(sizes):,} lines ..."]
+    limit = f"at most {_LARGEST_UNASKED:,}" if size is None else f"{size:,}"
+    limit = "all" if size is None and {*kinds} <= {*_MODELS} else limit
+    lines = [f"training {vocabularies} of {limit} pieces on {len(sizes):,} lines ..."]
     long = [number for number, size in enumerate(sizes, 1) if size > LONGEST_LEARNT]
     if long:
         lines.append(
@@ -321,9 +321,9 @@ def _train(texts: Iterable[str], config: TokenizerConfig, size: int) -> bytes:
 def _explained(message: str, kind: str, size: int, side: str) -> Exception:
     """Return an error with advice on a failure of sentencepiece."""
     if largest := _TOO_LARGE.search(message):
-        most = int(largest[1])
+        limit = int(largest[1])
         return UserError(
-            f"tokenizer.vocab_size must be at most {most} for this {side} corpus ({kind}), got "
+            f"tokenizer.vocab_size must be at most {limit} for this {side} corpus ({kind}), got "
             f"{size}; lower it, or set null"
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):

@@ -43,10 +43,13 @@ def word_numbers(text: str, count: int) -> Sequence[int] | None:
 
 def linked_words(words: Any, source: str, target: str) -> frozenset[Link] | None:
     """Return the links of a `WordAlignment` between `words_in`; None if it joins words."""
-    read, said = word_numbers(source, len(words.source)), word_numbers(target, len(words.target))
-    if read is None or said is None:
+    source_numbers, target_numbers = (
+        word_numbers(source, len(words.source)),
+        word_numbers(target, len(words.target)),
+    )
+    if source_numbers is None or target_numbers is None:
         return None
-    return frozenset((read[i], said[j]) for j, i in enumerate(words.links))
+    return frozenset((source_numbers[i], target_numbers[j]) for j, i in enumerate(words.links))
 
 
 def read_links(
@@ -76,7 +79,7 @@ def each_links(
     chosen = chosen_lines(scan_text(path)[0], len(sides[0]), part, f"{key}={path}")
     lines, spaced = enumerate(read_lines(path)), 0
     for number, *texts in zip(chosen, *sides, strict=True):
-        line = next(line for own, line in lines if own == number)
+        line = next(line for row, line in lines if row == number)
         words = [*map(words_in, texts)]
         spaced += words != [text.split() for text in texts]
         yield _parsed(line, len(words[0]), len(words[1]), f"{path}, line {number + 1:,}")
@@ -89,10 +92,10 @@ def each_links(
 
 def _parsed(line: str, source_words: int, target_words: int, where: str) -> WordLinks:
     links: dict[str, set[Link]] = {"-": set(), "p": set(), "?": set()}
-    for written in line.split():
-        match = _LINK.fullmatch(written)
+    for link in line.split():
+        match = _LINK.fullmatch(link)
         if match is None:
-            raise UserError(f"{where}: a link must have the form 0-0 or 0p0, got {written[:40]!r}")
+            raise UserError(f"{where}: a link must have the form 0-0 or 0p0, got {link[:40]!r}")
         source, target = int(match[1]), int(match[3])
         for side, word, words in (
             ("source", source, source_words),
@@ -100,7 +103,7 @@ def _parsed(line: str, source_words: int, target_words: int, where: str) -> Word
         ):
             if word >= words:
                 raise UserError(
-                    f"{where}: {written} refers to word {word:,} of the {side}, which has "
+                    f"{where}: {link} refers to word {word:,} of the {side}, which has "
                     f"{words:,} words between spaces, counted from 0"
                 )
         links[match[2]].add((source, target))

@@ -95,7 +95,7 @@ class Architecture:
             UserError: for a node that cannot be built; see `nodes.build`.
         """
         chosen = {name: config[name] for name in PARTS if config.get(name) is not None}
-        return cls(**nodes.each(nodes.build, chosen, ""), names=config.get("choices") or {})
+        return cls(**nodes.map_values(nodes.build, chosen, ""), names=config.get("choices") or {})
 
     def check(self, joint: bool = True) -> nn.Module:
         """Check that the choices fit each other, without allocating memory.
@@ -143,10 +143,10 @@ class Architecture:
 
     def _without_position(self, error: PositionRefused) -> str:
         """Return a message with the positions that this attention accepts."""
-        several = isinstance(self.attention, Sequence)
+        per_layer = isinstance(self.attention, Sequence)
         attention, position = choice_of(error.mixer), type(error.position).__name__
         if "attention" in self.names and not (
-            several or self.encoder_attention or self.decoder_attention
+            per_layer or self.encoder_attention or self.decoder_attention
         ):
             attention = f"attention={self.names['attention']}"
         if "position" in self.names:
@@ -157,24 +157,28 @@ class Architecture:
     def _layers(self, slot: str) -> list[AttentionFactory]:
         """Return a factory for each layer of a slot; unused ones are checked, too."""
         name, slots = self._name("model"), self.model.attentions
-        own: Attentions | None = getattr(self, f"{slot}_attention")
-        key = "attention" if own is None else f"attention@{slot}_attention"
-        attentions = self.attention if own is None else own
+        override: Attentions | None = getattr(self, f"{slot}_attention")
+        key = "attention" if override is None else f"attention@{slot}_attention"
+        attentions = self.attention if override is None else override
         attentions = attentions if isinstance(attentions, Sequence) else [attentions]
-        if len(slots) == 1 and (own is not None or len(attentions) > 1):
-            taken = ", ".join(self.taken())
+        if len(slots) == 1 and (override is not None or len(attentions) > 1):
+            names = ", ".join(self.accepted_attentions())
             raise UserError(
-                f"model={name} has one attention; set attention=NAME, choosing from {taken}"
+                f"model={name} has one attention; set attention=NAME, choosing from {names}"
             )
-        if own is not None and slot not in slots:
+        if override is not None and slot not in slots:
             keys = " and ".join(f"attention@{other}_attention=NAME" for other in slots)
             raise UserError(f"model={name} has no {slot} attention; set attention=NAME, or {keys}")
         if not attentions:
             raise UserError(f"{key} must be one or more choices, got none")
-        foreign = [one for one in attentions if not is_of_kind(one, self.model.attention_type)]
+        foreign = [
+            attention
+            for attention in attentions
+            if not is_of_kind(attention, self.model.attention_type)
+        ]
         if foreign:
-            raise self._cannot_use(key, target_of(foreign[0]) if own is None else None)
-        if slot == "cross" and own is None and len(slots) > 1:
+            raise self._cannot_use(key, target_of(foreign[0]) if override is None else None)
+        if slot == "cross" and override is None and len(slots) > 1:
             attentions = [cross_default(attention) for attention in attentions]
         chosen = self._name(key) if len(attentions) == 1 else "NAME"
         factories = [partial(self._serving, attention, slot, chosen) for attention in attentions]
@@ -189,9 +193,9 @@ class Architecture:
         models = [f"model={name}" for name in fitting_models(kind, self.model.output)]
         chosen = f"model={self._name('model')} does not support {key}={self._name(key)}"
         other = f"use {' or '.join(models)}, or " if models else ""
-        return UserError(f"{chosen}; {other}choose from {', '.join(self.taken())}")
+        return UserError(f"{chosen}; {other}choose from {', '.join(self.accepted_attentions())}")
 
-    def taken(self) -> dict[str, list[str]]:
+    def accepted_attentions(self) -> dict[str, list[str]]:
         """Return the shipped attentions that the model accepts, with the slots that each fits."""
         return fitting_attentions(self.model.attention_type, self.model.attentions)
 
@@ -214,11 +218,11 @@ class Architecture:
             return attention
         if len(self.model.attentions) == 1:
             raise self._cannot_use("attention")
-        places = " or ".join(
+        keys = " or ".join(
             f"attention@{s}_attention={name}" for s in fitting_slots(attention, SLOTS)
         )
         raise UserError(
-            f"{which} cannot be used as {slot} attention; it fits these slots: {places or 'none'}"
+            f"{which} cannot be used as {slot} attention; it fits these slots: {keys or 'none'}"
         )
 
     def _name(self, group: str) -> str:
@@ -244,8 +248,8 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
     }
     heads = {"num_kv_heads": keywords["num_heads"], **heads_given}  # default: as many key heads
     kernel = keywords.get("kernel")
-    own = getattr(kernel, "keywords", {}) if target_of(kernel) is SoftmaxKernel else {}
-    backend = {"backend": own["backend"]} if "backend" in own else {}
+    arguments = getattr(kernel, "keywords", {}) if target_of(kernel) is SoftmaxKernel else {}
+    backend = {"backend": arguments["backend"]} if "backend" in arguments else {}
     return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel, **backend))
 
 

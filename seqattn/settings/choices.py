@@ -13,7 +13,7 @@ import yaml
 from seqattn.errors import UserError
 from seqattn.inputs import LOADER
 from seqattn.installation import shipped
-from seqattn.settings.nodes import PARTIAL, TARGET, Node, import_path, missing_extra, remarked
+from seqattn.settings.nodes import PARTIAL, TARGET, Node, import_path, missing_extra, replace_marks
 
 SLOTS = ("encoder", "decoder", "cross")
 SLOT_NODES = tuple(f"{slot}_attention" for slot in SLOTS)
@@ -28,31 +28,31 @@ def types() -> dict[str, dict[str, dict[str, Node]]]:
 
     Each is given by the special keys of its nodes: `_target_`, and `_partial_` of a factory.
     """
-    places: dict[str, dict[str, dict[str, Node]]] = {}
+    allowed: dict[str, dict[str, dict[str, Node]]] = {}
 
-    def note(node: Node, place: str) -> dict[str, Node]:
+    def note(node: Node, key_path: str) -> dict[str, Node]:
         if isinstance(node, dict) and TARGET in node:
             marks = {key: node[key] for key in (TARGET, PARTIAL) if key in node}
-            places.setdefault(place, {})[node[TARGET].rpartition(".")[2]] = marks
+            allowed.setdefault(key_path, {})[node[TARGET].rpartition(".")[2]] = marks
         return {}
 
     for file in sorted(shipped("conf").glob("*/*.yaml")):
         text = file.read_text(encoding="utf-8")
         node, package = yaml.load(text, LOADER), re.match(r"# @package (\S+)", text)
         if package is None:
-            remarked(node, file.parent.name, note)
+            replace_marks(node, file.parent.name, note)
         elif package[1] != "_global_":  # that package sets values of other groups
             for part in node.values():
-                remarked(part, f"{package[1]}.{_ANY}", note)
-    return places
+                replace_marks(part, f"{package[1]}.{_ANY}", note)
+    return allowed
 
 
-def types_at(place: str) -> dict[str, dict[str, Node]]:
+def types_at(key_path: str) -> dict[str, dict[str, Node]]:
     """Return the types allowed at a place, by name."""
-    group, dot, rest = place.partition(".")
+    group, dot, nested = key_path.partition(".")
     group = "attention" if group.endswith("_attention") else group
-    known, place = types(), f"{group}{dot}{rest}"
-    return known.get(place) or known.get(f"{place.rpartition('.')[0]}.{_ANY}") or {}
+    allowed, key_path = types(), f"{group}{dot}{nested}"
+    return allowed.get(key_path) or allowed.get(f"{key_path.rpartition('.')[0]}.{_ANY}") or {}
 
 
 def choices(group: str) -> dict[str, Node]:
@@ -90,9 +90,9 @@ def check_fit(task: Any, chosen: Mapping[str, Any], names: Mapping[str, str]) ->
         ("loader", "batches", task.batches),
         ("generation", "output", task.output),
     ):
-        one = chosen.get(group)
-        if getattr(one, attribute, needed) != needed:
-            word = f"{group}={names.get(group) or type(one).__name__}"
+        part = chosen.get(group)
+        if getattr(part, attribute, needed) != needed:
+            word = f"{group}={names.get(group) or type(part).__name__}"
             fitting[word] = [
                 name
                 for name, node in choices(group).items()
@@ -114,13 +114,13 @@ def check_fit(task: Any, chosen: Mapping[str, Any], names: Mapping[str, str]) ->
 
 def with_new_keys(group: str, node: Node) -> Node:
     """Add keys that newer versions of a choice have to a bundle's search or data node."""
-    known = choices(group).values() if group in ("generation", "data") else ()
-    same = [choice for choice in known if choice.get(TARGET) == node.get(TARGET)]
-    return {**(same[0] if same else {}), **node}
+    nodes = choices(group).values() if group in ("generation", "data") else ()
+    matches = [choice for choice in nodes if choice.get(TARGET) == node.get(TARGET)]
+    return {**(matches[0] if matches else {}), **node}
 
 
 def with_rule_before(data: Node) -> Node:
     """Return a stored data node with the rule that held out its rows before it was a setting."""
-    drawn = isinstance(data, dict) and (data.get("hold_out") or data.get("hold_out_test"))
-    takes_rule = drawn and "hold_out_by" in with_new_keys("data", data)
+    holds_out = isinstance(data, dict) and (data.get("hold_out") or data.get("hold_out_test"))
+    takes_rule = holds_out and "hold_out_by" in with_new_keys("data", data)
     return {"hold_out_by": "pair", **data} if takes_rule else data

@@ -28,10 +28,10 @@ def with_paths(data: Node, bundle: Path) -> Node:
         run = read_yaml(bundle.parent / "config.yaml")
     except UserError:
         return data
-    theirs = run.get("data") if isinstance(run, dict) else None
-    if not isinstance(theirs, dict) or _class_name(theirs) != _class_name(data):
+    saved = run.get("data") if isinstance(run, dict) else None
+    if not isinstance(saved, dict) or _class_name(saved) != _class_name(data):
         return data
-    return {key: _filled(key, value, theirs.get(key)) for key, value in data.items()}
+    return {key: _path_of_run(key, value, saved.get(key)) for key, value in data.items()}
 
 
 def _class_name(node: Node) -> str:
@@ -44,17 +44,17 @@ def _hidden(key: str, value: Node) -> Node:
         return None
     if key == "files" and isinstance(value, dict):
         return dict.fromkeys(value)
-    several = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
     is_path = isinstance(value, str) and (key == "root" or value[:1] in ("/", "~"))
-    return MISSING if is_path or (key == "root" and several) else value
+    return MISSING if is_path or (key == "root" and is_list) else value
 
 
-def _filled(key: str, value: Node, theirs: Any) -> Node:
-    names = theirs.values() if isinstance(theirs, dict) else [theirs]
-    each = [name for one in names for name in (one if isinstance(one, list) else [one])]
-    if any(name is not None and (not isinstance(name, str) or "${" in name) for name in each):
+def _path_of_run(key: str, value: Node, saved: Any) -> Node:
+    names = saved.values() if isinstance(saved, dict) else [saved]
+    flat = [name for one in names for name in (one if isinstance(one, list) else [one])]
+    if any(name is not None and (not isinstance(name, str) or "${" in name) for name in flat):
         return value
-    if value == MISSING and isinstance(theirs, list):
-        return theirs
+    if value == MISSING and isinstance(saved, list):
+        return saved
     hidden = value == MISSING or (key == "files" and value == dict.fromkeys(value or ()))
-    return theirs if hidden and type(theirs) is type(value) else value
+    return saved if hidden and type(saved) is type(value) else value

@@ -25,7 +25,7 @@ from seqattn.settings.nodes import (
     Node,
     import_path,
     nearest,
-    remarked,
+    replace_marks,
 )
 from seqattn.storage import is_file, user_path
 
@@ -36,7 +36,7 @@ HUB = "hf://"
 """Prefix of the names of models on the Hugging Face Hub."""
 Config = dict[str, Node]
 """Nodes of a run by name, in the form that `nodes.build` accepts."""
-KEPT = (
+BUNDLE_NODES = (
     "name", "seed", "choices", "task", "data", "loader", "tokenizer", "model", "attention",
     "encoder_attention", "decoder_attention", "cross_attention", "position", "optimizer",
     "schedule", "generation", "trainer", "quantize", "imported", "alignment",
@@ -61,18 +61,18 @@ def bundle_dir(name: str | Path) -> Path:
     return of_run if is_file(of_run / WEIGHTS) and not is_file(path / WEIGHTS) else path
 
 
-def written(config: Mapping[str, Node]) -> str:
+def dump(config: Mapping[str, Node]) -> str:
     """Return the document of a run's configuration.
 
     Args:
-        config: nodes by the names of `KEPT`; others are left out.
+        config: nodes by the names of `BUNDLE_NODES`; others are left out.
     """
-    nodes = {name: config[name] for name in KEPT if config.get(name) is not None}
+    nodes = {name: config[name] for name in BUNDLE_NODES if config.get(name) is not None}
     if "data" in nodes:
         nodes["data"] = without_paths(nodes["data"])
     if "tokenizer" in nodes:  # which may be read from files
         nodes["tokenizer"] = without_paths(nodes["tokenizer"])
-    parts = {name: remarked(node, name, _type) for name, node in nodes.items()}
+    parts = {name: replace_marks(node, name, _type) for name, node in nodes.items()}
     return yaml.safe_dump({"format": FORMAT, **parts}, sort_keys=False)
 
 
@@ -96,8 +96,8 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
         raise UserError(f"format must be {FORMAT!r}, got {shown(form)}{hint}")
     _check_plain(document, "")
     for name in document:
-        if name not in KEPT:
-            raise UserError(f"unknown key {shown(name)}{nearest(str(name), KEPT)}")
+        if name not in BUNDLE_NODES:
+            raise UserError(f"unknown key {shown(name)}{nearest(str(name), BUNDLE_NODES)}")
     names = document.get("choices", {})
     if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
         raise UserError("choices must map each group to a name")
@@ -109,7 +109,7 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     marks, config = partial(_target, trust=trust), {}
     for name, node in document.items():
         try:
-            config[name] = remarked(node, name, marks)
+            config[name] = replace_marks(node, name, marks)
         except _Untrusted:
             if name not in _OF_TRAINING:
                 raise
@@ -122,52 +122,54 @@ class _Untrusted(UserError):
     """A part of a package that is not trusted."""
 
 
-def _check_plain(node: Any, place: str) -> None:
+def _check_plain(node: Any, key_path: str) -> None:
     """Raise UserError for keys that are not strings, non-scalar values and interpolations."""
     if isinstance(node, str) and "${" in node:
-        raise UserError(f"{place} must be plain text, got {shown(node)}")
+        raise UserError(f"{key_path} must be plain text, got {shown(node)}")
     if isinstance(node, float) and not math.isfinite(node):
-        raise UserError(f"{place} must be a finite number, got {node}")
+        raise UserError(f"{key_path} must be a finite number, got {node}")
     if node is not None and not isinstance(node, bool | int | float | str | list | dict):
-        raise UserError(f"{place} must be text, a number, true, false or null, got {shown(node)}")
+        raise UserError(
+            f"{key_path} must be text, a number, true, false or null, got {shown(node)}"
+        )
     for key in node if isinstance(node, dict) else ():
         if not isinstance(key, str) or not key.isprintable():
-            raise UserError(f"{place or 'the file'} has an invalid key {shown(key)}")
+            raise UserError(f"{key_path or 'the file'} has an invalid key {shown(key)}")
 
 
-def _type(node: Node, place: str) -> dict[str, Node]:
+def _type(node: Node, key_path: str) -> dict[str, Node]:
     """Return the special keys that name a node's type in a document."""
     if not isinstance(node, dict) or TARGET not in node:
         return {}
     path = str(node[TARGET])
     name = path.rpartition(".")[2]
-    if path.startswith("seqattn.") and name in types_at(place):
+    if path.startswith("seqattn.") and name in types_at(key_path):
         return {TYPE: name}
     return {TYPE: path, PARTIAL: node.get(PARTIAL, False)}
 
 
-def _target(node: Node, place: str, trust: Collection[str]) -> dict[str, Node]:
+def _target(node: Node, key_path: str, trust: Collection[str]) -> dict[str, Node]:
     """Return the special keys that build a document's node, if its type is allowed at its place."""
-    _check_plain(node, place)
-    known = types_at(place)
+    _check_plain(node, key_path)
+    allowed = types_at(key_path)
     marks = [key for key in node if key.startswith("_")] if isinstance(node, dict) else []
-    if known and node is not None and TYPE not in marks:
-        raise UserError(f"missing required key {place}.{TYPE}; choose from {', '.join(known)}")
+    if allowed and node is not None and TYPE not in marks:
+        raise UserError(f"missing required key {key_path}.{TYPE}; choose from {', '.join(allowed)}")
     name: Any = node[TYPE] if TYPE in marks else None
     foreign = isinstance(name, str) and "." in name
     for key in marks:
-        _check_plain(node[key], f"{place}.{key}")
+        _check_plain(node[key], f"{key_path}.{key}")
         if key != TYPE and not (key == PARTIAL and foreign):
-            raise UserError(f"unknown key {place}.{key}")
+            raise UserError(f"unknown key {key_path}.{key}")
     if TYPE not in marks:
         return {}
     if foreign:
         if not any(f"{name}.".startswith(f"{package}.") for package in trust):
             raise _Untrusted(
-                f"{place} names {name}, which is not part of seqattn; load it with "
+                f"{key_path} names {name}, which is not part of seqattn; load it with "
                 f"trust=[{name.partition('.')[0]}] if you trust its author"
             )
         return {TARGET: name, PARTIAL: node.get(PARTIAL, False)}
-    if not isinstance(name, str) or name not in known:
-        raise UserError(f"{place} does not support {shown(name)}{nearest(str(name), known)}")
-    return known[name]
+    if not isinstance(name, str) or name not in allowed:
+        raise UserError(f"{key_path} does not support {shown(name)}{nearest(str(name), allowed)}")
+    return allowed[name]

@@ -26,7 +26,7 @@ def fitting_attentions(kind: type, attentions: Mapping[str, int]) -> dict[str, l
             for name, attention in built.items()
             if is_of_kind(attention, kind)
         }
-    slots = {name: fitting_slots(one, attentions) for name, one in modules.items()}
+    slots = {name: fitting_slots(module, attentions) for name, module in modules.items()}
     return {name: fitting for name, fitting in slots.items() if fitting}
 
 
@@ -49,7 +49,7 @@ def fitting_positions(mixer: Mixer) -> list[str]:
         schemes = {
             name: build(node)(Stack(_PROBED, 1)) for name, node in choices("position").items()
         }
-    return [name for name, one in schemes.items() if one.hooks <= hooks]
+    return [name for name, scheme in schemes.items() if scheme.hooks <= hooks]
 
 
 def fitting_slots(attention: Any, slots: Iterable[str]) -> list[str]:

@@ -42,38 +42,38 @@ def build(node: Node, where: str = "", keep_settings: bool = False) -> Any:
             `_target_` that does not exist; the message names the key.
     """
     if not isinstance(node, Mapping) or TARGET not in node:
-        return each(build, node, where)
+        return map_values(build, node, where)
     target = import_path(node[TARGET], where)
     is_factory = node.get(PARTIAL, False)
     if not isinstance(is_factory, bool):
         raise UserError(f"{_join(where, PARTIAL)} must be true or false, got {shown(is_factory)}")
-    named = {name: part for name, part in node.items() if name not in (TARGET, PARTIAL)}
+    arguments = {name: part for name, part in node.items() if name not in (TARGET, PARTIAL)}
     try:
-        takes = inspect.signature(target).parameters
+        accepted = inspect.signature(target).parameters
     except ValueError as error:
         raise UserError(
             f"{_join(where, TARGET)}={node[TARGET]} has no readable signature"
         ) from error
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
-    for name in named:
-        if name not in takes and not takes_all:
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
+    for name in arguments:
+        if name not in accepted and not takes_all:
             keys = [  # a factory gets the other arguments when it is called
                 key
-                for key, parameter in takes.items()
-                if not is_factory or key in named or parameter.default is not parameter.empty
+                for key, parameter in accepted.items()
+                if not is_factory or key in arguments or parameter.default is not parameter.empty
             ]
             raise UserError(f"unknown key {_join(where, name)}{nearest(name, keys, where)}")
     later = getattr(target, "built_later", ())
-    own = {name: part for name, part in named.items() if name not in later}
-    kwargs = named | each(build, own, where)
+    ready = {name: part for name, part in arguments.items() if name not in later}
+    kwargs = arguments | map_values(build, ready, where)
     with keys_under(where):
         check(target, kwargs)
-    if keep_settings and "settings" in takes:
-        kwargs["settings"] = named
+    if keep_settings and "settings" in accepted:
+        kwargs["settings"] = arguments
     if not is_factory:
         return _call(target, (), kwargs, where)
     factory = _Factory(target, **kwargs)
-    factory.nested, factory.where = named, where
+    factory.nested, factory.where = arguments, where
     return factory
 
 
@@ -98,7 +98,7 @@ class _Factory(partial[Any]):
     where: str
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        arguments = {**each(build, self.nested, self.where), **kwargs}
+        arguments = {**map_values(build, self.nested, self.where), **kwargs}
         return _call(self.func, args, arguments, self.where)
 
 
@@ -114,7 +114,7 @@ def _call(
         return target(*args, **kwargs)
 
 
-def each(change: Callable[[Any, str], Any], value: Any, where: str) -> Any:
+def map_values(change: Callable[[Any, str], Any], value: Any, where: str) -> Any:
     """Apply `change(part, key)` to the items of a list or mapping."""
     if isinstance(value, Mapping):
         return {str(name): change(part, _join(where, name)) for name, part in value.items()}
@@ -123,18 +123,20 @@ def each(change: Callable[[Any, str], Any], value: Any, where: str) -> Any:
     return value
 
 
-def remarked(node: Node, place: str, marks: Callable[[Node, str], dict[str, Node]]) -> Node:
+def replace_marks(node: Node, key_path: str, marks: Callable[[Node, str], dict[str, Node]]) -> Node:
     """Return a node with the special keys of each part replaced by those that `marks` returns.
 
     Items of a list have the place of the list.
     """
     if isinstance(node, list):
-        return [remarked(part, place, marks) for part in node]
-    own = marks(node, place)
+        return [replace_marks(part, key_path, marks) for part in node]
+    special = marks(node, key_path)
     if not isinstance(node, dict):
         return node
-    named = {key: part for key, part in node.items() if key not in (TARGET, PARTIAL, TYPE)}
-    return own | {key: remarked(part, f"{place}.{key}", marks) for key, part in named.items()}
+    parts = {key: part for key, part in node.items() if key not in (TARGET, PARTIAL, TYPE)}
+    return special | {
+        key: replace_marks(part, f"{key_path}.{key}", marks) for key, part in parts.items()
+    }
 
 
 def nearest(wrong: str, options: Iterable[str], where: str = "") -> str:
@@ -189,8 +191,8 @@ def import_path(path: str, where: str = "") -> Callable[..., Any]:
 def _shipped_paths() -> dict[str, str]:
     """Return the path of each class of seqattn that `conf/` names, by its last name."""
     texts = (file.read_text(encoding="utf-8") for file in CONF.rglob("*.yaml"))
-    found = (re.findall(rf"\b{TARGET}: *(seqattn[\w.]*\.(\w+))", text) for text in texts)
-    return {name: path for paths in found for path, name in paths}
+    matches = (re.findall(rf"\b{TARGET}: *(seqattn[\w.]*\.(\w+))", text) for text in texts)
+    return {name: path for paths in matches for path, name in paths}
 
 
 def missing_extra(path: str) -> str | None:
@@ -205,11 +207,13 @@ def _join(where: str, name: object) -> str:
     return f"{where}.{name}" if where else str(name)
 
 
-def changed(node: Mapping[str, Node], settings: Mapping[str, Any]) -> dict[str, Node]:
+def with_settings(node: Mapping[str, Node], settings: Mapping[str, Any]) -> dict[str, Node]:
     """Return a node with some settings changed, merging nested nodes."""
     merged = dict(node)
     for name, value in settings.items():
         within = isinstance(value, Mapping) and TARGET not in value
-        known = node.get(name)
-        merged[name] = changed(known, value) if within and isinstance(known, Mapping) else value
+        previous = node.get(name)
+        merged[name] = (
+            with_settings(previous, value) if within and isinstance(previous, Mapping) else value
+        )
     return merged

@@ -16,7 +16,7 @@ from seqattn.metrics.references import reference_lists
 from seqattn.metrics.significance import LEVEL, sentence_tests
 from seqattn.metrics.text import Scorer, TextScore, lower_is_better
 from seqattn.screen import print_table
-from seqattn.settings.nodes import Node, build, changed
+from seqattn.settings.nodes import Node, build, with_settings
 from seqattn.subcommands.reranking import Reranker, Reranking
 
 Settings = dict[str, float]
@@ -102,7 +102,7 @@ class Tuning:
             nested: Any = {last: value}
             for name in reversed(path):
                 nested = {name: nested}
-            node = node if key == _WEIGHT else changed(node, nested)
+            node = node if key == _WEIGHT else with_settings(node, nested)
         return node
 
     def run(self, texts: Texts, progress: Progress) -> list[Trial]:

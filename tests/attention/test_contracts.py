@@ -10,7 +10,7 @@ from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.settings.choices import choices
-from seqattn.settings.nodes import build, changed
+from seqattn.settings.nodes import build, with_settings
 from tests.builders import (
     DIM,
     attention_choices,
@@ -135,6 +135,6 @@ def options():
 
 @pytest.mark.parametrize(("name", "option", "low"), options())
 def test_a_number_below_what_an_option_of_a_kernel_takes_is_refused(name, option, low):
-    node = changed(choices("attention")[name], {"kernel": {option: low}})
+    node = with_settings(choices("attention")[name], {"kernel": {option: low}})
     with pytest.raises(UserError, match=rf"^kernel.{option} must be a .*number .*, got {low}$"):
         build(node)

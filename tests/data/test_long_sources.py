@@ -5,7 +5,7 @@ import pytest
 
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
-from seqattn.data.source_ids import cut
+from seqattn.data.source_ids import pieces_of
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
@@ -20,13 +20,13 @@ def rule(how, maximum, stride=None):
 
 def test_a_source_that_fits_stays_as_it_is():
     for how in ("drop", "truncate", "window"):
-        assert cut([7, 8, 9, EOS], rule(how, 4)) == [[7, 8, 9, EOS]]
+        assert pieces_of([7, 8, 9, EOS], rule(how, 4)) == [[7, 8, 9, EOS]]
 
 
 @pytest.mark.parametrize("maximum", range(2, 7))
 def test_a_head_begins_each_window_and_leaves_room_for_more(maximum):
     ids, options = [8, 9, 8, *range(10, 20), EOS], rule("window", maximum)
-    found, head = cut(ids, options, 3), min(3, options.longest_head)
+    found, head = pieces_of(ids, options, 3), min(3, options.longest_head)
     assert all(piece[:head] == ids[:head] and piece[-1] == EOS for piece in found)
     assert {token for piece in found for token in piece[head:]} == set(ids[head:])
 
@@ -34,14 +34,14 @@ def test_a_head_begins_each_window_and_leaves_room_for_more(maximum):
 def test_a_long_source_is_left_out_cut_or_read_in_windows():
     ids = [*range(10, 20), EOS]
 
-    assert cut(ids, rule("drop", 5)) == []
-    assert cut(ids, rule("truncate", 5)) == [[10, 11, 12, 13, EOS]]
-    assert cut(ids, rule("window", 5, stride=3)) == [
+    assert pieces_of(ids, rule("drop", 5)) == []
+    assert pieces_of(ids, rule("truncate", 5)) == [[10, 11, 12, 13, EOS]]
+    assert pieces_of(ids, rule("window", 5, stride=3)) == [
         [10, 11, 12, 13, EOS],
         [13, 14, 15, 16, EOS],
         [16, 17, 18, 19, EOS],
     ]
-    assert cut(ids, rule("window", 8)) == [
+    assert pieces_of(ids, rule("window", 8)) == [
         [10, 11, 12, 13, 14, 15, 16, EOS],
         [13, 14, 15, 16, 17, 18, 19, EOS],
     ]
@@ -52,7 +52,7 @@ def test_windows_are_full_overlap_and_leave_nothing_out(maximum):
     for stride in (None, *range(1, maximum)):
         for length in range(maximum + 1, 30):
             ids = [*range(100, 100 + length - 1), EOS]
-            found = cut(ids, rule("window", maximum, stride))
+            found = pieces_of(ids, rule("window", maximum, stride))
             assert {len(piece) for piece in found} == {maximum}
             assert all(piece[-1] == EOS for piece in found)
             assert {token for piece in found for token in piece} == set(ids)
@@ -74,7 +74,8 @@ def test_many_sources_are_cut_like_each(how):
         ids = [*range(100 * row, 100 * row + lengths[row] - 1)]
         found.append([*ids[start : start + 3], EOS])
     each = [
-        cut([*range(100 * n, 100 * n + size - 1), EOS], options) for n, size in enumerate(lengths)
+        pieces_of([*range(100 * n, 100 * n + size - 1), EOS], options)
+        for n, size in enumerate(lengths)
     ]
     assert found == [piece for some in each for piece in some]
 
@@ -128,7 +129,7 @@ def test_batches_hold_just_what_cut_gives_with_the_whole_target(corpus, cache, c
     expected = []
     for row, (source, target) in enumerate(encoded):
         if min(len(source), len(target)) > 1 and len(target) <= 9:
-            expected += [(row, piece, target) for piece in cut(source, data.options)]
+            expected += [(row, piece, target) for piece in pieces_of(source, data.options)]
     assert sorted(found) == sorted(expected)
     assert len(expected) >= 5
     assert data.longest[0] <= data.options.source_length
@@ -155,7 +156,7 @@ def test_the_report_says_what_was_cut(corpus, cache):
     windows = build(corpus, cache, long_sources="window", max_source_length=4, window_stride=3)
     windows.load()
     encoded = windows.tokenizer.encode_source(sources)
-    each = [cut(ids, windows.options) for ids, keep in zip(encoded, short) if keep]
+    each = [pieces_of(ids, windows.options) for ids, keep in zip(encoded, short) if keep]
     several = [found for found in each if len(found) > 1]
     assert (
         windows.notices()[0]

@@ -42,7 +42,7 @@ def segmentation(scores, alpha):
 def assert_drawn(segmentation, word, wanted):
     """That the shares of DRAWS draws are those of `wanted`, within 4.5 standard deviations."""
     draws = random.Random(1)
-    found = Counter(tuple(segmentation.cut(word, draws)) for _ in range(DRAWS))
+    found = Counter(tuple(segmentation.split_word(word, draws)) for _ in range(DRAWS))
     assert found.keys() <= wanted.keys()
     for pieces, share in wanted.items():
         margin = 4.5 * math.sqrt(share * (1 - share) / DRAWS) + 1e-9
@@ -114,7 +114,7 @@ def test_where_nothing_is_left_to_chance_pieces_are_sentencepieces(vocabulary, k
     side = tokenizer.encode_source.__self__
     # no merge left out; of two segmentations the likelier
     cut = Segmentation(side._processor, 1e-300 if "bpe" in kind else 1e5)
-    assert (cut.cut == cut.bpe_dropout) == ("bpe" in kind)
+    assert (cut.split_word == cut.bpe_dropout) == ("bpe" in kind)
     texts = [*TEXTS, *STRANGE]
     wanted = tokenizer.encode_source(texts)
     for normalized, ids in zip(side._processor.normalize(side._prepared(texts)[1]), wanted):

@@ -20,7 +20,7 @@ from seqattn.metrics.text import lower_is_better, scorer_notices
 from seqattn.settings.choices import types_at
 from seqattn.settings.data_paths import with_paths
 from seqattn.settings.documents import WEIGHTS, Config
-from seqattn.settings.nodes import TARGET, Node, build, build_subcommand, remarked
+from seqattn.settings.nodes import TARGET, Node, build, build_subcommand, replace_marks
 from seqattn.storage import file_faults, is_file, user_path
 from seqattn.subcommands.bundle_run import Split
 from seqattn.subcommands.evaluate import SENTENCES
@@ -281,7 +281,7 @@ def trusted(node: Node, place: str, directory: Path, trust: Sequence[str]) -> An
             f"trust=[{package}] if you trust its author"
         )
 
-    return build(remarked(node, place, marks), place)
+    return build(replace_marks(node, place, marks), place)
 
 
 def _results(directory: Path) -> Results:

@@ -46,13 +46,13 @@ class BackTranslation(SyntheticCorpus):
     seed: Seed = 0
 
     def deciding(self) -> dict[str, Any]:
-        own = {"tag": self.tag, "noise": self.noise, "seed": self.seed}
-        return super().deciding() | own
+        settings = {"tag": self.tag, "noise": self.noise, "seed": self.seed}
+        return super().deciding() | settings
 
     def contents(self) -> dict[str, list[str]]:
         return super().contents() | {"input": [scan_text(user_path(self.input))[1]]}
 
-    def turned(self, texts: Texts) -> Texts:
+    def in_direction(self, texts: Texts) -> Texts:
         return Texts(texts.targets, texts.sources, [[text] for text in texts.sources], None)
 
     def inputs(self, train: Texts) -> Texts:
@@ -81,6 +81,8 @@ def noised(text: str, share: float, random: random.Random) -> str:
     words = split_words(text)
     remaining = [word for word in words if random.random() >= share] or words[:1]
     blanked = [_BLANK if random.random() < share else word for word in remaining]
-    places = [place + random.uniform(0, _FARTHEST + 1) for place in range(len(blanked))]
+    positions = [position + random.uniform(0, _FARTHEST + 1) for position in range(len(blanked))]
     between = "" if unsplit([text]) else " "
-    return between.join(word for _, word in sorted(zip(places, blanked), key=lambda pair: pair[0]))
+    return between.join(
+        word for _, word in sorted(zip(positions, blanked), key=lambda pair: pair[0])
+    )

@@ -65,9 +65,9 @@ def pair_line(
     source: str, target: str, references: Sequence[str], more: Mapping[str, str] | None = None
 ) -> bytes:
     """Return a row of a corpus as a line of JSON. Args: more: extra columns."""
-    several = references if len(references) > 1 else ()  # defaults to the target
+    reference_list = references if len(references) > 1 else ()  # defaults to the target
     return json_line(
-        {**(more or {}), "source": source, "target": target, "references": list(several)}
+        {**(more or {}), "source": source, "target": target, "references": list(reference_list)}
     )
 
 
@@ -101,5 +101,5 @@ def write_choice(
 
 def where_it_is(directory: Path, name: str) -> list[str]:
     """Return lines on where a corpus is and how to train on it. Args: name: name of the choice."""
-    typed = f"--config-dir {shlex.quote(str(directory))} data={name}"
-    return [f"written to {directory}", commands(f"train on it with: python train.py {typed}")]
+    overrides = f"--config-dir {shlex.quote(str(directory))} data={name}"
+    return [f"written to {directory}", commands(f"train on it with: python train.py {overrides}")]

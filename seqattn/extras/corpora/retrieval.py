@@ -28,9 +28,9 @@ class TfidfIndex:
     def __init__(self, texts: Sequence[str]) -> None:
         counts = [_counts(text) for text in texts]
         frequency = Counter(word for row in counts for word in row)
-        self._numbers = {word: place for place, word in enumerate(frequency)}
+        self._numbers = {word: index for index, word in enumerate(frequency)}
         self._rarity = (len(texts) / torch.tensor([*frequency.values(), 1])).log()
-        self._known = self._vectors(counts)
+        self._corpus = self._vectors(counts)
 
     def nearest(
         self, texts: Sequence[str], count: int = 1, themselves: bool = True
@@ -45,8 +45,8 @@ class TfidfIndex:
         Yields:
             Indices of known texts with their cosines, highest first; ties in the texts' order.
         """
-        known = len(self._known.starts)
-        count = min(count, known if themselves else known - 1)
+        num_texts = len(self._corpus.starts)
+        count = min(count, num_texts if themselves else num_texts - 1)
         for start in range(0, len(texts), _ROWS):
             part = [_counts(text) for text in texts[start : start + _ROWS]]
             cosines = self._cosines(part)
@@ -55,19 +55,19 @@ class TfidfIndex:
                 cosines[rows, start + rows] = -1
             neighbors: list[list[tuple[int, float]]] = [[] for _ in part]
             for _ in range(count):
-                likeness, places = cosines.max(dim=1)
-                cosines[rows, places] = -1
-                for one, place, cosine in zip(neighbors, places.tolist(), likeness.tolist()):
-                    one.append((place, round(cosine, 5)))  # a text's cosine with itself is 1
+                likeness, indices = cosines.max(dim=1)
+                cosines[rows, indices] = -1
+                for matches, index, cosine in zip(neighbors, indices.tolist(), likeness.tolist()):
+                    matches.append((index, round(cosine, 5)))  # a text's cosine with itself is 1
             yield from neighbors
 
     def _cosines(self, counts: Sequence[Counter[str]]) -> Tensor:
         """Return cosines of texts with all known texts, (rows, N)."""
-        queries, known = self._vectors(counts), self._known
+        queries, corpus = self._vectors(counts), self._corpus
         dense = torch.zeros(len(self._rarity), len(counts))  # (V + 1, rows)
         dense[queries.words, queries.rows] = queries.weights
         cosines = functional.embedding_bag(
-            known.words, dense, known.starts, mode="sum", per_sample_weights=known.weights
+            corpus.words, dense, corpus.starts, mode="sum", per_sample_weights=corpus.weights
         )
         return cosines.T.clamp(0, 1).contiguous()
 

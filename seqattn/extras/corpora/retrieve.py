@@ -78,7 +78,7 @@ class Retrieval:
                 summary[split] = _summary(columns)
             if queries is not None:
                 columns = self._augmentations(index, train, queries, "input")
-                lines = (json_line({**own, "source": text}) for own, text in zip(columns, queries))
+                lines = (json_line({**row, "source": text}) for row, text in zip(columns, queries))
                 write_whole(directory / "input.jsonl", lines)
                 summary["input"] = _summary(columns)
             write_choice(
@@ -107,12 +107,14 @@ class Retrieval:
     ) -> list[dict[str, str]]:
         """Return for each text the columns of its augmentation."""
         columns = []
-        several = self.neighbors * 2  # several may have the same target
+        candidates = self.neighbors * 2  # several may have the same target
         with progress(f"comparing {split}", "texts") as advance:
-            rows = index.nearest(texts, several, themselves=split != "train")
+            rows = index.nearest(texts, candidates, themselves=split != "train")
             for number, row in enumerate(rows, 1):
-                near = [(place, likeness) for place, likeness in row if likeness >= self.least]
-                targets = dict.fromkeys(train.targets[place] for place, _ in near)
+                near = [
+                    (position, likeness) for position, likeness in row if likeness >= self.least
+                ]
+                targets = dict.fromkeys(train.targets[position] for position, _ in near)
                 highest = near[0][1] if near else 0.0
                 retrieved = _BETWEEN.join([*targets][: self.neighbors])
                 tenth = min(9, int(highest * 10))

@@ -61,7 +61,7 @@ class SyntheticCorpus(BundleRun):
         """Search with the settings in effect."""
         return self.generation
 
-    def turned(self, texts: Texts) -> Texts:
+    def in_direction(self, texts: Texts) -> Texts:
         """Return pairs of `data` in the corpus's direction."""
         return texts
 
@@ -98,7 +98,7 @@ class SyntheticCorpus(BundleRun):
         """Write all missing files and return how much was written."""
         inputs = self.inputs(splits["train"])
         inputs = inputs if self.sentences is None else inputs.first(self.sentences)
-        splits = {split: self.turned(texts) for split, texts in splits.items()}
+        splits = {split: self.in_direction(texts) for split, texts in splits.items()}
         summary = self._write(bundle, inputs, directory / "synthetic.jsonl", provenance)
         names = {split: [f"{split}.jsonl"] for split in splits}
         names["train"] = ["synthetic.jsonl", *["original.jsonl"] * self.originals]
@@ -150,8 +150,8 @@ class SyntheticCorpus(BundleRun):
                         rows.writelines(starmap(pair_line, pairs))
             part.replace(file)
         rate = (total - first) / (time.perf_counter() - began)
-        before = f", {first:,} already written" if first else ""
-        return {"sentences": f"{total - first:,} ({rate:,.1f} per second){before}"}
+        resumed = f", {first:,} already written" if first else ""
+        return {"sentences": f"{total - first:,} ({rate:,.1f} per second){resumed}"}
 
     def _pairs(
         self,
@@ -168,7 +168,7 @@ class SyntheticCorpus(BundleRun):
 
         generated = generator.generate_windows(encoded, numbers, moved)
         for number, some in zip(numbers, generated, strict=True):
-            outputs = bundle.tokenizer.decode_target([one.ids for one in some])
+            outputs = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in some])
             yield *self.pair(number, inputs, outputs), []
 
 

@@ -68,8 +68,8 @@ class Noise:
         if self.permute:
             random.shuffle(sentences)
         words = [*chain(*sentences)]
-        most = len(words) - (self.kind in ("deletion", "spans"))  # at least one is left
-        count = min(max(1, round(share * len(words))), most)
+        limit = len(words) - (self.kind in ("deletion", "spans"))  # at least one is left
+        count = min(max(1, round(share * len(words))), limit)
         if self.kind == "none":
             return join_words(words), target
         if count < 1:
@@ -100,17 +100,17 @@ def sentences_of(text: str) -> list[list[str]]:
 def infill(words: Sequence[str], count: int, mean: float, random: Random) -> list[str]:
     """Replace `count` words in spans at random places; one of them is cut to that number."""
     lengths: list[int] = []
-    while (left := count - sum(lengths)) > 0:
-        lengths.append(min(poisson(mean, random), left))
+    while (remaining := count - sum(lengths)) > 0:
+        lengths.append(min(poisson(mean, random), remaining))
     random.shuffle(lengths)
     starts = set(random.sample(range(len(words) - count + len(lengths)), len(lengths)))
-    rest, output = iter(words), []
-    for place in range(len(words) - count + len(lengths)):
-        if place in starts:
+    iterator, output = iter(words), []
+    for index in range(len(words) - count + len(lengths)):
+        if index in starts:
             output.append(MASK)
-            deque(islice(rest, lengths.pop()), maxlen=0)
+            deque(islice(iterator, lengths.pop()), maxlen=0)
         else:
-            output.append(next(rest))
+            output.append(next(iterator))
     return output
 
 
@@ -133,29 +133,29 @@ def t5_spans(words: Sequence[str], count: int, mean: float, random: Random) -> t
     gaps = _pieces([0, *sorted(random.sample(range(free), number))])
     source: list[str] = []
     target: list[str] = []
-    rest = iter(words)
+    iterator = iter(words)
     for sentinel, *lengths in zip(SENTINELS, gaps, spans):
-        source += [*islice(rest, lengths[0]), sentinel]
-        target += [sentinel, *islice(rest, lengths[1])]
-    return join_words([*source, *rest]), join_words([*target, SENTINELS[number]])
+        source += [*islice(iterator, lengths[0]), sentinel]
+        target += [sentinel, *islice(iterator, lengths[1])]
+    return join_words([*source, *iterator]), join_words([*target, SENTINELS[number]])
 
 
-def _pieces(places: Sequence[int]) -> list[int]:
-    return [end - start for start, end in pairwise(places)]
+def _pieces(bounds: Sequence[int]) -> list[int]:
+    return [end - start for start, end in pairwise(bounds)]
 
 
 def gap_sentences(sentences: Sequence[Sequence[str]], share: float) -> tuple[str, str]:
     """Replace the sentences with the highest ROUGE-1 F1 against the rest."""
-    bags = [Counter(script_words(join_words(one))) for one in sentences]
+    bags = [Counter(script_words(join_words(sentence))) for sentence in sentences]
     total: Counter[str] = sum(bags, Counter())
 
     def score(number: int) -> float:
-        bag, rest = bags[number], total - bags[number]
-        return 2 * (bag & rest).total() / max(1, bag.total() + rest.total())
+        bag, remainder = bags[number], total - bags[number]
+        return 2 * (bag & remainder).total() / max(1, bag.total() + remainder.total())
 
     count = min(max(1, round(share * len(sentences))), len(sentences) - 1)
     chosen = sorted(sorted(range(len(sentences)), key=score, reverse=True)[: max(0, count)])
-    source = chain(*([MASK] if n in chosen else one for n, one in enumerate(sentences)))
+    source = chain(*([MASK] if n in chosen else sentence for n, sentence in enumerate(sentences)))
     return join_words(source), join_words(chain(*(sentences[n] for n in chosen)))
 
 

@@ -91,7 +91,7 @@ class Denoising(FileOrHub):
             return
         table = read_file(path, cache_dir).flatten()
         if self.column not in table.column_names:
-            known = ", ".join(table.column_names)
-            raise UserError(f"{path} has no column {self.column!r}, only {known}; set data.column")
+            names = ", ".join(table.column_names)
+            raise UserError(f"{path} has no column {self.column!r}, only {names}; set data.column")
         check_columns(table, {"text": [self.column]}, str(path))
         yield from (text or "" for text in table[self.column])

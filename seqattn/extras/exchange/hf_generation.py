@@ -8,7 +8,7 @@ from seqattn.errors import UserError
 from seqattn.extras.exchange.families import Settings
 from seqattn.extras.exchange.hf_folder import HFFolder
 from seqattn.settings.choices import choices
-from seqattn.settings.nodes import TARGET, Node, build, changed
+from seqattn.settings.nodes import TARGET, Node, build, with_settings
 from seqattn.tokens import BOS, EOS, PAD
 
 _LONGEST = 10_000  # of `LengthLimit`
@@ -96,7 +96,7 @@ def recommended_search(
         lacking.append("do_sample=True")
     if "repetition_penalty" in processors and beams == 1:
         lacking.append("repetition_penalty of logits (log-probabilities here)")
-    node = changed(node, own)
+    node = with_settings(node, own)
     try:
         build(node, "generation")
     except UserError as error:

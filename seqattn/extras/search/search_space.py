@@ -106,7 +106,7 @@ class SearchSpace:
         joint = bool(vocabulary.get("joint", vocabulary.get("target") is None))
         base.check(joint)
         self._check_ranges(settings)
-        supported = {} if self.attention == [] else base.taken()
+        supported = {} if self.attention == [] else base.accepted_attentions()
         names = [name for name in self.attention or supported if name not in self.without]
         grids = [list(self._grid(name, supported.get(name, []), base, settings)) for name in names]
         for grid in grids:

@@ -37,11 +37,11 @@ def workers(count: int) -> Iterator[Executor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def spread(jobs: Iterable[Callable[[], Future[Result]]], most: int) -> Iterator[Result]:
-    """Start jobs with at most `most` in progress, and yield results in order of completion."""
+def spread(jobs: Iterable[Callable[[], Future[Result]]], max_running: int) -> Iterator[Result]:
+    """Start jobs with at most `max_running` in progress, and yield results as they complete."""
     running: set[Future[Result]] = set()
     for start in jobs:
-        if len(running) >= most:
+        if len(running) >= max_running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
         running.add(start())

@@ -23,7 +23,7 @@ _OF_READING = ("data", "clean", "seed")
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
+def lock_directory(path: Path) -> Iterator[None]:
     """Lock a directory for this process.
 
     Raises:
@@ -31,9 +31,11 @@ def held(path: Path) -> Iterator[None]:
     """
     with file_faults("make", path):
         there = path.iterdir() if path.exists() else []
-        others = [one.name for one in there if one.name != ".lock"]
-    if others and not {MANIFEST, WORK} & set(others):
-        raise UserError(f"output={path} contains other files ({others[0]}); choose a new directory")
+        foreign = [entry.name for entry in there if entry.name != ".lock"]
+    if foreign and not {MANIFEST, WORK} & set(foreign):
+        raise UserError(
+            f"output={path} contains other files ({foreign[0]}); choose a new directory"
+        )
     with claimed(path, "output"):
         yield
 

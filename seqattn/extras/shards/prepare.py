@@ -17,7 +17,7 @@ from seqattn.errors import UserError
 from seqattn.extras.shards.cleaning import Cleaning
 from seqattn.extras.shards.preparation import (
     MAKING,
-    held,
+    lock_directory,
     or_hold_out,
     print_prepared,
     texts_of_chunks,
@@ -108,7 +108,7 @@ class Preparation:
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("prepare supports only text pairs; train on questions directly")
-        with held(self.path):
+        with lock_directory(self.path):
             provenance = self._provenance()
             finished = self._finished(provenance) if is_file(self.path / MANIFEST) else None
             manifest = finished or self._prepare(provenance)
@@ -130,8 +130,8 @@ class Preparation:
                 contents["data.val"] = digests(files("val"))
             contents |= data_contents(self.data, ["test"])
         if self.vocabulary is not None:
-            tokenizer, theirs = vocabulary_of(user_path(self.vocabulary))
-            if self.tokenizer not in (TokenizerConfig(), theirs):
+            tokenizer, saved_config = vocabulary_of(user_path(self.vocabulary))
+            if self.tokenizer not in (TokenizerConfig(), saved_config):
                 raise UserError(
                     f"tokenizer conflicts with vocabulary={self.vocabulary}; remove one"
                 )
@@ -152,7 +152,7 @@ class Preparation:
             path.unlink(missing_ok=True)
         return None if damaged else manifest
 
-    def _begin(self, provenance: Provenance) -> None:
+    def _start_or_resume(self, provenance: Provenance) -> None:
         """Prepare the working directory, or resume that of the same preparation.
 
         Texts that were read with other settings are read again; once a vocabulary exists, only the
@@ -162,29 +162,31 @@ class Preparation:
         with file_faults("make", work):
             work.mkdir(parents=True, exist_ok=True)
         if is_file(work / RECORD):
-            before = Provenance.read(work)
+            previous = Provenance.read(work)
             if is_file(self.path / TOKENIZER / f"{TOKENIZER}.json"):
-                provenance.check(self.path, before)
-            elif texts_of_chunks(before) != texts_of_chunks(provenance):
+                provenance.check(self.path, previous)
+            elif texts_of_chunks(previous) != texts_of_chunks(provenance):
                 shutil.rmtree(work)
                 work.mkdir()
         provenance.write(work)
 
     def _prepare(self, provenance: Provenance) -> Manifest:
         times: dict[str, float] = {}
-        self._begin(provenance)
+        self._start_or_resume(provenance)
         splits = {} if self.hold_out else self._copied_splits()
         with timed(times, "reading"):
-            out, left, counts = count_chunks(self.path, self._read(), self.clean, self.hold_out)
-        if sum(left) < 1:
+            out, remaining, counts = count_chunks(
+                self.path, self._read(), self.clean, self.hold_out
+            )
+        if sum(remaining) < 1:
             dropped = {**counts, "held out": sum(out), "read": 0}
             reasons = ", ".join(f"{why} {n:,}" for why, n in dropped.items() if n)
             raise UserError(f"none of {counts['read']:,} pairs is left to train on: {reasons}")
         if self.hold_out:
             splits["val"] = self._held_out(out)
         with timed(times, "vocabulary"):
-            tokenizer, config = self._vocabulary(left, out)
-        plan = Plan(self.path, max(1, round(sum(left) / self.shard_pairs)), out, self.seed)
+            tokenizer, config = self._vocabulary(remaining, out)
+        plan = Plan(self.path, max(1, round(sum(remaining) / self.shard_pairs)), out, self.seed)
         with timed(times, MAKING), progress(MAKING, "shards") as advance:
             entries, lengths = make_shards(
                 plan, self.processes, lambda done: advance(done, plan.shards)
@@ -238,7 +240,9 @@ class Preparation:
                 column += texts
         return write_split(self.path, "val", pa.table(dict(zip(SIDES, columns, strict=True))))
 
-    def _vocabulary(self, left: list[int], out: list[int]) -> tuple[Tokenizer, TokenizerConfig]:
+    def _vocabulary(
+        self, remaining: list[int], out: list[int]
+    ) -> tuple[Tokenizer, TokenizerConfig]:
         directory, config = self.path / TOKENIZER, self.tokenizer
         if self.vocabulary is not None:
             tokenizer, config = vocabulary_of(user_path(self.vocabulary))
@@ -247,8 +251,12 @@ class Preparation:
             tokenizer = Tokenizer.load(directory)
         else:
             sides: list[list[str]] = [[], []]
-            for number, (own, count) in enumerate(zip(out, shares(left, self.sample))):
-                for side, texts in zip(sides, texts_of(self.path, number, own, own + count)):
+            for number, (num_held_out, count) in enumerate(
+                zip(out, shares(remaining, self.sample))
+            ):
+                for side, texts in zip(
+                    sides, texts_of(self.path, number, num_held_out, num_held_out + count)
+                ):
                     side += texts
             tokenizer = train_tokenizer(sides[0], sides[1], config, self.path / WORK)
             tokenizer.save(directory)

@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
     output_dir: Path
     shards: int
-    held: list[int]
+    held_out: list[int]
     """(C,) number of first rows of each chunk that are held out of training."""
     seed: int
 
@@ -138,18 +138,20 @@ def count_chunks(
         if repeated := sum(map(len, hashes)) - sum(map(len, retained)):
             counts["duplicate pair"] = repeated
     out = shares([*map(len, retained)], hold_out)
-    held = np.concatenate([own[rows[:n]] for own, rows, n in zip(hashes, retained, out)] or [[]])
-    left = []
-    for number, (own, rows, count) in enumerate(zip(hashes, retained, out, strict=True)):
-        others = rows[count:]
+    held_out_hashes = np.concatenate(
+        [chunk_hashes[rows[:n]] for chunk_hashes, rows, n in zip(hashes, retained, out)] or [[]]
+    )
+    num_training = []
+    for number, (chunk_hashes, rows, count) in enumerate(zip(hashes, retained, out, strict=True)):
+        training_rows = rows[count:]
         if not cleaning.duplicates:
-            others = others[~np.isin(own[others], held)]
-        if equal := len(rows) - count - len(others):
+            training_rows = training_rows[~np.isin(chunk_hashes[training_rows], held_out_hashes)]
+        if equal := len(rows) - count - len(training_rows):
             counts["equal to a held-out pair"] += equal
-        left.append(len(others))
-        chosen = np.concatenate([rows[:count], others]).astype(np.int32)
+        num_training.append(len(training_rows))
+        chosen = np.concatenate([rows[:count], training_rows]).astype(np.int32)
         write_whole(_rows_path(output_dir, number), chosen.tobytes())
-    return out, left, counts
+    return out, num_training, counts
 
 
 def _rows_path(output_dir: Path, number: int) -> Path:
@@ -204,9 +206,9 @@ def _make_shard(plan: Plan, number: int) -> tuple[int, ShardEntry, npt.NDArray[n
 
 def _shard_content(plan: Plan, number: int) -> pa.Buffer:
     sides: list[list[str]] = [[], []]
-    for chunk, held in enumerate(plan.held):
-        rows = _rows_path(plan.output_dir, chunk).stat().st_size // 4 - held
-        start, stop = (held + rows * n // plan.shards for n in (number, number + 1))
+    for chunk, held_out in enumerate(plan.held_out):
+        rows = _rows_path(plan.output_dir, chunk).stat().st_size // 4 - held_out
+        start, stop = (held_out + rows * n // plan.shards for n in (number, number + 1))
         for side, texts in zip(sides, texts_of(plan.output_dir, chunk, start, stop), strict=True):
             side += texts
     order = np.random.default_rng([plan.seed, 1, number]).permutation(len(sides[0])).tolist()
@@ -216,12 +218,12 @@ def _shard_content(plan: Plan, number: int) -> pa.Buffer:
     lengths, ids = [], []
     for texts, size, encode in zip(sides, sizes, encoders, strict=True):
         kind = np.uint16 if size <= 1 << 16 else np.int32
-        each, flat = [], []
+        row_lengths, flat = [], []
         for first in range(0, len(order), _ENCODED):
             some = encode([texts[row] for row in order[first : first + _ENCODED]])
-            each += list(map(len, some))
+            row_lengths += list(map(len, some))
             flat.append(np.fromiter(chain.from_iterable(some), kind))
-        lengths.append(np.array(each, np.int64))
+        lengths.append(np.array(row_lengths, np.int64))
         ids.append(np.concatenate(flat) if flat else np.zeros(0, kind))
     return ids_file(lengths, ids)
 

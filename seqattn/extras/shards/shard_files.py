@@ -153,14 +153,14 @@ def _holds_ids(table: pa.RecordBatch) -> bool:
     if not set(SIDES) <= set(table.schema.names):
         return False
     columns = [table.column(side) for side in SIDES]
-    if not all(pa.types.is_list(one.type) for one in columns):
+    if not all(pa.types.is_list(column.type) for column in columns):
         return False
     try:
         table.validate(full=True)
     except pa.ArrowInvalid:
         return False
-    kinds = [one.type.value_type for one in columns]
-    absent = sum(one.null_count + one.values.null_count for one in columns)
+    kinds = [column.type.value_type for column in columns]
+    absent = sum(column.null_count + column.values.null_count for column in columns)
     return all(map(pa.types.is_integer, kinds)) and absent == 0
 
 
@@ -195,15 +195,15 @@ def ids_file(lengths: list[Ints], ids: list[npt.NDArray[Any]]) -> pa.Buffer:
         ids: concatenated ids of all sources, and of all targets.
     """
     columns = {}
-    for side, each, flat in zip(SIDES, lengths, ids, strict=True):
-        offsets = np.concatenate([[0], np.cumsum(each)]).astype(np.int32)
+    for side, row_lengths, flat in zip(SIDES, lengths, ids, strict=True):
+        offsets = np.concatenate([[0], np.cumsum(row_lengths)]).astype(np.int32)
         columns[side] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat))
     return arrow_file(columns)
 
 
 def histogram(lengths: list[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
     """Return (E, 3) source length, target length and number of rows, for each pair of lengths."""
-    source, target = (each.astype(np.int64) for each in lengths)
+    source, target = (row_lengths.astype(np.int64) for row_lengths in lengths)
     width = int(target.max(initial=0)) + 1
     pairs, rows = np.unique(source * width + target, return_counts=True)
     return np.stack([pairs // width, pairs % width, rows], axis=1).astype(np.int32)
@@ -217,7 +217,7 @@ def describe_shard(path: Path) -> tuple[ShardEntry, npt.NDArray[np.int32]]:
     """
     lengths = Shard(path).lengths()
     table = histogram(lengths)
-    source, target = (int(each.sum()) for each in lengths)
+    source, target = (int(row_lengths.sum()) for row_lengths in lengths)
     entry = ShardEntry(
         name=path.name, sha256=digest_of(path), bytes=path.stat().st_size, pairs=len(lengths[0]),
         source_tokens=source, target_tokens=target, lengths=len(table),
@@ -233,13 +233,13 @@ def write_lengths(directory: Path, table: npt.NDArray[np.int32]) -> str:
     return digest_of(directory / LENGTHS)
 
 
-def read_lengths(home: Path, manifest: Manifest) -> npt.NDArray[np.int32]:
+def read_lengths(directory: Path, manifest: Manifest) -> npt.NDArray[np.int32]:
     """Read the concatenated histograms of all shards, (E, 3) as from `histogram`.
 
     Raises:
         UserError: if the file is damaged, or does not match the manifest.
     """
-    path = home / LENGTHS
+    path = directory / LENGTHS
     check_whole(path, manifest.lengths_sha256)
     try:
         table = np.load(path, mmap_mode="r")
@@ -253,7 +253,7 @@ def read_lengths(home: Path, manifest: Manifest) -> npt.NDArray[np.int32]:
     for entry, rows in zip(manifest.train, np.diff(totals).tolist(), strict=True):
         if entry.pairs != rows:
             raise UserError(
-                f"{home / MANIFEST} lists {entry.pairs:,} pairs for {entry.name}, "
+                f"{directory / MANIFEST} lists {entry.pairs:,} pairs for {entry.name}, "
                 f"but {LENGTHS} has {rows:,}; {AGAIN}"
             )
     return table

@@ -144,8 +144,8 @@ class Passes:
 
     def batches(self, first: int) -> Iterator[Ints]:
         """Yield the row indices of each batch from number `first` on, counted over all passes."""
-        begin, start = divmod(first, len(self))
-        for number in count(begin):
+        first_epoch, start = divmod(first, len(self))
+        for number in count(first_epoch):
             order = np.random.default_rng([self.seed, number]).permutation(len(self.counts))
             for window in order.tolist():
                 if start >= self.counts[window]:
@@ -155,16 +155,16 @@ class Passes:
                 start = 0
 
     def _window(self, window: int, epoch: int, start: int) -> Iterator[Ints]:
-        places, source, target = self.corpus.read(window)
-        own = int(np.random.SeedSequence([self.seed, window]).generate_state(1)[0])
+        indices, source, target = self.corpus.read(window)
+        window_seed = int(np.random.SeedSequence([self.seed, window]).generate_state(1)[0])
         step = self.step_batches
-        sampler = BucketSampler(source, target, self.limits, seed=own, step_batches=step)
+        sampler = BucketSampler(source, target, self.limits, seed=window_seed, step_batches=step)
         if len(sampler) != self.counts[window]:
             name = self.corpus.name
             raise UserError(f"the shards of {name} do not match its manifest; {AGAIN}")
         sampler.epoch, sampler.start_batch = epoch, start
         del source, target
-        yield from (places[rows] for rows in sampler)
+        yield from (indices[rows] for rows in sampler)
 
 
 class WindowSampler(Sampler[list[int]]):
@@ -189,7 +189,7 @@ class WindowSampler(Sampler[list[int]]):
         world: int = 1,
     ) -> None:
         self.passes, self.seed, self.rank, self.world = passes, seed, rank, world
-        self.counts = _rounded([len(one) for one in passes], weights)
+        self.counts = _rounded([len(stream) for stream in passes], weights)
         self.step_batches = passes[0].step_batches
         self.epoch = 0
         self.start_batch = 0
@@ -199,9 +199,9 @@ class WindowSampler(Sampler[list[int]]):
     def plan(self) -> str:
         """Digest of the batches of all epochs, 16 hexadecimal digits."""
         digest = hashlib.sha256(f"{self.counts} {self.seed} {self.step_batches}".encode())
-        for one in self.passes:
-            limits = (one.limits.max_tokens, one.limits.max_rows, one.limits.max_square)
-            digest.update(f"{one.corpus.digest} {limits}".encode())
+        for stream in self.passes:
+            limits = (stream.limits.max_tokens, stream.limits.max_rows, stream.limits.max_square)
+            digest.update(f"{stream.corpus.digest} {limits}".encode())
         return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
@@ -215,10 +215,10 @@ class WindowSampler(Sampler[list[int]]):
         corpora = np.repeat(np.arange(len(self.counts), dtype=np.uint16), self.counts)
         if len(self.counts) > 1:
             corpora = np.random.default_rng([self.seed, self.epoch]).permutation(corpora)
-        seen = np.bincount(corpora[:start], minlength=len(self.counts)).tolist()
+        used = np.bincount(corpora[:start], minlength=len(self.counts)).tolist()
         streams = [
-            one.batches(self.epoch * number + before)
-            for one, number, before in zip(self.passes, self.counts, seen, strict=True)
+            stream.batches(self.epoch * number + num_used)
+            for stream, number, num_used in zip(self.passes, self.counts, used, strict=True)
         ]
         for number in range(start, len(corpora)):
             batch = next(streams[corpora[number]])

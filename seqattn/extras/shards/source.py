@@ -50,18 +50,18 @@ class ShardRows(TokenRows[Batch]):
                 "shards do not support loader.long_sources=window; set loader.long_sources=truncate"
             )
         self.options, self._corpora, self._weights = options, corpora, weights
-        self._paths = [path for one in corpora for path in one.paths]
-        self._firsts = np.concatenate([one.firsts[:-1] for one in corpora])
-        self._total = sum(entry.pairs for one in corpora for entry in one.entries)
-        windows = [(one, window) for one in corpora for window in range(one.windows)]
-        histograms = [one.histogram(window) for one, window in windows]
+        self._paths = [path for corpus in corpora for path in corpus.paths]
+        self._firsts = np.concatenate([corpus.firsts[:-1] for corpus in corpora])
+        self._total = sum(entry.pairs for corpus in corpora for entry in corpus.entries)
+        windows = [(corpus, window) for corpus in corpora for window in range(corpus.windows)]
+        histograms = [corpus.histogram(window) for corpus, window in windows]
         self._selected = sum(int(rows.sum()) for *_, rows in histograms)
         longest = [lengths[:2].max(axis=1, initial=0) for lengths in histograms]
         self.source_lengths, self.target_lengths = np.stack(longest, axis=1)
-        self._cut = 0
+        self._num_truncated = 0
         if options.long_sources == "truncate":
-            lengths = (one.lengths(window) for one, window in windows)
-            self._cut = sum(
+            lengths = (corpus.lengths(window) for corpus, window in windows)
+            self._num_truncated = sum(
                 int(n[(s > options.source_length) & (t <= options.max_length)].sum())
                 for s, t, n in lengths
             )
@@ -73,14 +73,14 @@ class ShardRows(TokenRows[Batch]):
     def sampler(self, limits: BatchLimits, **order: Any) -> WindowSampler:
         longest = max(int(self.source_lengths.max()), int(self.target_lengths.max()))
         limits.check_holds(longest, f"the longest row ({longest} tokens)")
-        seed, rank, world = (order.get(*one) for one in (("seed", 0), ("rank", 0), ("world", 1)))
+        seed, rank, world = (order.get(*pair) for pair in (("seed", 0), ("rank", 0), ("world", 1)))
         step = order.get("step_batches") or world
-        passes = [Passes(one, limits, seed, step) for one in self._corpora]
+        passes = [Passes(corpus, limits, seed, step) for corpus in self._corpora]
         weights = self._weights([len(one) for one in passes])
         return WindowSampler(passes, weights, seed, rank, world)
 
-    def batch(self, places: Sequence[int]) -> Batch:
-        numbers = np.asarray(places)
+    def batch(self, indices: Sequence[int]) -> Batch:
+        numbers = np.asarray(indices)
         shards = np.searchsorted(self._firsts, numbers, side="right") - 1
         rows = numbers - self._firsts[shards]
         sources, targets = np.empty(len(rows), object), np.empty(len(rows), object)
@@ -98,13 +98,15 @@ class ShardRows(TokenRows[Batch]):
         return "raise loader.max_length"
 
     def summary(self, split: str) -> str:
-        left, options = self._total - self._selected, self.options
+        dropped, options = self._total - self._selected, self.options
         report = f"kept all {self._total:,} {split} pairs"
-        if left:
-            report = f"dropped {left:,} of {self._total:,} {split} pairs: longer than "
+        if dropped:
+            report = f"dropped {dropped:,} of {self._total:,} {split} pairs: longer than "
             report += f"{options.max_length} tokens"
-        if self._cut:
-            report += f"; truncated {self._cut:,} sources to {options.source_length} tokens"
+        if self._num_truncated:
+            report += (
+                f"; truncated {self._num_truncated:,} sources to {options.source_length} tokens"
+            )
         return report
 
 
@@ -132,7 +134,7 @@ class Shards(Source):
         temperature: Positive = 1.0,
         window: Count = 4,
     ) -> None:
-        self.roots = [user_path(one) for one in ([root] if isinstance(root, str) else root)]
+        self.roots = [user_path(path) for path in ([root] if isinstance(root, str) else root)]
         if not self.roots or len(set(self.roots)) < len(self.roots):
             raise UserError("data.root must list one or more distinct prepared directories")
         if weights is not None and len(weights) != len(self.roots):

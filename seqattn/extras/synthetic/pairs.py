@@ -45,8 +45,8 @@ def example(kind: Kind, length: int, vocabulary: int, random: Random) -> tuple[s
         symbols = [symbol for pair in values.items() for symbol in pair]
         target = [symbol for pair in sorted(values.items()) for symbol in pair]
     elif kind == "needle":
-        place = random.randrange(length - 1)
-        symbols[place], target = MARK, [symbols[place + 1]]
+        index = random.randrange(length - 1)
+        symbols[index], target = MARK, [symbols[index + 1]]
     elif kind == "sort":
         target = sorted(symbols)
     else:

@@ -29,7 +29,7 @@ def measures(hypotheses: Sequence[str], references: References, every: int = 1) 
         hypotheses, reference_lists(references, len(hypotheses)), strict=True
     ):
         output, gold = (words.split()[every - 1 :: every] for words in (text, reference))
-        right = sum(ours == theirs for ours, theirs in zip(output, gold, strict=False))
+        right = sum(token == gold_token for token, gold_token in zip(output, gold, strict=False))
         rows.append((right / max(1, len(output), len(gold)), output == gold))
     return 100 * np.array(rows, np.float64).reshape(-1, len(_NAMES))
 

@@ -37,8 +37,8 @@ class WordBundle(Bundle):
     def words(self) -> Words:
         """The training data's columns, without files; words alone for data of other kinds."""
         node: Any = self.config.get("data") or {}
-        own = TARGET in node and import_path(node[TARGET], "data") is Words
-        return build(node, "data") if own else Words()
+        has_words = TARGET in node and import_path(node[TARGET], "data") is Words
+        return build(node, "data") if has_words else Words()
 
     def read_inputs(self, path: Path | None) -> Iterator[list[tuple[int, Any]]]:
         """Yield the words of a file with their line numbers, in parts.
@@ -57,9 +57,9 @@ class WordBundle(Bundle):
         """Return source ids of each text; note on standard error features not in training."""
         read = [*map(self.words.tidy, text_list(texts))]
         if self.words.mark:
-            known = {*self.tokenizer.source_vocabulary()}
+            vocabulary = {*self.tokenizer.source_vocabulary()}
             used = [piece for text in read for piece in pieces(text, self.words.mark)]
-            if unseen := [piece[1:] for piece in used if piece not in known]:
+            if unseen := [piece[1:] for piece in used if piece not in vocabulary]:
                 what = f"{len(unseen):,} features of the input did not occur in training"
                 print(f"{what}, such as {unseen[0]}", file=sys.stderr)
         return super().encode(read)
@@ -68,7 +68,10 @@ class WordBundle(Bundle):
         """Return the pieces of a pair as `Bundle`, each as a word, so that letters are aligned."""
         marks = (*MARKS, BEGINS)
         sides = super().pieces_of(pair, texts)
-        return [[one if one.startswith(marks) else BEGINS + one for one in side] for side in sides]
+        return [
+            [piece if piece.startswith(marks) else BEGINS + piece for piece in side]
+            for side in sides
+        ]
 
     def outputs(self, *args: Any, **kwargs: Any) -> "WordOutputs":
         node = part_of(self.config, "task.scorer", self.path)

@@ -17,10 +17,13 @@ def edits(output: Sequence[str], gold: Sequence[str]) -> int:
     """Return the Levenshtein distance: fewest insertions, deletions and substitutions."""
     row = [*range(len(gold) + 1)]
     for number, symbol in enumerate(output, 1):
-        before, row[0] = row[0], number
-        for place, other in enumerate(gold, 1):
-            changed = before + (symbol != other)
-            before, row[place] = row[place], min(changed, row[place] + 1, row[place - 1] + 1)
+        diagonal, row[0] = row[0], number
+        for column, gold_symbol in enumerate(gold, 1):
+            substituted = diagonal + (symbol != gold_symbol)
+            diagonal, row[column] = (
+                row[column],
+                min(substituted, row[column] + 1, row[column - 1] + 1),
+            )
     return row[-1]
 
 
@@ -52,9 +55,12 @@ class WordScorer(Scorer):
         if not hypotheses:
             raise UserError("there are no words to score")
         signature = f"unit:{self.unit}|words:{len(hypotheses)}|version:seqattn-{__version__}"
-        found = self.sentences(hypotheses, reference_lists(references, len(hypotheses)))
-        within = wilson(found[0].score, len(hypotheses)), None, None, None
-        return [TextScore(one.name, one.score, signature, ends) for one, ends in zip(found, within)]
+        scores = self.sentences(hypotheses, reference_lists(references, len(hypotheses)))
+        within = wilson(scores[0].score, len(hypotheses)), None, None, None
+        return [
+            TextScore(score.name, score.score, signature, ends)
+            for score, ends in zip(scores, within)
+        ]
 
     def sentences(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
@@ -62,7 +68,7 @@ class WordScorer(Scorer):
         """Return all four; see `Scorer.sentences`."""
         split: Any = str.split if self.unit == "symbols" else list
         nearest = [
-            min((edits(split(text), split(one)), len(split(one))) for one in gold)
+            min((edits(split(text), split(reference)), len(split(reference))) for reference in gold)
             for text, gold in zip(hypotheses, references, strict=True)
         ]
         distance, length = np.array(nearest, np.float64).reshape(-1, 2).T

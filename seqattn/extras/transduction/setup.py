@@ -28,11 +28,11 @@ class WordData(Seq2SeqData):
     def notices(self) -> list[str]:
         """Return lines as `Seq2SeqData`, and one for rows of val whose word is in train."""
         words_of: Any = getattr(self.source, "words_of", lambda sources: [])
-        train, val = ([*words_of(self._rows(one)["source"])] for one in ("train", "val"))
-        known = {*train}
-        shared = sum(word in known for word in val)
-        told = f"{shared:,} of {len(val):,} rows of val have a word that train has, too"
-        return super().notices() + [told] * (shared > 0)
+        train, val = ([*words_of(self._rows(split)["source"])] for split in ("train", "val"))
+        train_words = {*train}
+        shared = sum(word in train_words for word in val)
+        message = f"{shared:,} of {len(val):,} rows of val have a word that train has, too"
+        return super().notices() + [message] * (shared > 0)
 
 
 class WordSetup(Setup):

@@ -94,10 +94,10 @@ class Words(FileOrHub):
             if line.strip():
                 fields, where = line.split("\t"), f"{path} line {number:,}"
                 source = self.source_of(fields, where, complete=True)
-                for one in pieces(source, self.mark) if split == "train" and self.mark else ():
-                    if not _FEATURE.fullmatch(one) or one in MARKS:
+                for feature in pieces(source, self.mark) if split == "train" and self.mark else ():
+                    if not _FEATURE.fullmatch(feature) or feature in MARKS:
                         reason = "must have no spaces, ▁ or ▅, and fewer than 1,000 characters"
-                        raise UserError(f"{where}: the feature {shown(one[1:])} {reason}")
+                        raise UserError(f"{where}: the feature {shown(feature[1:])} {reason}")
                 target = fields[self.columns["target"] - 1].strip()
                 if not source or not target:
                     empty.append(f"line {number:,}")

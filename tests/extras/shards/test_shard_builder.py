@@ -456,10 +456,10 @@ def test_a_full_disk_ends_in_a_line_and_nothing_is_lost(tmp_path, monkeypatch):
 
 
 def test_two_preparations_of_one_directory_are_refused(tmp_path):
-    from seqattn.extras.shards.preparation import held
+    from seqattn.extras.shards.preparation import lock_directory
 
     made = prepare(tmp_path)
-    with held(made.path), pytest.raises(UserError, match="is in use by process"):
+    with lock_directory(made.path), pytest.raises(UserError, match="is in use by process"):
         again(tmp_path).run()
 
 

@@ -14,22 +14,22 @@ from seqattn.config.saved_overrides import texts_of
 from seqattn.installation import CONF
 from seqattn.training.ranks import rank
 
-_SHOWN = 4  # maximum number of choices in a message
+_MAX_NAMES = 4  # maximum number of choices in a message
 
 
-class OwnFirst(SearchPathPlugin):
+class FoldersFirst(SearchPathPlugin):
     """Plugin of Hydra that puts a user's folders before the shipped one."""
 
-    places: ClassVar[list[str]] = []
+    directories: ClassVar[list[str]] = []
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Prepend the folders; Hydra calls it."""
-        for place in reversed(self.places):
-            search_path.prepend("own", place)
+        for path in reversed(self.directories):
+            search_path.prepend("own", path)
 
 
 @contextmanager
-def own_first(overrides: Sequence[str], folders: Iterable[str] = ()) -> Iterator[None]:
+def folders_first(overrides: Sequence[str], folders: Iterable[str] = ()) -> Iterator[None]:
     """Prefer choices of `--config-dir` and `hydra.searchpath` within the block.
 
     Prints which shipped choices they replace.
@@ -38,16 +38,19 @@ def own_first(overrides: Sequence[str], folders: Iterable[str] = ()) -> Iterator
         overrides: of a command.
         folders: the arguments of `--config-dir`.
     """
-    Plugins.instance().register(OwnFirst)
-    typed = texts_of(overrides, "hydra.searchpath")
-    for place in (*folders, *typed):
-        if rank() == 0 and "pkg://" not in place:
-            _announce(Path(place.removeprefix("file://")))
-    OwnFirst.places = [*(f"file://{Path(folder).absolute()}" for folder in folders), *typed]
+    Plugins.instance().register(FoldersFirst)
+    search_path = texts_of(overrides, "hydra.searchpath")
+    for path in (*folders, *search_path):
+        if rank() == 0 and "pkg://" not in path:
+            _announce(Path(path.removeprefix("file://")))
+    FoldersFirst.directories = [
+        *(f"file://{Path(folder).absolute()}" for folder in folders),
+        *search_path,
+    ]
     try:
         yield
     finally:
-        OwnFirst.places = []
+        FoldersFirst.directories = []
 
 
 def _announce(folder: Path) -> None:
@@ -60,6 +63,6 @@ def _announce(folder: Path) -> None:
         and shipped.read_bytes() != file.read_bytes()
     ]
     if replaced:
-        more = [f"{len(replaced) - _SHOWN} more"] if len(replaced) > _SHOWN else []
-        names = ", ".join(replaced[:_SHOWN] + more)
+        more = [f"{len(replaced) - _MAX_NAMES} more"] if len(replaced) > _MAX_NAMES else []
+        names = ", ".join(replaced[:_MAX_NAMES] + more)
         print(f"{folder} replaces the shipped {names}", file=sys.stderr, flush=True)
