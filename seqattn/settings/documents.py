@@ -51,12 +51,17 @@ def bundle_dir(name: str | Path) -> Path:
     """Return the directory of a bundle: RUN/model for a run, else the path itself.
 
     A folder of Hugging Face, or a name such as "hf://ORG/MODEL", is imported into the cache.
+
+    Raises:
+        UserError: if it must be imported, and `seqattn.extras.exchange` is not installed.
     """
     path = user_path(name)
     foreign = is_file(path / "config.json") and not is_file(path / CONFIG)
     if foreign or str(name).startswith(HUB):
-        importer = choices("importer")["huggingface"][TARGET]
-        return cast(Path, import_path(importer)(str(name)))
+        importer = choices("importer").get("huggingface")
+        if importer is None:
+            raise UserError(f"{name} needs seqattn.extras.exchange, which is not installed")
+        return cast(Path, import_path(importer[TARGET])(str(name)))
     of_run = path / "model"
     return of_run if is_file(of_run / WEIGHTS) and not is_file(path / WEIGHTS) else path
 

@@ -71,6 +71,9 @@ def test_subcommands_and_choices_say_which_extra_is_missing(extra):
     if extra == "quality":  # a choice of `generate`, which reads its bundle first
         commands.append(("generate", [f"bundle={BUNDLE}", "text=a", "quality=true"]))
         told.append("error: ")
+    if extra == "exchange":
+        commands.append(("evaluate", ["bundle=hf://a/b"]))
+        told.append("error: hf://a/b needs")
     for word in choices_of(extra):
         commands.append(("train", [word]))
         told.append("error: ")
