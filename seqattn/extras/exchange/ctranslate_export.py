@@ -67,23 +67,23 @@ def _difference(
     model, chance = bundle.model, np.random.default_rng(0)
     translator = ctranslate2.Translator(str(directory), compute_type="float32")
 
-    def drawn(pieces: list[str], limit: int | None) -> list[int]:
+    def random_ids(pieces: list[str], limit: int | None) -> list[int]:
         length = chance.integers(1, min(_LONGEST, limit or _LONGEST), endpoint=True)
-        return [int(one) for one in chance.integers(RESERVED, len(pieces), length - 1)]
+        return [int(token) for token in chance.integers(RESERVED, len(pieces), length - 1)]
 
     largest = 0.0
     with inference(model) as device:
         for _ in range(_PAIRS):
-            source = drawn(source_pieces, model.max_source_length)
-            target = drawn(target_pieces, model.max_target_length)
+            source = random_ids(source_pieces, model.max_source_length)
+            target = random_ids(target_pieces, model.max_target_length)
             state = model.start(model.encode(torch.tensor([[*source, EOS]], device=device)))
             scores = model.log_probabilities(torch.tensor([[BOS, *target]], device=device), state)
             following = torch.tensor([*target, EOS])[:, None]
-            own = scores.log_probabilities[0].cpu().gather(1, following)[:, 0]
-            theirs = translator.score_batch(
+            expected = scores.log_probabilities[0].cpu().gather(1, following)[:, 0]
+            scored = translator.score_batch(
                 [[source_pieces[one] for one in source]], [[target_pieces[one] for one in target]]
             )[0]
-            difference = (own - torch.tensor(theirs.log_probs)).abs().max()
+            difference = (expected - torch.tensor(scored.log_probs)).abs().max()
             largest = max(largest, float(difference))
     return largest
 
@@ -100,10 +100,10 @@ def _card(bundle: Bundle) -> str:
     options += f", suppress_sequences=[[{tokenizer.target_vocabulary()[PAD]!r}]]"
     if tokenizer.target_begin:
         options += f", target_prefix=[{tokenizer.target_pieces(tokenizer.target_begin)}]"
-    begin = "".join(f"{piece!r}, " for piece in tokenizer.source_pieces(tokenizer.source_begin))
+    prefix = "".join(f"{piece!r}, " for piece in tokenizer.source_pieces(tokenizer.source_begin))
     note = " Its beams do not count `target_prefix`." if tokenizer.target_begin else ""
     encoded = 'source.encode("TEXT", out_type=str)'
-    encoded = f"[{begin}*{encoded}]" if begin else encoded
+    encoded = f"[{prefix}*{encoded}]" if prefix else encoded
     limit = f"max(1, int({search.limit.ratio:g} * (len(pieces) + 1)) + {search.limit.extra})"
     return f"""# {bundle.config.get("name", "model")} for CTranslate2
 

@@ -114,19 +114,19 @@ class CTranslateGenerator(Generator):
         progress: Progress | None = None,
         constraints: Sequence[Constraints] | None = None,
     ) -> Hypotheses:
-        most, sizes = longest(cast(Transformer, self.model)), [len(source) for source in sources]
-        if most is not None and max([*sizes, *self._limits(sources)], default=0) > most:
+        limit, sizes = longest(cast(Transformer, self.model)), [len(source) for source in sources]
+        if limit is not None and max([*sizes, *self._limits(sources)], default=0) > limit:
             raise UserError(
-                f"CTranslate2 supports sources and outputs of at most {most:,} tokens here; use "
+                f"CTranslate2 supports sources and outputs of at most {limit:,} tokens here; use "
                 "engine=torch, or lower generation.limit"
             )
-        for one in listed(self.search.processors):
-            if constraints is None and isinstance(one, ForcedPrefix):
-                constraints = [Constraints(tuple(one.ids))] * len(sources)
+        for processor in listed(self.search.processors):
+            if constraints is None and isinstance(processor, ForcedPrefix):
+                constraints = [Constraints(tuple(processor.ids))] * len(sources)
         lacking = {
-            "prefixes that end within a word" if one.processor is None else "terms"
-            for one in constraints or ()
-            if one.processor is not None or not one.whole
+            "prefixes that end within a word" if constraint.processor is None else "terms"
+            for constraint in constraints or ()
+            if constraint.processor is not None or not constraint.whole
         }
         if lacking:
             generator = self.otherwise(" and ".join(sorted(lacking)))
@@ -144,7 +144,7 @@ class CTranslateGenerator(Generator):
     def _results(self, batches: Sequence[Batch]) -> Iterator[tuple[int, Hypotheses]]:
         translator = self.translators.of_threads(max(1, min(self._count(), len(batches))))
         if any(batch.constraints is not None for batch in batches):
-            yield from enumerate(self._begun(translator, batch) for batch in batches)
+            yield from enumerate(self._with_prefixes(translator, batch) for batch in batches)
             return
         waiting = [self._submit(translator, batch.sources) for batch in batches]
         repeated: list[tuple[int, list[list[_Output]], list[_Repeat]]] = []
@@ -161,7 +161,7 @@ class CTranslateGenerator(Generator):
                 sources = batches[number].sources
                 yield number, self._hypotheses(translator, sources, outputs, repeats)
 
-    def _begun(self, translator: Any, batch: Batch) -> Hypotheses:
+    def _with_prefixes(self, translator: Any, batch: Batch) -> Hypotheses:
         """Return the hypotheses of a batch with first tokens, which CTranslate2 does not score.
 
         It searches sources with as many first tokens and the same limit together, and cannot forbid
@@ -178,13 +178,13 @@ class CTranslateGenerator(Generator):
                 for rows in groups.values()
             ]
             for row, job in zip(chain(*groups.values()), chain(*jobs), strict=True):
-                own = each[row]
+                prefix = each[row]
                 outputs = [one for one in self._outputs(job) if one.log_probability > _NO_OUTPUT]
-                follows = {token for one in outputs for token in one.ids[len(own.ids) :][:1]}
-                if own.ends and not follows <= {*own.ends[0]}:
+                follows = {token for one in outputs for token in one.ids[len(prefix.ids) :][:1]}
+                if prefix.ends and not follows <= {*prefix.ends[0]}:
                     torch_search = Generator(self.model, replace(self.search, workers=1))
-                    one = [sources[row]], [batch.places[row]], None, [own]
-                    results[row] = torch_search.generate(*one)[0]
+                    arguments = [sources[row]], [batch.places[row]], None, [prefix]
+                    results[row] = torch_search.generate(*arguments)[0]
                 else:
                     results[row] = self._ranked(self._rescored(translator, sources[row], outputs))
         return results
@@ -225,7 +225,7 @@ class CTranslateGenerator(Generator):
 
     def _pieces(self, sources: Sequence[Sequence[int]]) -> list[list[str]]:
         pieces = self.translators.source_pieces
-        return [[pieces[one] for one in source[:-1]] for source in sources]
+        return [[pieces[token] for token in source[:-1]] for source in sources]
 
     def _limits(self, sources: Sequence[Sequence[int]]) -> list[int]:
         sizes = torch.tensor([len(source) for source in sources])
@@ -249,9 +249,9 @@ class CTranslateGenerator(Generator):
         """
         limits = self._limits(sources)
         again: dict[tuple[int, bool], list[int]] = {}
-        for row, (several, limit) in enumerate(zip(outputs, limits, strict=True)):
-            padded = any(PAD in one.ids for one in several)
-            beyond = limit < max(limits) and any(len(one.ids) >= limit for one in several)
+        for row, (beam, limit) in enumerate(zip(outputs, limits, strict=True)):
+            padded = any(PAD in output.ids for output in beam)
+            beyond = limit < max(limits) and any(len(output.ids) >= limit for output in beam)
             if padded or beyond:
                 again.setdefault((limit, padded), []).append(row)
         return [
@@ -276,12 +276,12 @@ class CTranslateGenerator(Generator):
                 outputs[row] = self._rescored(translator, sources[row], outputs[row])
         if self.search.limit.minimum:
             outputs = [self._rescored(translator, *row) for row in zip(sources, outputs)]
-        return [self._ranked(several) for several in outputs]
+        return [self._ranked(beam) for beam in outputs]
 
     def _outputs(self, job: Any) -> list[_Output]:
         result, ids = job.result(), self.translators.target_ids
         return [
-            _Output([ids[one] for one in pieces], score * len(pieces) ** self._penalty)
+            _Output([ids[piece] for piece in pieces], score * len(pieces) ** self._penalty)
             for pieces, score in zip(result.hypotheses, result.scores, strict=True)
         ]
 
@@ -290,24 +290,24 @@ class CTranslateGenerator(Generator):
     ) -> list[_Output]:
         """Replace the probabilities of a search with forbidden tokens by those of the model."""
         pieces = self.translators.target_pieces
-        targets = [[pieces[one] for one in output.ids if one != EOS] for output in outputs]
+        targets = [[pieces[token] for token in output.ids if token != EOS] for output in outputs]
         scored = translator.score_batch(
             self._pieces([source] * len(targets)), targets, max_input_length=0
         )
         return [
-            _Output(output.ids, sum(one.log_probs[: len(output.ids)]))
-            for output, one in zip(outputs, scored, strict=True)
+            _Output(output.ids, sum(score.log_probs[: len(output.ids)]))
+            for output, score in zip(outputs, scored, strict=True)
         ]
 
     def _ranked(self, outputs: Sequence[_Output]) -> list[Hypothesis]:
         """Return the n_best hypotheses of a source, best first."""
         hypotheses = [
             Hypothesis(
-                tuple(one for one in ids if one != EOS),
+                tuple(token for token in ids if token != EOS),
                 log_probability / len(ids) ** self._penalty,
                 log_probability,
             )
             for ids, log_probability in outputs
         ]
-        hypotheses.sort(key=lambda one: -one.score)
+        hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
         return hypotheses[: getattr(self.search, "n_best", 1)]

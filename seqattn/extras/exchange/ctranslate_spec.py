@@ -67,7 +67,7 @@ def ctranslate2() -> Any:
 def longest(model: Transformer) -> int | None:
     """Return the maximum tokens of a source or an output in CTranslate2; None without a limit."""
     positions = model.encoder.position, model.decoder.position
-    limits = [one.max_length or LONGEST for one in positions if type(one) in _TABLES]
+    limits = [position.max_length or LONGEST for position in positions if type(position) in _TABLES]
     return min(limits, default=None)
 
 
@@ -135,8 +135,8 @@ def _stack(kind: Any, stack: LayerStack, config: TransformerConfig) -> Any:
     heads = parts[0].num_heads
     counts = {part.num_kv_heads for part in parts}
     kv_heads = counts.pop() if len(counts) == 1 else heads  # one number for all layers of a stack
-    wide = all(part.head_dim == part.output.out_features for part in parts)
-    if heads == 1 and (isinstance(position, T5Position) or not wide):
+    full_width = all(part.head_dim == part.output.out_features for part in parts)
+    if heads == 1 and (isinstance(position, T5Position) or not full_width):
         heads = kv_heads = 2  # CTranslate2 takes one to be as wide as the model and without a bias
     spec = kind(
         len(stack.layers), heads, num_heads_kv=kv_heads, pre_norm=config.pre_norm,
@@ -147,18 +147,18 @@ def _stack(kind: Any, stack: LayerStack, config: TransformerConfig) -> Any:
     if config.pre_norm:
         _norm(spec.layer_norm, stack.norm)
     if type(position) in _TABLES:
-        places = torch.arange(position.max_length or LONGEST)
-        table = position.embed(torch.zeros(1, len(places), position.stack.dim), places)[0]
+        indices = torch.arange(position.max_length or LONGEST)
+        table = position.embed(torch.zeros(1, len(indices), position.stack.dim), indices)[0]
         spec.position_encodings.encodings = _array(table)
     layer: Any
-    for number, (written, layer) in enumerate(zip(spec.layer, stack.layers, strict=True)):
-        own = written.self_attention
+    for number, (layer_spec, layer) in enumerate(zip(spec.layer, stack.layers, strict=True)):
+        own = layer_spec.self_attention
         _attention(own, layer.self_attention, layer.attend, heads, kv_heads, groups=(3, 1))
         _relative(own, position.at_layer(number), heads)
-        if hasattr(written, "attention"):
+        if hasattr(layer_spec, "attention"):
             cross = layer.cross_attention
-            _attention(written.attention, cross, layer.cross, heads, kv_heads, (1, 2, 1))
-        _feedforward(written.ffn, layer.feedforward, layer.feed)
+            _attention(layer_spec.attention, cross, layer.cross, heads, kv_heads, (1, 2, 1))
+        _feedforward(layer_spec.ffn, layer.feedforward, layer.feed)
     return spec
 
 

@@ -89,9 +89,9 @@ def _exported(bundle: Bundle) -> Path:
     record = Provenance(settings=_CACHE, contents={"bundle": bundle_contents(bundle.path)})
     with file_faults("write", directory), _locked(directory):
         if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
-            before = _record_of_cache(directory)
+            previous = _record_of_cache(directory)
             record.contents["cache"] = bundle_contents(directory)
-            if record == before:
+            if record == previous:
                 return directory
         with room_for_files(directory.parent), new_directory(directory, RECORD) as new:
             write_ctranslate2(bundle, new)
@@ -122,18 +122,18 @@ def _record_of_cache(directory: Path) -> Provenance:
     Raises:
         UserError: if anything in the directory could be the user's own.
     """
-    other = (
+    message = (
         f"{directory} is not a cache of engine=ctranslate2; move or remove it, or use engine=torch"
     )
     try:
         record = Provenance.read(directory)
     except UserError as error:
-        raise UserError(other) from error
+        raise UserError(message) from error
     if record.settings != _CACHE:
-        raise UserError(other)
-    own = {RECORD, CARD, *(line.partition(" ")[0] for line in record.contents.get("cache", []))}
+        raise UserError(message)
+    names = {RECORD, CARD, *(line.partition(" ")[0] for line in record.contents.get("cache", []))}
     for file in directory.iterdir():
-        if file.name not in own:
+        if file.name not in names:
             raise UserError(f"{file} is not part of a cache of engine=ctranslate2; move it")
     return record
 
@@ -152,12 +152,12 @@ def _unsupported(bundle: Bundle, search: Search) -> str:
     for part in bundle.model.modules():
         if getattr(part, "is_observed", False) or getattr(part, "gates", None) is not None:
             return "interventions"
-    own = [one for one in listed(search.processors) if one.constrains]
-    if [*map(type, own)] == [ForcedPrefix]:  # it can force the mark of a language
-        first: Any = own[0]
+    processors = [one for one in listed(search.processors) if one.constrains]
+    if [*map(type, processors)] == [ForcedPrefix]:  # it can force the mark of a language
+        first: Any = processors[0]
         if tuple(first.ids) == bundle.tokenizer.target_begin:
-            own = [one for one in first.then if one.constrains]
-    return " and ".join(map(str, own))
+            processors = [one for one in first.then if one.constrains]
+    return " and ".join(map(str, processors))
 
 
 def _note(line: str) -> None:

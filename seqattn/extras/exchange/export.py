@@ -84,12 +84,12 @@ class Export(BundleRun):
             return output
         bundle = self.load().texts("export")
         checked = export(bundle, output, provenance)
-        size, before = (
+        size, original = (
             path.stat().st_size
             for path in (output / target.model, user_path(self.bundle) / WEIGHTS)
         )
         kind = self.quantize or "float32"
-        rows = {target.model: f"{size:,} bytes in {kind} ({before:,} in {WEIGHTS})", **checked}
+        rows = {target.model: f"{size:,} bytes in {kind} ({original:,} in {WEIGHTS})", **checked}
         notes = [f"written to {self.output}; its {CARD} explains how to run it"]
         print_table(f"{self.bundle} for {target.title}", rows, notes=notes)
         return output

@@ -38,16 +38,16 @@ class Weight:
     """A tensor of ours, and the tensors of Hugging Face that hold it.
 
     Args:
-        ours: name in our state dict.
-        theirs: names in theirs, concatenated along the first axis.
+        name: name in our state dict.
+        foreign_names: names in theirs, concatenated along the first axis.
         scale: factor from theirs to ours.
         shift: added to it.
         skipped: first rows of theirs, which ours lacks.
         side: vocabulary whose ids its rows are; None for none.
     """
 
-    ours: str
-    theirs: tuple[str, ...]
+    name: str
+    foreign_names: tuple[str, ...]
     scale: float = 1.0
     shift: float = 0.0
     skipped: int = 0
@@ -55,15 +55,15 @@ class Weight:
 
     def from_hf(self, *tensors: Tensor) -> Tensor:
         """Return our tensor, in float32, with their vocabulary."""
-        joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-        ours = joined[self.skipped :].float()
-        return ours if (self.scale, self.shift) == (1, 0) else ours * self.scale + self.shift
+        foreign = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+        tensor = foreign[self.skipped :].float()
+        return tensor if (self.scale, self.shift) == (1, 0) else tensor * self.scale + self.shift
 
     def to_hf(self, tensor: Tensor) -> dict[str, Tensor]:
         """Return their tensors by name, for ours with their vocabulary."""
         rows = tensor.new_zeros(self.skipped, *tensor.shape[1:])
-        parts = torch.cat([rows, (tensor - self.shift) / self.scale]).chunk(len(self.theirs))
-        return {name: part.clone() for name, part in zip(self.theirs, parts, strict=True)}
+        parts = torch.cat([rows, (tensor - self.shift) / self.scale]).chunk(len(self.foreign_names))
+        return {name: part.clone() for name, part in zip(self.foreign_names, parts, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ class Settings:
             raise UserError(f"{self.file} has {key}={shown(value)}; only {words} is supported")
 
     def count(
-        self, key: str, default: int | None = None, least: int = 1, most: int = 65_536
+        self, key: str, default: int | None = None, least: int = 1, limit: int = 65_536
     ) -> int:
-        """Return a whole number from `least` to `most`."""
+        """Return a whole number from `least` to `limit`."""
         value = self.get(key, default)
-        if type(value) is not int or not least <= value <= most:
-            numbers = f"a number from {least} to {most:,}"
+        if type(value) is not int or not least <= value <= limit:
+            numbers = f"a number from {least} to {limit:,}"
             raise UserError(f"{self.file} has {key}={shown(value)}, which must be {numbers}")
         return value
 
@@ -211,7 +211,7 @@ def _bart(settings: Settings, folder: Folder) -> Family:
     settings.check("add_bias_logits", False)
     width = settings.count("encoder_ffn_dim")
     settings.check("decoder_ffn_dim", width)
-    settings.check("num_hidden_layers", settings.count("encoder_layers", most=LAYERS))
+    settings.check("num_hidden_layers", settings.count("encoder_layers", limit=LAYERS))
     copies = ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"]
     joint = settings.flag("share_encoder_decoder_embeddings", True)
     sides = [folder.table("model.shared.weight", *copies)] * 2 if joint else copies
@@ -220,8 +220,8 @@ def _bart(settings: Settings, folder: Folder) -> Family:
     model = _chosen(
         "model", "transformer",
         dim=settings.count("d_model"), ffn_dim=width,
-        encoder_layers=settings.count("encoder_layers", most=LAYERS),
-        decoder_layers=settings.count("decoder_layers", most=LAYERS),
+        encoder_layers=settings.count("encoder_layers", limit=LAYERS),
+        decoder_layers=settings.count("decoder_layers", limit=LAYERS),
         activation=settings.activation("activation_function"),
         pre_norm=pre_norm, dropout=settings.get("dropout", 0.1),
         share_embeddings=_sharing(joint, tied),
@@ -240,11 +240,11 @@ def _bart(settings: Settings, folder: Folder) -> Family:
         for slot, count in slots
     }  # fmt: skip
     attention.setdefault("attention", attention[slots[0][0]])
-    longest = settings.count("max_position_embeddings", 1024, least=8, most=100_000)
+    longest = settings.count("max_position_embeddings", 1024, least=8, limit=100_000)
     if embedding_norm:
         position = _chosen("position", "learned", max_length=longest)
     elif kind == "m2m_100":
-        first = settings.count("pad_token_id", 1, least=0, most=10**9) + 1
+        first = settings.count("pad_token_id", 1, least=0, limit=10**9) + 1
         position = _chosen("position", "sinusoidal", layout="halves", first=first, endpoint=True)
     else:
         position = _chosen("position", "sinusoidal", layout="halves")
@@ -257,18 +257,18 @@ def _bart(settings: Settings, folder: Folder) -> Family:
         Weight("head.linear.weight", (output,), side="target"),
     ]
     for stack, side in (("encoder", "source"), ("decoder", "target")):
-        theirs = f"model.{stack}"
+        foreign = f"model.{stack}"
         if embedding_norm:
-            weights += _named(f"{side}_embedding.norm", f"{theirs}.layernorm_embedding")
-            table = f"{theirs}.embed_positions.weight"
+            weights += _module_weights(f"{side}_embedding.norm", f"{foreign}.layernorm_embedding")
+            table = f"{foreign}.embed_positions.weight"
             weights.append(Weight(f"{stack}.position.table.weight", (table,), skipped=2))
         if rounded:
-            table = f"{theirs}.embed_positions.weight"
+            table = f"{foreign}.embed_positions.weight"
             weights.append(Weight(f"{stack}.position.table.weight", (table,)))
         if pre_norm:
-            weights += _named(f"{stack}.norm", f"{theirs}.layer_norm")
+            weights += _module_weights(f"{stack}.norm", f"{foreign}.layer_norm")
         for number in range(model[f"{stack}_layers"]):
-            layer = f"{stack}.layers.{number}", f"{theirs}.layers.{number}"
+            layer = f"{stack}.layers.{number}", f"{foreign}.layers.{number}"
             weights += _bart_layer(*layer, cross=stack == "decoder")
     nodes = {"model": model, "position": position, **attention}
     unused = ["lm_head.weight", "model.shared.weight", *copies]
@@ -287,21 +287,21 @@ def _has_other_sinusoids(folder: Folder, dim: int) -> bool:
     for table in tables:
         if table is None or table.dim() != 2 or table.shape[1] != dim:
             return False
-        own = scheme.embed(torch.zeros(1, *table.shape), torch.arange(len(table)))[0]
-        if not torch.allclose(table.float(), own, rtol=0, atol=_ROUNDING):
+        sinusoids = scheme.embed(torch.zeros(1, *table.shape), torch.arange(len(table)))[0]
+        if not torch.allclose(table.float(), sinusoids, rtol=0, atol=_ROUNDING):
             return True
     return False
 
 
-def _bart_layer(ours: str, theirs: str, cross: bool) -> Iterator[Weight]:
+def _bart_layer(layer: str, foreign: str, cross: bool) -> Iterator[Weight]:
     attentions = [("self_attention", "self_attn", "attend")]
     attentions += [("cross_attention", "encoder_attn", "cross")] if cross else []
     for mine, their, residual in attentions:
         for part, name in _BART_ATTENTION:
-            yield from _named(f"{ours}.{mine}.{part}", f"{theirs}.{their}.{name}")
-        yield from _named(f"{ours}.{residual}.norm", f"{theirs}.{their}_layer_norm")
+            yield from _module_weights(f"{layer}.{mine}.{part}", f"{foreign}.{their}.{name}")
+        yield from _module_weights(f"{layer}.{residual}.norm", f"{foreign}.{their}_layer_norm")
     for part, name in _BART_LAYER.items():
-        yield from _named(f"{ours}.{part}", f"{theirs}.{name}")
+        yield from _module_weights(f"{layer}.{part}", f"{foreign}.{name}")
 
 
 _T5_ATTENTION = {"query": "q", "key": "k", "value": "v", "output": "o"}
@@ -324,10 +324,10 @@ def _t5(settings: Settings, folder: Folder) -> Family:
     tied = output == inputs
     scaled = settings.flag("scale_decoder_outputs", settings.flag("tie_word_embeddings", True))
     scaled = scaled and settings.get("model_type") == "t5"
-    layers = settings.count("num_layers", most=LAYERS)
+    layers = settings.count("num_layers", limit=LAYERS)
     model = _chosen(
         "model", "transformer", dim=dim, ffn_dim=settings.count("d_ff"), encoder_layers=layers,
-        decoder_layers=settings.count("num_decoder_layers", layers, most=LAYERS),
+        decoder_layers=settings.count("num_decoder_layers", layers, limit=LAYERS),
         activation=GATED[activation] if kind else activation, norm="rmsnorm", bias=False,
         dropout=settings.get("dropout_rate", 0.1), share_embeddings=_sharing(True, tied),
         embedding_scale=None if tied and scaled else 1.0, output_bias=True,
@@ -362,7 +362,7 @@ def _t5(settings: Settings, folder: Folder) -> Family:
     return Family(nodes, weights, unused=unused)
 
 
-def _t5_layer(ours: str, theirs: str, cross_scale: float | None, gated: bool) -> Iterator[Weight]:
+def _t5_layer(layer: str, foreign: str, cross_scale: float | None, gated: bool) -> Iterator[Weight]:
     """Yield a layer's weights; T5 does not scale the scores of cross-attention, and we do."""
     attentions = [("self_attention", "SelfAttention", "attend", 1.0)]
     if cross_scale is not None:
@@ -370,15 +370,15 @@ def _t5_layer(ours: str, theirs: str, cross_scale: float | None, gated: bool) ->
     for number, (mine, their, residual, scale) in enumerate(attentions):
         for part, name in _T5_ATTENTION.items():
             factor = scale if part == "query" else 1.0
-            matrix = f"{theirs}.{number}.{their}.{name}.weight"
-            yield Weight(f"{ours}.{mine}.{part}.weight", (matrix,), factor)
-        yield Weight(f"{ours}.{residual}.norm.weight", (f"{theirs}.{number}.layer_norm.weight",))
-    last = f"{theirs}.{len(attentions)}"
+            matrix = f"{foreign}.{number}.{their}.{name}.weight"
+            yield Weight(f"{layer}.{mine}.{part}.weight", (matrix,), factor)
+        yield Weight(f"{layer}.{residual}.norm.weight", (f"{foreign}.{number}.layer_norm.weight",))
+    last = f"{foreign}.{len(attentions)}"
     inner = ("wi_0", "wi_1") if gated else ("wi",)
     names = tuple(f"{last}.DenseReluDense.{name}.weight" for name in inner)
-    yield Weight(f"{ours}.feedforward.inner.weight", names)
-    yield Weight(f"{ours}.feedforward.outer.weight", (f"{last}.DenseReluDense.wo.weight",))
-    yield Weight(f"{ours}.feed.norm.weight", (f"{last}.layer_norm.weight",))
+    yield Weight(f"{layer}.feedforward.inner.weight", names)
+    yield Weight(f"{layer}.feedforward.outer.weight", (f"{last}.DenseReluDense.wo.weight",))
+    yield Weight(f"{layer}.feed.norm.weight", (f"{last}.layer_norm.weight",))
 
 
 def _t5gemma(settings: Settings, folder: Folder) -> Family:
@@ -390,7 +390,7 @@ def _t5gemma(settings: Settings, folder: Folder) -> Family:
         own.check("attention_bias", False)
         own.check("rms_norm_eps", 1e-6)
         own.check("query_pre_attn_scalar", own.count("head_dim"))
-        own.check("layer_types", ["full_attention"] * own.count("num_hidden_layers", most=LAYERS))
+        own.check("layer_types", ["full_attention"] * own.count("num_hidden_layers", limit=LAYERS))
         sides.append(own)
     encoder, decoder = sides
     for key in ("hidden_size", "intermediate_size", "hidden_activation", "head_dim"):
@@ -403,18 +403,18 @@ def _t5gemma(settings: Settings, folder: Folder) -> Family:
     model = _chosen(
         "model", "transformer", dim=encoder.count("hidden_size"),
         ffn_dim=encoder.count("intermediate_size"), activation=GATED[activation],
-        encoder_layers=encoder.count("num_hidden_layers", most=LAYERS),
-        decoder_layers=decoder.count("num_hidden_layers", most=LAYERS), norm="rmsnorm", bias=False,
+        encoder_layers=encoder.count("num_hidden_layers", limit=LAYERS),
+        decoder_layers=decoder.count("num_hidden_layers", limit=LAYERS), norm="rmsnorm", bias=False,
         branch_norm=True, dropout=settings.get("dropout_rate", 0.0),
         share_embeddings=_sharing(False, tied), output_bias=True,
         output_softcap=decoder.values.get("final_logit_softcapping"),
     )  # fmt: skip
     attention = {
         slot: _chosen(
-            "attention", "mha", num_heads=own.count("num_attention_heads"), bias=False,
-            num_kv_heads=own.count("num_key_value_heads"), head_dim=own.count("head_dim"),
+            "attention", "mha", num_heads=stack.count("num_attention_heads"), bias=False,
+            num_kv_heads=stack.count("num_key_value_heads"), head_dim=stack.count("head_dim"),
         )
-        for slot, own in (
+        for slot, stack in (
             ("attention", encoder), ("decoder_attention", decoder), ("cross_attention", decoder)
         )
     }  # fmt: skip
@@ -431,22 +431,22 @@ def _t5gemma(settings: Settings, folder: Folder) -> Family:
     return Family({"model": model, "position": position, **attention}, weights)
 
 
-def _t5gemma_layer(ours: str, theirs: str, cross: bool) -> Iterator[Weight]:
+def _t5gemma_layer(layer: str, foreign: str, cross: bool) -> Iterator[Weight]:
     """Yield a layer's weights, whose norms lack 1."""
     attentions = [("self_attention", "self_attn", "attend")]
     attentions += [("cross_attention", "cross_attn", "cross")] if cross else []
     norms = [("feed", "feedforward")]
-    for mine, their, residual in attentions:
-        norms.append((residual, their))
+    for mine, attn, residual in attentions:
+        norms.append((residual, attn))
         for part, name in _T5_ATTENTION.items():
-            yield Weight(f"{ours}.{mine}.{part}.weight", (f"{theirs}.{their}.{name}_proj.weight",))
+            yield Weight(f"{layer}.{mine}.{part}.weight", (f"{foreign}.{attn}.{name}_proj.weight",))
     for residual, name in norms:
-        for norm, place in (("norm", "pre"), ("branch_norm", "post")):
-            their = f"{theirs}.{place}_{name}_layernorm.weight"
-            yield Weight(f"{ours}.{residual}.{norm}.weight", (their,), shift=1.0)
-    inner = f"{theirs}.mlp.gate_proj.weight", f"{theirs}.mlp.up_proj.weight"
-    yield Weight(f"{ours}.feedforward.inner.weight", inner)
-    yield Weight(f"{ours}.feedforward.outer.weight", (f"{theirs}.mlp.down_proj.weight",))
+        for norm, prefix in (("norm", "pre"), ("branch_norm", "post")):
+            foreign_name = f"{foreign}.{prefix}_{name}_layernorm.weight"
+            yield Weight(f"{layer}.{residual}.{norm}.weight", (foreign_name,), shift=1.0)
+    inner = f"{foreign}.mlp.gate_proj.weight", f"{foreign}.mlp.up_proj.weight"
+    yield Weight(f"{layer}.feedforward.inner.weight", inner)
+    yield Weight(f"{layer}.feedforward.outer.weight", (f"{foreign}.mlp.down_proj.weight",))
 
 
 FAMILIES: dict[str, Callable[[Settings, Folder], Family]] = {
@@ -467,7 +467,7 @@ def _sharing(joint: bool, tied: bool) -> str:
     return ("all" if tied else "inputs") if joint else ("target" if tied else "none")
 
 
-def _named(ours: str, theirs: str) -> Iterator[Weight]:
+def _module_weights(module: str, foreign: str) -> Iterator[Weight]:
     """Yield the weight and bias of a module."""
     for part in _BIASES:
-        yield Weight(f"{ours}.{part}", (f"{theirs}.{part}",))
+        yield Weight(f"{module}.{part}", (f"{foreign}.{part}",))

@@ -101,15 +101,15 @@ def write_huggingface(bundle: Bundle, new: Path) -> dict[str, str]:
     (new / CARD).write_text(_card(bundle, marian, code), encoding="utf-8")
     rows = ids.rows if bundle.tokenizer.joint else [*range(bundle.tokenizer.source_size)]
     lacking = () if BOS in ids.order else (BOS,)
-    theirs = ImportedTokenizer(bundle.tokenizer, rows, ids.rows, lacking)
+    exported = ImportedTokenizer(bundle.tokenizer, rows, ids.rows, lacking)
     name = f"bundle={bundle.path}"
-    check_ids(new, theirs, name, code)
+    check_ids(new, exported, name, code)
     try:
-        checked = compared(expected(HFFolder(new), theirs), model, theirs)
+        checked = compared(expected(HFFolder(new), exported), model, exported)
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
     if checked.difference is None:
-        _read_back(new, model, theirs)
+        _read_back(new, model, exported)
     return {"family": f"{CLASSES[kind]} (model_type {kind})", "checked": str(checked)}
 
 
@@ -154,46 +154,46 @@ def _ids(model: Transformer, kind: str) -> Ids:
     if kind in ("t5", "mt5", "t5gemma", "m2m_100") and bias is not None:
         table = model.target_embedding.table.weight
         equal = (table == table[BOS]).all(dim=1).nonzero()[:, 0].tolist()
-        same = [own for own in equal if own != BOS]
-        same = [own for own in (EOS, PAD) if own in same] or same
-        others = bias.index_fill(0, torch.tensor([BOS], device=bias.device), 0.0)
-        if not same or bias[BOS] > FORBIDDEN or others.any():
+        candidates = [token for token in equal if token != BOS]
+        candidates = [token for token in (EOS, PAD) if token in candidates] or candidates
+        remaining_bias = bias.index_fill(0, torch.tensor([BOS], device=bias.device), 0.0)
+        if not candidates or bias[BOS] > FORBIDDEN or remaining_bias.any():
             raise UserError(
                 f"{CLASSES[kind]} has no output bias; train with model.output_bias=false, or an "
                 "imported model with freeze=[embeddings,head]"
             )
         order.remove(BOS)
-        start = same[0]
+        start = candidates[0]
     if kind == "m2m_100":  # counts positions from the id of padding, which is 1
         first = BOS if BOS in order else order[3]
         marks = [first, PAD, EOS, UNK]
-        order = [*marks, *(own for own in order if own not in marks)]
+        order = [*marks, *(token for token in order if token not in marks)]
     return Ids(order, order.index(start))
 
 
 def _compare(model: Transformer, described: Family, kind: str) -> None:
     """Raise UserError, with the overrides, for settings that a family does not have."""
-    own, nodes = model.config, cast(Any, described.nodes)
+    config, nodes = model.config, cast(Any, described.nodes)
     node, differing = nodes["model"], dict[str, str]()
 
     def compare(key: str, value: Any, needed: Any) -> None:
         if value != needed:
-            differing[f"{key}={_typed(value)}"] = f"{key}={_typed(needed)}"
+            differing[f"{key}={_yaml_text(value)}"] = f"{key}={_yaml_text(needed)}"
 
     for key in _MODEL_KEYS:
         # T5Gemma's tables are apart, so that a shared one is written twice
         if (kind, key) != ("t5gemma", "share_embeddings"):
-            compare(f"model.{key}", getattr(own, key), node[key])
+            compare(f"model.{key}", getattr(config, key), node[key])
     scale = model.target_embedding.scale
-    if own.share_embeddings in ("all", "target") and not math.isclose(scale, _scale(described)):
-        compare("model.embedding_scale", own.embedding_scale, node["embedding_scale"])
+    if config.share_embeddings in ("all", "target") and not math.isclose(scale, _scale(described)):
+        compare("model.embedding_scale", config.embedding_scale, node["embedding_scale"])
     for key in ("first", "endpoint", "base", "scaling"):
         if key in nodes["position"]:
             value = getattr(model.encoder.position, key)
             compare(f"position.{key}", value, nodes["position"][key])
     for slot, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         node = nodes.get(f"{slot}_attention", nodes["attention"])
-        width = node.get("head_dim") or own.dim // node["num_heads"]
+        width = node.get("head_dim") or config.dim // node["num_heads"]
         for part in attentions(stack):
             compare("attention.bias", part.output.bias is not None, node.get("bias", True))
             for key in ("num_heads", "num_kv_heads"):
@@ -210,7 +210,7 @@ def _compare(model: Transformer, described: Family, kind: str) -> None:
         raise UserError(f"{CLASSES[kind]} of transformers has no {lacking}; train with {changes}")
 
 
-def _typed(value: Any) -> str:
+def _yaml_text(value: Any) -> str:
     return "null" if value is None else str(value).lower()
 
 
@@ -223,7 +223,7 @@ def _scale(described: Family) -> float:
 
 def _tensors(model: Transformer, described: Family, ids: Ids) -> dict[str, Tensor]:
     """Return the weights by their names."""
-    state = {name: one.detach().float().cpu() for name, one in model.state_dict().items()}
+    state = {name: tensor.detach().float().cpu() for name, tensor in model.state_dict().items()}
     position = model.encoder.position
     if isinstance(position, SinusoidalPosition) and position.layout == "interleaved":
         state = {name: _in_halves(name, tensor) for name, tensor in state.items()}
@@ -231,10 +231,10 @@ def _tensors(model: Transformer, described: Family, ids: Ids) -> dict[str, Tenso
     factor = model.target_embedding.scale / _scale(described)
     tensors: dict[str, Tensor] = {}
     for weight in described.weights:
-        tensor = state[weight.ours]
+        tensor = state[weight.name]
         if weight.side is not None:
             tensor = ids.select(tensor)
-        if "_embedding.table." in weight.ours:
+        if "_embedding.table." in weight.name:
             tensor = tensor * factor
         tensors |= weight.to_hf(tensor)
     if not tied:  # transformers ties the tables of both inputs only with the output's
@@ -242,10 +242,10 @@ def _tensors(model: Transformer, described: Family, ids: Ids) -> dict[str, Tenso
         copies = [name for name in described.unused if name.endswith("embed_tokens.weight")]
         tensors |= {copy: tensors[name].clone() for name in shared for copy in copies}
     if isinstance(position, SinusoidalPosition) and not position.endpoint:
-        own = SinusoidalPosition(position.stack, "halves")
+        scheme = SinusoidalPosition(position.stack, "halves")
         nothing = torch.zeros(1, LONGEST, position.stack.dim)
         for stack in ("encoder", "decoder"):  # they would be computed, after a warning
-            table = own.embed(nothing, torch.arange(LONGEST))[0].clone()
+            table = scheme.embed(nothing, torch.arange(LONGEST))[0].clone()
             tensors[f"model.{stack}.embed_positions.weight"] = table
     if described.output_bias:
         bias = state.get("head.linear.bias", torch.zeros(len(ids.order)))
@@ -262,14 +262,14 @@ def _in_halves(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _read_back(new: Path, model: Transformer, theirs: ImportedTokenizer) -> None:
+def _read_back(new: Path, model: Transformer, tokenizer: ImportedTokenizer) -> None:
     """Import the folder again, and compare log-probabilities with the bundle's."""
     folder = HFFolder(new)
     described = family(folder)
-    again = Architecture.of(described.nodes).build(Vocabularies.of(theirs.tokenizer))
-    check_weights(again, described, folder, theirs)
-    fill(cast(Transformer, again), described, folder, theirs)
-    difference = our_difference(model, cast(Transformer, again).eval(), theirs)
+    again = Architecture.of(described.nodes).build(Vocabularies.of(tokenizer.tokenizer))
+    check_weights(again, described, folder, tokenizer)
+    fill(cast(Transformer, again), described, folder, tokenizer)
+    difference = our_difference(model, cast(Transformer, again).eval(), tokenizer)
     if not difference < TOLERANCE:
         raise UserError(f"the written model says something else, by {difference:.2g} nats")
 

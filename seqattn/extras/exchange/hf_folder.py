@@ -141,10 +141,10 @@ class HFFolder:
             return [self.path / WEIGHTS]
         if is_file(self.path / INDEX):
             names = self._object(INDEX).get("weight_map")
-            values = {str(one) for one in names.values()} if isinstance(names, dict) else {""}
-            if not all(Path(one).name == one != "" for one in values):
+            values = {str(name) for name in names.values()} if isinstance(names, dict) else {""}
+            if not all(Path(name).name == name != "" for name in values):
                 raise UserError(f"{self.path / INDEX} must map weights to files of its folder")
-            return [self.path / one for one in sorted(values)]
+            return [self.path / name for name in sorted(values)]
         if any(self.path.glob("*.bin")):
             raise UserError(
                 f"source={self.path} has only pickled weights (*.bin), which can run code and are "

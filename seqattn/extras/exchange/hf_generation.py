@@ -75,28 +75,28 @@ def recommended_search(
     settings = Settings(values, file)
     sampled, beams = settings.flag("do_sample", False), values.get("num_beams") or 1
     if sampled and beams == 1 and node.get(TARGET) == choices("generation")["beam"][TARGET]:
-        kept = {key: node[key] for key in ("processors", "limit", "workers") if key in node}
-        node = {**choices("generation")["sampling"], **kept}
+        common = {key: node[key] for key in ("processors", "limit", "workers") if key in node}
+        node = {**choices("generation")["sampling"], **common}
     penalty = values.get("length_penalty")
-    own: dict[str, Node] = {
+    overrides: dict[str, Node] = {
         "beam_size": beams, "length_penalty": 1.0 if penalty is None else penalty,
         "early_stopping": values.get("early_stopping") is True,
     }  # fmt: skip
     if sampled:
         drawn = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}  # without a word of the folder
-        own |= drawn | {key: values[key] for key in drawn if values.get(key) is not None}
-    own = {key: value for key, value in own.items() if key in node}
+        overrides |= drawn | {key: values[key] for key in drawn if values.get(key) is not None}
+    overrides = {key: value for key, value in overrides.items() if key in node}
     limit = _limit(settings)
-    own |= {"limit": limit} if limit else {}
+    overrides |= {"limit": limit} if limit else {}
     lacking: list[str] = []
     processors = dict(_processors(settings, rows, lacking))
-    own |= {"processors": {**node.get("processors", {}), **processors}} if processors else {}
+    overrides |= {"processors": {**node.get("processors", {}), **processors}} if processors else {}
     lacking += _lacking(values, bool(folder.generation), sampled)
     if sampled and "temperature" not in node:
         lacking.append("do_sample=True")
     if "repetition_penalty" in processors and beams == 1:
         lacking.append("repetition_penalty of logits (log-probabilities here)")
-    node = with_settings(node, own)
+    node = with_settings(node, overrides)
     try:
         build(node, "generation")
     except UserError as error:
@@ -111,11 +111,11 @@ def _limit(settings: Settings) -> dict[str, Node]:
         if settings.values.get(longest) is not None:
             # a forced end is one token more, without which the output is the same
             forced = settings.values.get("forced_eos_token_id") is not None
-            most = settings.count(longest, most=10**9) - marks - forced
-            limit |= {"ratio": 0.0, "extra": min(max(1, most), _LONGEST)}
+            max_length = settings.count(longest, limit=10**9) - marks - forced
+            limit |= {"ratio": 0.0, "extra": min(max(1, max_length), _LONGEST)}
         least = least or "min_new_tokens"
         if settings.values.get(least):
-            limit["minimum"] = max(0, settings.count(least, most=_LONGEST) - marks)
+            limit["minimum"] = max(0, settings.count(least, limit=_LONGEST) - marks)
     return limit
 
 
@@ -124,8 +124,8 @@ def _processors(
 ) -> Iterator[tuple[str, Node]]:
     """Yield the processors, and add words that the vocabulary lacks to `lacking`."""
     values, ids = settings.values, {}
-    for own in (BOS, *range(len(rows) - 1, -1, -1)):  # the first id of a row, but for the begin
-        ids[rows[own]] = own
+    for token in (BOS, *range(len(rows) - 1, -1, -1)):  # the first id of a row, but for the begin
+        ids[rows[token]] = token
     for key, name in (
         ("no_repeat_ngram_size", "no_repeat_ngram"),
         ("encoder_no_repeat_ngram_size", "encoder_no_repeat_ngram"),
@@ -138,19 +138,19 @@ def _processors(
         yield "repetition_penalty", {**part, "penalty": values["repetition_penalty"], "end": end}
     words = []
     for key in ("bad_words_ids", "suppress_tokens"):
-        listed = values.get(key)
-        if listed is None:
+        banned = values.get(key)
+        if banned is None:
             continue
-        tokens = isinstance(listed, list) and all(
-            isinstance(one, int if key == "suppress_tokens" else list) for one in listed
+        tokens = isinstance(banned, list) and all(
+            isinstance(token, int if key == "suppress_tokens" else list) for token in banned
         )
         if not tokens:
-            raise UserError(f"{settings.file} has {key}={shown(listed)}, which must list tokens")
-        for word in [[one] for one in listed] if key == "suppress_tokens" else listed:
-            if not word or not all(isinstance(one, int) and one in ids for one in word):
+            raise UserError(f"{settings.file} has {key}={shown(banned)}, which must list tokens")
+        for word in [[token] for token in banned] if key == "suppress_tokens" else banned:
+            if not word or not all(isinstance(token, int) and token in ids for token in word):
                 lacking.append(f"{key} {shown(word)}")
             elif (key, word) != ("bad_words_ids", [rows[EOS]]) and rows[PAD] not in word:
-                words.append([ids[one] for one in word])
+                words.append([ids[token] for token in word])
     if words:
         yield "bad_words", {**choices("processor")["bad_words"]["bad_words"], "ids": words}
 
@@ -158,10 +158,10 @@ def _processors(
 def _lacking(values: Mapping[str, Any], every: bool, sampled: bool) -> Iterator[str]:
     """Yield settings that searches here lack. Args: every: also those that nobody knows."""
     for key, value in values.items():
-        known = key in _LEFT_OUT or key in _CARRIED or key in _HARMLESS
-        other = not known and every and not key.startswith("output_") and "assist" not in key
+        handled = key in _LEFT_OUT or key in _CARRIED or key in _HARMLESS
+        unknown = not handled and every and not key.startswith("output_") and "assist" not in key
         matters = key in _LEFT_OUT and (sampled or key not in _SAMPLED)
-        if (matters or other) and value not in (None, _LEFT_OUT.get(key), [], {}, False):
+        if (matters or unknown) and value not in (None, _LEFT_OUT.get(key), [], {}, False):
             yield f"{key}={shown(value)}"
     ends = values.get("eos_token_id")
     if isinstance(ends, list) and len(ends) > 1:

@@ -19,7 +19,7 @@ from seqattn.extras.exchange.hf_generation import recommended_search
 from seqattn.extras.exchange.hf_tokenizers import FAMILIES, ImportedTokenizer, read_tokenizer
 from seqattn.extras.exchange.parity import (
     Comparison,
-    check_own_ids,
+    check_imported_ids,
     compared,
     expected,
     has_transformers,
@@ -111,8 +111,8 @@ class Import:
         return output
 
     def _record(self, folder: HFFolder) -> Provenance:
-        own = ("source_begin", "target_begin", "task", "data", "loader")
-        settings = {name: self.settings.get(name) for name in own}
+        keys = ("source_begin", "target_begin", "task", "data", "loader")
+        settings = {name: self.settings.get(name) for name in keys}
         contents = {"source": digests(folder.files)}
         return Provenance(settings={"subcommand": "import", **settings}, contents=contents)
 
@@ -123,7 +123,7 @@ def imported_bundle(source: str) -> Path:
     It has the settings of a translation by default, which those of a training replace.
     """
     folder = HFFolder(local_folder(source))
-    stats = [(one.name, one.stat().st_size, one.stat().st_mtime) for one in folder.files]
+    stats = [(file.name, file.stat().st_size, file.stat().st_mtime) for file in folder.files]
     path = folder.path.resolve()
     key = sha256(repr((__version__, path, stats)).encode()).hexdigest()[:16]
     output = default_cache() / "imported" / f"{path.name}-{key}"
@@ -171,7 +171,7 @@ def write(
 
 def _sizes(imported: Imported) -> dict[str, str]:
     return {
-        "parameters": f"{sum(one.numel() for one in imported.model.parameters()):,}",
+        "parameters": f"{sum(parameter.numel() for parameter in imported.model.parameters()):,}",
         "pieces": f"{imported.tokenizer.tokenizer.target_size:,}",
     }
 
@@ -196,7 +196,7 @@ def read_model(
         raise UserError(f"{folder.path / 'config.json'}: {error}") from error
     unknown = ""
     if has_transformers():
-        unknown = check_own_ids(folder.path, tokenizer, source_begin is not None)
+        unknown = check_imported_ids(folder.path, tokenizer, source_begin is not None)
     pairs = expected(folder, tokenizer)  # first, so that one model is in memory at a time
     model = cast(Transformer, architecture.build(sizes).eval())
     fill(model, described, folder, tokenizer)
@@ -212,29 +212,29 @@ def check_weights(
     model: nn.Module, described: Family, folder: HFFolder, tokenizer: ImportedTokenizer
 ) -> None:
     """Raise UserError for weights that are missing, left over, or not of a model's shapes."""
-    known = {name for weight in described.weights for name in weight.theirs}
-    extra = sorted(folder.shapes.keys() - known - {*described.unused, described.output_bias})
+    names = {name for weight in described.weights for name in weight.foreign_names}
+    extra = sorted(folder.shapes.keys() - names - {*described.unused, described.output_bias})
     if extra:
         more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
         raise UserError(f"the weight {extra[0]}{more} is not supported")
     ours = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     for weight in described.weights:
-        for name in weight.theirs:
+        for name in weight.foreign_names:
             if name not in folder.shapes:
                 raise UserError(f"the weight {name} is missing; download the folder again")
-        shapes = [folder.shapes[name] or (0,) for name in weight.theirs]
+        shapes = [folder.shapes[name] or (0,) for name in weight.foreign_names]
         length = sum(shape[0] for shape in shapes) - weight.skipped
         if weight.side is not None:
-            most = max(tokenizer.rows if weight.side == "source" else tokenizer.target_rows)
-            if most >= length:
+            largest = max(tokenizer.rows if weight.side == "source" else tokenizer.target_rows)
+            if largest >= length:
                 raise UserError(
-                    f"{weight.theirs[0]} has {length:,} rows, and the tokenizer needs "
-                    f"{most + 1:,}; it belongs to another model"
+                    f"{weight.foreign_names[0]} has {length:,} rows, and the tokenizer needs "
+                    f"{largest + 1:,}; it belongs to another model"
                 )
-            length = ours[weight.ours][0]
-        if (length, *shapes[0][1:]) != ours[weight.ours]:
+            length = ours[weight.name][0]
+        if (length, *shapes[0][1:]) != ours[weight.name]:
             raise UserError(
-                f"{weight.theirs[0]} is {shapes[0]}, but the model needs {ours[weight.ours]}"
+                f"{weight.foreign_names[0]} is {shapes[0]}, but the model needs {ours[weight.name]}"
             )
     bias, least = folder.shapes.get(described.output_bias or ""), max(tokenizer.target_rows) + 1
     if bias is not None and not (len(bias) == 2 and bias[0] == 1 and bias[1] >= least):
@@ -250,15 +250,15 @@ def fill(
     unfilled = {tensor.data_ptr() for tensor in state.values()}  # shared ones have several names
     rows = {"source": tokenizer.rows, "target": tokenizer.target_rows}
     for weight in described.weights:
-        new, ours = weight.from_hf(*map(folder.tensor, weight.theirs)), state[weight.ours]
+        new, tensor = weight.from_hf(*map(folder.tensor, weight.foreign_names)), state[weight.name]
         if weight.side is None:
-            ours.copy_(new)
+            tensor.copy_(new)
         else:
-            torch.index_select(new, 0, torch.tensor(rows[weight.side]), out=ours)
-        unfilled.discard(ours.data_ptr())
+            torch.index_select(new, 0, torch.tensor(rows[weight.side]), out=tensor)
+        unfilled.discard(tensor.data_ptr())
     bias = state["head.linear.bias"].zero_()
     if described.output_bias in folder.shapes:
-        theirs = folder.tensor(described.output_bias).flatten().float()
-        bias.copy_(theirs[tokenizer.target_rows])
+        foreign_bias = folder.tensor(described.output_bias).flatten().float()
+        bias.copy_(foreign_bias[tokenizer.target_rows])
     bias[list(tokenizer.lacking)] = FORBIDDEN
     assert unfilled <= {bias.data_ptr()}

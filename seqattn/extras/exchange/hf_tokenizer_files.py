@@ -59,7 +59,7 @@ def write_tokenizer(
     pieces = tokenizer.source_vocabulary()
     marks = ("pad_token", "unk_token", "bos_token", "eos_token")  # in the order of our ids
     settings: dict[str, Any] = {
-        **{key: pieces[own] for own, key in enumerate(marks) if own in order},
+        **{key: pieces[token] for token, key in enumerate(marks) if token in order},
         "model_max_length": longest,
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
@@ -70,24 +70,24 @@ def write_tokenizer(
         control = set(model.control)
     else:
         read = [ForeignModel.read(content, directory) for content in contents]
-        adopted = any(one.kind == UNUSED for one in read[0].pieces)
+        adopted = any(piece.kind == UNUSED for piece in read[0].pieces)
         if len(read) > 1 or adopted or len(read[0].pieces) > tokenizer.source_size:
             return _write_slow(tokenizer, contents, order, output, settings)
         spec = _sentencepiece(read[0], order)
-        control = {one.name for one in read[0].pieces if one.kind == CONTROL}
-    listed = [
+        control = {piece.name for piece in read[0].pieces if piece.kind == CONTROL}
+    added = [
         {
-            "id": row, "content": pieces[own], "single_word": False, "lstrip": False,
+            "id": row, "content": pieces[token], "single_word": False, "lstrip": False,
             "rstrip": False, "normalized": False, "special": True,
         }
-        for row, own in enumerate(order)
-        if own < RESERVED or pieces[own] in control
+        for row, token in enumerate(order)
+        if token < RESERVED or pieces[token] in control
     ]  # fmt: skip
-    rows = {pieces[own]: row for row, own in enumerate(order)}
-    begin = [pieces[own] for own in tokenizer.source_begin]
+    rows = {pieces[token]: row for row, token in enumerate(order)}
+    prefix = [pieces[token] for token in tokenizer.source_begin]
     spec = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": listed, **spec,
-        "post_processor": _template(begin, [pieces[EOS]], rows),
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, **spec,
+        "post_processor": _template(prefix, [pieces[EOS]], rows),
     }  # fmt: skip
     write_json(output / "tokenizer.json", spec)
     settings["tokenizer_class"] = "PreTrainedTokenizerFast"
@@ -105,24 +105,24 @@ def _write_slow(
     """Write sentencepiece models and the ids of their pieces: for Marian, or for M2M-100."""
     pieces = tokenizer.source_vocabulary()
     ids = order if tokenizer.joint else range(len(pieces))
-    rows = {pieces[own]: row for row, own in enumerate(ids)}
+    rows = {pieces[token]: row for row, token in enumerate(ids)}
     begins = [
         tokenizer.source_pieces(tokenizer.source_begin),
         tokenizer.target_pieces(tokenizer.target_begin),
     ]
-    if len(contents) == 1 and all(len(one) == 1 and _M2M.fullmatch(one[0]) for one in begins):
+    if len(contents) == 1 and all(len(side) == 1 and _M2M.fullmatch(side[0]) for side in begins):
         write_whole(output / "sentencepiece.bpe.model", contents[0])
-        known = {name: row for name, row in rows.items() if not _ADDED.fullmatch(name)}
-        write_json(output / "vocab.json", known)
+        vocabulary = {name: row for name, row in rows.items() if not _ADDED.fullmatch(name)}
+        write_json(output / "vocab.json", vocabulary)
         languages = {"src_lang": begins[0][0][2:-2], "tgt_lang": begins[1][0][2:-2]}
         settings |= {"tokenizer_class": "M2M100Tokenizer", **languages}
         write_json(output / "tokenizer_config.json", settings)
         return False, ""
-    begin = begins[0]
-    if len(begin) > 1 or not all(one.startswith(">>") and one.endswith("<<") for one in begin):
+    prefix = begins[0]
+    if len(prefix) > 1 or not all(mark.startswith(">>") and mark.endswith("<<") for mark in prefix):
         raise UserError(
             "a MarianTokenizer, which two vocabularies or pieces outside the vocabulary need, "
-            f"cannot begin sources with {' '.join(begin)}; import without source_begin"
+            f"cannot begin sources with {' '.join(prefix)}; import without source_begin"
         )
     for name, content in zip(("source.spm", "target.spm"), (contents[0], contents[-1])):
         write_whole(output / name, content)
@@ -132,16 +132,16 @@ def _write_slow(
         write_json(output / "target_vocab.json", target)
         settings |= {"separate_vocabs": True, "target_vocab_file": "target_vocab.json"}
     write_json(output / "tokenizer_config.json", settings | {"tokenizer_class": "MarianTokenizer"})
-    return True, begin[0] if begin else ""
+    return True, prefix[0] if prefix else ""
 
 
-def _template(begin: list[str], end: list[str], rows: Mapping[str, int]) -> dict[str, Any]:
+def _template(prefix: list[str], end: list[str], rows: Mapping[str, int]) -> dict[str, Any]:
     """Return the postprocessor that puts marks around a text."""
     first, last = (
-        [{"SpecialToken": {"id": one, "type_id": 0}} for one in side] for side in (begin, end)
+        [{"SpecialToken": {"id": mark, "type_id": 0}} for mark in side] for side in (prefix, end)
     )
-    text, more = ({"Sequence": {"id": one, "type_id": 0}} for one in "AB")
-    marks = {one: {"id": one, "ids": [rows[one]], "tokens": [one]} for one in [*begin, *end]}
+    text, more = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    marks = {mark: {"id": mark, "ids": [rows[mark]], "tokens": [mark]} for mark in [*prefix, *end]}
     single = [*first, text, *last]
     pair = [*first, text, more, *last]
     return {
@@ -152,15 +152,15 @@ def _template(begin: list[str], end: list[str], rows: Mapping[str, int]) -> dict
 def _sentencepiece(model: ForeignModel, order: Sequence[int]) -> dict[str, Any]:
     """Return model, normalizer and decoder of a sentencepiece model."""
     rules, prefix, folds = model.normalizer
-    symbols = [one.name for one in model.pieces if one.kind == SYMBOL]
+    symbols = [piece.name for piece in model.pieces if piece.kind == SYMBOL]
     if "\n" in symbols:
         raise UserError(
             "transformers cannot set line breaks apart; train with tokenizer.line_breaks=false"
         )
-    changed = [name for name in symbols if rules and not _PLAIN.fullmatch(name)]
-    if changed:
+    normalized = [name for name in symbols if rules and not _PLAIN.fullmatch(name)]
+    if normalized:
         raise UserError(
-            f"transformers would normalize {changed[0]!r}, a symbol; train with "
+            f"transformers would normalize {normalized[0]!r}, a symbol; train with "
             "tokenizer.normalization=identity"
         )
     steps: list[dict[str, Any]] = []
@@ -176,9 +176,9 @@ def _sentencepiece(model: ForeignModel, order: Sequence[int]) -> dict[str, Any]:
     if prefix:
         steps.append({"type": "Prepend", "prepend": "▁"})
     steps.append(_replace(" ", "▁"))
-    pieces = [model.pieces[own] for own in order]
-    fallback = any(one.kind == BYTE for one in pieces)
-    unknown = next(row for row, one in enumerate(order) if one == UNK)
+    pieces = [model.pieces[token] for token in order]
+    fallback = any(piece.kind == BYTE for piece in pieces)
+    unknown = next(row for row, token in enumerate(order) if token == UNK)
     if model.algorithm == BPE:
         spec = _bpe(pieces, unknown, fallback)
     else:
@@ -189,8 +189,8 @@ def _sentencepiece(model: ForeignModel, order: Sequence[int]) -> dict[str, Any]:
     if prefix:
         decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     if not folds:
-        for sign, own in ((_SPACE, "▁"), (_BLOCK, "▅")):
-            decoders.append(_replace({"Regex": f"(?<!{_KEEP}){sign}"}, own))
+        for sign, character in ((_SPACE, "▁"), (_BLOCK, "▅")):
+            decoders.append(_replace({"Regex": f"(?<!{_KEEP}){sign}"}, character))
         decoders += [_replace(_KEEP + sign, sign) for sign in (_SPACE, _BLOCK, _KEEP)]
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps}, "pre_tokenizer": None,
@@ -200,34 +200,34 @@ def _sentencepiece(model: ForeignModel, order: Sequence[int]) -> dict[str, Any]:
 
 def _unigram(pieces: Sequence[Piece], unknown: int, fallback: bool) -> dict[str, Any]:
     """Return a unigram model. Symbols have the score that sentencepiece gives them."""
-    highest = max((one.score for one in pieces if one.kind == NORMAL), default=0.0)
+    highest = max((piece.score for piece in pieces if piece.kind == NORMAL), default=0.0)
     scores = [
-        len(one.name.encode()) * highest - 0.1 if one.kind == SYMBOL else one.score
-        for one in pieces
+        len(piece.name.encode()) * highest - 0.1 if piece.kind == SYMBOL else piece.score
+        for piece in pieces
     ]
-    names = [one.name for one in pieces]
-    vocabulary = [list(one) for one in zip(names, scores, strict=True)]
+    names = [piece.name for piece in pieces]
+    vocabulary = [list(pair) for pair in zip(names, scores, strict=True)]
     return {"type": "Unigram", "unk_id": unknown, "vocab": vocabulary, "byte_fallback": fallback}
 
 
 def _bpe(pieces: Sequence[Piece], unknown: int, fallback: bool) -> dict[str, Any]:
     """Return a BPE model: every pair that makes a piece, by the piece's rank."""
-    symbols = [one.name for one in pieces if one.kind == SYMBOL]
+    symbols = [piece.name for piece in pieces if piece.kind == SYMBOL]
     if symbols:
         raise UserError(
             f"transformers would split {symbols[0]!r}, a symbol of a BPE vocabulary; train with "
             "tokenizer=unigram"
         )
-    known = {one.name for one in pieces if one.kind == NORMAL}
+    names = {piece.name for piece in pieces if piece.kind == NORMAL}
     merges = []
     for piece in sorted(pieces, key=lambda one: -one.score):
         if piece.kind == NORMAL:
             splits = [(piece.name[:n], piece.name[n:]) for n in range(1, len(piece.name))]
-            merges += [list(pair) for pair in splits if known.issuperset(pair)]
+            merges += [list(pair) for pair in splits if names.issuperset(pair)]
     return {
         "type": "BPE", "dropout": None, "unk_token": pieces[unknown].name, "fuse_unk": True,
         "continuing_subword_prefix": None, "end_of_word_suffix": None, "byte_fallback": fallback,
-        "ignore_merges": False, "vocab": {one.name: row for row, one in enumerate(pieces)},
+        "ignore_merges": False, "vocab": {piece.name: row for row, piece in enumerate(pieces)},
         "merges": merges,
     }  # fmt: skip
 
@@ -239,7 +239,7 @@ def _byte_level(model: ByteLevelModel, order: Sequence[int]) -> dict[str, Any]:
         "type": "BPE", "dropout": None, "unk_token": None, "fuse_unk": False,
         "continuing_subword_prefix": None, "end_of_word_suffix": None, "byte_fallback": False,
         "ignore_merges": False, "vocab": {model.pieces[own]: row for row, own in enumerate(order)},
-        "merges": [one.split(" ") for one in model.merges],
+        "merges": [merge.split(" ") for merge in model.merges],
     }  # fmt: skip
     return {
         "normalizer": None, "pre_tokenizer": {**level, "add_prefix_space": model.prefix_space},

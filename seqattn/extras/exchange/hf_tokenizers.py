@@ -92,11 +92,11 @@ class _Folder:
     def added(self) -> dict[str, int]:
         """Return the rows of pieces outside the model, as far as they are listed."""
         decoder = _dict(self.config.get("added_tokens_decoder"))
-        listed: list[tuple[str, Any]] = [(_name(one), row) for row, one in decoder.items()]
-        for one in _list(self.complete.get("added_tokens")):
-            listed.append((_name(one), _dict(one).get("id")))
-        listed += self.json("added_tokens.json").items()
-        return _rows(listed, self.path)
+        named_rows: list[tuple[str, Any]] = [(_name(token), row) for row, token in decoder.items()]
+        for token in _list(self.complete.get("added_tokens")):
+            named_rows.append((_name(token), _dict(token).get("id")))
+        named_rows += self.json("added_tokens.json").items()
+        return _rows(named_rows, self.path)
 
     def special(self) -> list[str]:
         """Return the names of additional special pieces, in order."""
@@ -105,7 +105,7 @@ class _Folder:
             for file in (self.specials, self.config)
             for key in ("additional_special_tokens", "extra_special_tokens")
         ]
-        return list(dict.fromkeys(_name(one) for some in lists for one in some))
+        return list(dict.fromkeys(_name(piece) for names in lists for piece in names))
 
     def unknown(self) -> str:
         return _name(self.config.get("unk_token") or self.specials.get("unk_token") or "<unk>")
@@ -169,24 +169,24 @@ def read_tokenizer(
     """
     folder, kind = _Folder(directory), str(config.get("model_type"))
     if kind not in FAMILIES:
-        known = ", ".join(FAMILIES)
-        raise UserError(f"{directory} has a tokenizer of {kind}; supported are {known}")
+        kinds = ", ".join(FAMILIES)
+        raise UserError(f"{directory} has a tokenizer of {kind}; supported are {kinds}")
     read, defaults = FAMILIES[kind]
     generation = folder.json("generation_config.json")
-    settings = {**defaults, **_given(config), **_given(generation)}  # as `generate` reads them
-    own = bool(folder.complete) and folder.config.get("tokenizer_class") in _PLAIN
-    vocabulary = (_plain if own else read)(folder, settings)
+    settings = {**defaults, **_present(config), **_present(generation)}  # as `generate` reads them
+    is_plain = bool(folder.complete) and folder.config.get("tokenizer_class") in _PLAIN
+    vocabulary = (_plain if is_plain else read)(folder, settings)
     begin = _begins(vocabulary, folder, settings, (source_begin, target_begin))
-    around, end = _around(folder), _number(folder, settings, "eos_token_id")
-    named = {row: name for name, row in vocabulary.rows[0].items()}
-    if around and vocabulary.begin and around != (vocabulary.begin[0], (named.get(end),)):
+    template, end = _template(folder), _number(folder, settings, "eos_token_id")
+    name_of = {row: name for name, row in vocabulary.rows[0].items()}
+    if template and vocabulary.begin and template != (vocabulary.begin[0], (name_of.get(end),)):
         raise UserError(
-            f"{folder.path / 'tokenizer.json'} puts {' '.join(around[0]) or 'nothing'} before a "
-            f"text and {' '.join(around[1]) or 'nothing'} after it, which is not supported"
+            f"{folder.path / 'tokenizer.json'} puts {' '.join(template[0]) or 'nothing'} before a "
+            f"text and {' '.join(template[1]) or 'nothing'} after it, which is not supported"
         )
     layouts = [_layout(folder, settings, rows) for rows in vocabulary.rows]
-    for one in vocabulary.models:
-        if isinstance(one, ForeignModel) and all(piece.kind != NORMAL for piece in one.pieces):
+    for model in vocabulary.models:
+        if isinstance(model, ForeignModel) and all(piece.kind != NORMAL for piece in model.pieces):
             raise UserError(f"{directory} has a tokenizer without pieces; download it again")
     size = len(layouts[0].rows)
     if size != len(layouts[-1].rows):
@@ -204,7 +204,7 @@ def read_tokenizer(
         raise UserError(f"{directory}: {error}") from error
     rows = layouts[-1].rows
     doubled = {PAD: [rows[UNK], rows[EOS]], UNK: [rows[EOS]]}
-    lacking = [BOS, *(mark for mark, others in doubled.items() if rows[mark] in others)]
+    lacking = [BOS, *(mark for mark, used_rows in doubled.items() if rows[mark] in used_rows)]
     return ImportedTokenizer(tokenizer, layouts[0].rows, rows, tuple(sorted(lacking)))
 
 
@@ -224,19 +224,19 @@ def _layout(folder: _Folder, settings: Mapping[str, Any], rows: Mapping[str, int
         for name in ("pad_token_id", "decoder_start_token_id", "eos_token_id")
     )
     marks = [pad, rows[unknown], start, end]
-    named = {row: name for name, row in rows.items()}
-    beyond = max(*named, *marks)
-    if beyond >= size or len(named) != len(rows):
+    name_of = {row: name for name, row in rows.items()}
+    beyond = max(*name_of, *marks)
+    if beyond >= size or len(name_of) != len(rows):
         raise UserError(
             f"{folder.path} has a tokenizer of another model: row {beyond} of {size} embeddings"
         )
-    if size - len(named) > min(_MOST_EMPTY, size // 4):
+    if size - len(name_of) > min(_MOST_EMPTY, size // 4):
         raise UserError(
-            f"{folder.path} has a tokenizer that is damaged or of another model: {len(named):,} "
+            f"{folder.path} has a tokenizer that is damaged or of another model: {len(name_of):,} "
             f"pieces for {size:,} embeddings"
         )
-    others = [row for row in range(size) if row not in {pad, rows[unknown], end}]
-    return _Layout([named.get(row, f"<row {row}>") for row in others], [*marks, *others])
+    unmarked = [row for row in range(size) if row not in {pad, rows[unknown], end}]
+    return _Layout([name_of.get(row, f"<row {row}>") for row in unmarked], [*marks, *unmarked])
 
 
 def _begins(
@@ -247,12 +247,12 @@ def _begins(
 ) -> Begin:
     """Return the pieces that begin each side: chosen ones, else what the folder says."""
     forced = settings.get("forced_bos_token_id")
-    named = {row: name for name, row in vocabulary.rows[-1].items()}
+    name_of = {row: name for name, row in vocabulary.rows[-1].items()}
     sides: list[tuple[str, ...]] = []
     for number, side in enumerate(("source", "target")):
         pieces, rows = chosen[number], vocabulary.rows[-number]
-        if pieces is None and number and isinstance(forced, int) and forced in named:
-            pieces = [named[forced]]
+        if pieces is None and number and isinstance(forced, int) and forced in name_of:
+            pieces = [name_of[forced]]
         elif pieces is None and vocabulary.begin is not None:
             pieces = vocabulary.begin[number]
         elif pieces is None:
@@ -285,8 +285,8 @@ def _m2m_100(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
     if not folder.has("vocab.json"):
         return _fairseq(folder, settings)
     rows, added = folder.vocabulary("vocab.json"), folder.added()
-    listed = [name for name in folder.special() if name.startswith("__")]
-    codes = listed or [f"__{code}__" for code in _M2M_CODES]
+    special = [name for name in folder.special() if name.startswith("__")]
+    codes = special or [f"__{code}__" for code in _M2M_CODES]
     for number, name in enumerate(codes, len(rows)):
         rows[name] = added.get(name, number)
     models = [folder.model("sentencepiece.bpe.model")]
@@ -300,9 +300,9 @@ def _fairseq(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
     special = folder.special()
     if folder.has("sentencepiece.bpe.model"):
         model = folder.model("sentencepiece.bpe.model")
-        names = ["<s>", "<pad>", "</s>", "<unk>", *(one.name for one in model.pieces[3:])]
-        known = {*names, "<mask>"}
-        names += [*(name for name in special if name not in known), "<mask>"]
+        names = ["<s>", "<pad>", "</s>", "<unk>", *(piece.name for piece in model.pieces[3:])]
+        existing = {*names, "<mask>"}
+        names += [*(name for name in special if name not in existing), "<mask>"]
         rows = {name: row for row, name in enumerate(names)} | folder.added()
     else:
         model, rows = _complete(folder, "<unk>")
@@ -330,7 +330,7 @@ def _t5(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
     unknown = folder.unknown()
     if folder.has("spiece.model"):
         model = folder.model("spiece.model")
-        rows = {one.name: row for row, one in enumerate(model.pieces)}
+        rows = {piece.name: row for row, piece in enumerate(model.pieces)}
         count = folder.config.get("extra_ids", 100)
         if not any("<extra_id_" in name for name in rows) and isinstance(count, int):
             end = len(rows) + min(count, 1_000)
@@ -349,7 +349,7 @@ def _pegasus(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
         special = ["<mask_1>", "<mask_2>", *(f"<unk_{n}>" for n in range(2, 103))]
         if offset != len(special):
             raise UserError(f"{folder.path} has {offset} reserved pieces; supported are 103")
-        names = ["<pad>", "</s>", *special, *(one.name for one in model.pieces[2:])]
+        names = ["<pad>", "</s>", *special, *(piece.name for piece in model.pieces[2:])]
         rows = {name: row for row, name in enumerate(names)}
     else:
         model, rows = _complete(folder, folder.unknown())
@@ -368,7 +368,7 @@ def _bart(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
         spec = _dict(folder.complete.get("model"))
         rows, added = _rows(_dict(spec.get("vocab")).items(), folder.path), folder.added()
         pairs = _list(spec.get("merges"))
-        merges = [one if isinstance(one, str) else " ".join(map(str, one)) for one in pairs]
+        merges = [pair if isinstance(pair, str) else " ".join(map(str, pair)) for pair in pairs]
     rows |= added
     marks = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
     control = {name for name in (*marks, *added) if name in rows}
@@ -419,21 +419,21 @@ def _complete(folder: _Folder, unknown: str) -> tuple[ForeignModel, dict[str, in
 def _normalizer(spec: Mapping[str, Any]) -> Normalizer:
     """Return the changes to a text of a tokenizer.json; raise ValueError for unknown ones."""
     rules, signs, prefix = b"", False, []
-    for one in _steps(spec, "normalizer"):
-        kind, pattern = one.get("type"), _dict(one.get("pattern"))
+    for step in _steps(spec, "normalizer"):
+        kind, pattern = step.get("type"), _dict(step.get("pattern"))
         text = str(pattern.get("String", pattern.get("Regex", "")))
-        if kind == "Precompiled" or "precompiled_charsmap" in one:
-            rules += base64.b64decode(one["precompiled_charsmap"], validate=True)
+        if kind == "Precompiled" or "precompiled_charsmap" in step:
+            rules += base64.b64decode(step["precompiled_charsmap"], validate=True)
         elif kind == "Prepend":
-            prefix.append(one.get("prepend") == "▁")
+            prefix.append(step.get("prepend") == "▁")
         elif kind != "Strip" and not (kind == "Replace" and {*text} <= _SPACES):
             raise ValueError(f"its normalizer has {kind} {text!r}, which is not supported")
         signs = signs or text == "\U0010fffb"
-    for one in _steps(spec, "pre_tokenizer"):
-        if one.get("type") not in ("Metaspace", "WhitespaceSplit"):
-            raise ValueError(f"its pre_tokenizer has {one.get('type')}, which is not supported")
-        always = "always" if one.get("add_prefix_space", True) else "never"
-        prefix.append(one.get("prepend_scheme", always) != "never")
+    for step in _steps(spec, "pre_tokenizer"):
+        if step.get("type") not in ("Metaspace", "WhitespaceSplit"):
+            raise ValueError(f"its pre_tokenizer has {step.get('type')}, which is not supported")
+        always = "always" if step.get("add_prefix_space", True) else "never"
+        prefix.append(step.get("prepend_scheme", always) != "never")
     return Normalizer(rules, any(prefix), not signs)
 
 
@@ -455,20 +455,20 @@ def _plain(folder: _Folder, settings: Mapping[str, Any]) -> _Vocabulary:
     else:
         model, rows = _complete(folder, folder.unknown())
         vocabulary = _Vocabulary([model], [rows], [*folder.added()])
-    before, _ = _around(folder) or ((), ())
-    return replace(vocabulary, begin=Begin(before))
+    prefix, _ = _template(folder) or ((), ())
+    return replace(vocabulary, begin=Begin(prefix))
 
 
-def _around(folder: _Folder) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+def _template(folder: _Folder) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """Return the marks before and after a text of tokenizer.json; None if it says nothing."""
     spec = _dict(folder.complete.get("post_processor"))
     if spec.get("type") == "RobertaProcessing":
-        before, after = (_list(spec.get(key))[:1] for key in ("cls", "sep"))
-        return tuple(map(str, before)), tuple(map(str, after))
-    parts = [one for part in _list(spec.get("single")) for one in _dict(part).items()]
+        prefix, suffix = (_list(spec.get(key))[:1] for key in ("cls", "sep"))
+        return tuple(map(str, prefix)), tuple(map(str, suffix))
+    parts = [entry for part in _list(spec.get("single")) for entry in _dict(part).items()]
     names = [str(_dict(value).get("id")) for _, value in parts]
-    places = [place for place, (kind, _) in enumerate(parts) if kind == "Sequence"]
-    return (tuple(names[: places[0]]), tuple(names[places[0] + 1 :])) if places else None
+    indices = [index for index, (kind, _) in enumerate(parts) if kind == "Sequence"]
+    return (tuple(names[: indices[0]]), tuple(names[indices[0] + 1 :])) if indices else None
 
 
 _BYTES = re.compile("<0x[0-9A-F]{2}>")
@@ -492,10 +492,10 @@ def _number(folder: _Folder, settings: Mapping[str, Any], key: str) -> int:
     return value
 
 
-def _rows(listed: Iterable[tuple[str, Any]], path: Path) -> dict[str, int]:
+def _rows(named_rows: Iterable[tuple[str, Any]], path: Path) -> dict[str, int]:
     """Check rows of pieces; names that no sentencepiece model can have are left out."""
     rows = {}
-    for name, row in listed:
+    for name, row in named_rows:
         if type(row) not in (int, str) or not re.fullmatch("[0-9]{1,9}", str(row)):
             raise UserError(f"{path}: the row of {name!r} must be a number, got {shown(row)}")
         if name and "\0" not in name:
@@ -503,7 +503,7 @@ def _rows(listed: Iterable[tuple[str, Any]], path: Path) -> dict[str, int]:
     return rows
 
 
-def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if value is not None}
 
 
@@ -522,5 +522,5 @@ def _list(value: Any) -> list[Any]:
 
 def _some(names: Collection[str]) -> str:
     """Return a few of many names, for a message."""
-    shown = [*names][:5]
-    return ", ".join(shown) + (" ..." if len(names) > 5 else "")
+    examples = [*names][:5]
+    return ", ".join(examples) + (" ..." if len(names) > 5 else "")

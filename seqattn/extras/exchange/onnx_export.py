@@ -120,21 +120,21 @@ def largest_difference(model: Seq2SeqModel, directory: Path) -> Difference:
         for table, size in zip(tables, sizes, strict=True)
     )
     ends = chance.integers(0, source.shape[1], _PAIRS)[:, None]
-    places = np.arange(source.shape[1])
-    source = np.where(places < ends, source, np.where(places == ends, EOS, PAD))
+    indices = np.arange(source.shape[1])
+    source = np.where(indices < ends, source, np.where(indices == ends, EOS, PAD))
     target[:, 0] = BOS
     first = -(-target.shape[1] // 2)
     decoder = OnnxDecoder(directory, source)
     parts = [target[:, :first], *(target[:, n : n + 1] for n in range(first, target.shape[1]))]
-    theirs = np.concatenate([decoder.logits(part) for part in parts], axis=1)
+    logits = np.concatenate([decoder.logits(part) for part in parts], axis=1)
     with inference(model) as device:
         state = model.start(model.encode(torch.from_numpy(source).to(device)))
-        own = model.log_probabilities(torch.from_numpy(target).to(device), state)[0].cpu()
-        difference = (own - torch.from_numpy(theirs).log_softmax(dim=-1)).abs()
+        expected = model.log_probabilities(torch.from_numpy(target).to(device), state)[0].cpu()
+        difference = (expected - torch.from_numpy(logits).log_softmax(dim=-1)).abs()
         # tokens that imported models cannot output have -10,000, of less precision
-        spoken = ~(own <= -1_000)
+        spoken = ~(expected <= -1_000)
         difference = difference.where(spoken, 0.0)
-        spread = own.where(spoken, 0.0).abs().amax(dim=-1, keepdim=True)
+        spread = expected.where(spoken, 0.0).abs().amax(dim=-1, keepdim=True)
         share = difference / (_ROUNDING * (spread / _SPREAD).clamp(min=1))
         return Difference(float(difference.max()), float(share.max()))
 
@@ -152,7 +152,7 @@ def _card(bundle: Bundle) -> str:
     search: Any = bundle.search()
     tokenizer = bundle.tokenizer
     names = tokenizer.file_names[0], tokenizer.file_names[-1]
-    begin = "".join(f"{one}, " for one in tokenizer.source_begin)
+    prefix = "".join(f"{token}, " for token in tokenizer.source_begin)
     limit = f"max(1, int({search.limit.ratio:g} * len(ids)) + {search.limit.extra})"
     if bundle.model.max_target_length is not None:
         limit = f"min({bundle.model.max_target_length}, {limit})"
@@ -175,7 +175,7 @@ target = SentencePieceProcessor(model_file="DIR/{names[1]}")
 numbers = range({RESERVED}, {tokenizer.source_size})
 known = {{source.id_to_piece(number): number for number in numbers}}
 pieces = source.encode("TEXT", out_type=str)
-ids = [{begin}*(known.get(piece, {UNK}) for piece in pieces), {EOS}]
+ids = [{prefix}*(known.get(piece, {UNK}) for piece in pieces), {EOS}]
 mask = np.ones((1, len(ids)), dtype=np.int64)
 (memory,) = encoder.run(None, {{"input_ids": np.array([ids]), "attention_mask": mask}})
 

@@ -139,11 +139,11 @@ class _Decoder(_Graph):
         """Return the logits (B, T, V) of the first T tokens, and the past of `_DecoderWithPast`."""
         layers = self.model.decoder.layers
         source = [layer.cross_attention.project(encoder_hidden_states) for layer in layers]
-        places = torch.arange(input_ids.shape[1])
-        mask = Mask(places, places, causal=True)
+        indices = torch.arange(input_ids.shape[1])
+        mask = Mask(indices, indices, causal=True)
         past = [None] * len(layers)
         logits, own = _decoded(self.model, input_ids, mask, encoder_attention_mask, source, past)
-        return logits, *(part for both in zip(own, source) for pair in both for part in pair)
+        return logits, *(part for layer in zip(own, source) for pair in layer for part in pair)
 
 
 class _DecoderWithPast(_Graph):
@@ -159,12 +159,12 @@ class _DecoderWithPast(_Graph):
                 cross-attention, (B, G, S, Dh).
         """
         pairs = [KeysValues(*two) for two in zip(past[::2], past[1::2])]
-        places = torch.arange(past[0].shape[2] + 1)
-        mask = Mask(places[-1:], places)
-        logits, own = _decoded(
+        indices = torch.arange(past[0].shape[2] + 1)
+        mask = Mask(indices[-1:], indices)
+        logits, present = _decoded(
             self.model, input_ids, mask, encoder_attention_mask, pairs[1::2], pairs[::2]
         )
-        return logits, *(part for pair in own for part in pair)
+        return logits, *(part for pair in present for part in pair)
 
 
 def _decoded(
@@ -179,14 +179,14 @@ def _decoded(
 
     No cache is involved: an attention is given its past as more keys and values.
     """
-    own: list[KeysValues] = []
+    present: list[KeysValues] = []
     source_mask = Mask.full(real.bool()).seen_by(mask)
 
     def attend(h: Tensor, attention: Any, position: Position) -> Tensor:
-        pair, before = attention.project(h), past[len(own)]
-        if before is not None:
-            pair = KeysValues(*(torch.cat(two, dim=2) for two in zip(before, pair)))
-        own.append(pair)
+        pair, previous = attention.project(h), past[len(present)]
+        if previous is not None:
+            pair = KeysValues(*(torch.cat(two, dim=2) for two in zip(previous, pair)))
+        present.append(pair)
         output: Tensor = attention(h, pair, mask, position).output
         return output
 
@@ -196,7 +196,7 @@ def _decoded(
         query = layer.cross.enter(x)
         attended = layer.cross_attention(query, pair, source_mask, layer.no_position)
         x = layer.feed(layer.cross.leave(x, attended.output), layer.feedforward)
-    return model.head.logits(DecoderOutput(model.decoder.norm(x)), None), own
+    return model.head.logits(DecoderOutput(model.decoder.norm(x)), None), present
 
 
 def _write(
@@ -228,11 +228,11 @@ def _write(
 def quietly(logs: str) -> Iterator[None]:
     """Hide warnings, which are not for users. Args: logs: name of a logger."""
     logger = logging.getLogger(logs)
-    before = logger.level
+    level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(level)

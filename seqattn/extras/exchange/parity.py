@@ -90,12 +90,12 @@ def compared(
     if pairs is None:
         return Comparison()
     largest = 0.0
-    spoken = [one for one in range(len(imported.target_rows)) if one not in imported.lacking]
-    rows = [imported.target_rows[one] for one in spoken]
-    ours = our_log_probabilities(model, pairs.sources, pairs.targets)
-    for own, theirs, target in zip(ours, pairs.log_probabilities, pairs.targets, strict=True):
+    spoken = [token for token in range(len(imported.target_rows)) if token not in imported.lacking]
+    rows = [imported.target_rows[token] for token in spoken]
+    computed = our_log_probabilities(model, pairs.sources, pairs.targets)
+    for own, foreign, target in zip(computed, pairs.log_probabilities, pairs.targets, strict=True):
         length = len(target) + 1
-        their = theirs[:length, rows]
+        their = foreign[:length, rows]
         gap = (own[:length, spoken] - their).abs()
         largest = max(largest, float(gap.max()))
         if not (gap <= TOLERANCE * their.abs().clamp(min=1)).all():
@@ -120,12 +120,12 @@ def check_ids(folder: Path, exported: ImportedTokenizer, name: str, code: str) -
     """
     if has_transformers():
         texts = [f"{code} {line}" if code else line for line in _SPELT]
-        theirs = _load_tokenizer(folder)(texts)["input_ids"]
-        own = exported.tokenizer.encode_source(_SPELT)
-        _check_same(theirs, own, exported.rows, name)
+        foreign = _load_tokenizer(folder)(texts)["input_ids"]
+        ids = exported.tokenizer.encode_source(_SPELT)
+        _check_same(foreign, ids, exported.rows, name)
 
 
-def check_own_ids(folder: Path, imported: ImportedTokenizer, chosen: bool) -> str:
+def check_imported_ids(folder: Path, imported: ImportedTokenizer, chosen: bool) -> str:
     """Check that the tokenizer of a folder, by `transformers`, gives real lines the same ids.
 
     Args:
@@ -141,33 +141,33 @@ def check_own_ids(folder: Path, imported: ImportedTokenizer, chosen: bool) -> st
     """
     tokenizer, name = imported.tokenizer, f"source={folder}"
     try:
-        theirs = _load_tokenizer(folder)
-        source = theirs([*_SPELT])["input_ids"]
+        foreign = _load_tokenizer(folder)
+        source = foreign([*_SPELT])["input_ids"]
         # codes of a target are forced, and its pieces are those of a source
-        coded = hasattr(theirs, "tgt_lang")
-        target = [] if coded else theirs(text_target=[*_SPELT])["input_ids"]
+        coded = hasattr(foreign, "tgt_lang")
+        target = [] if coded else foreign(text_target=[*_SPELT])["input_ids"]
     except Exception as error:  # it checks files by errors of many kinds
         reason = one_line(error)
         return f"; ids of texts not compared: transformers cannot load the tokenizer ({reason})"
-    own = tokenizer.encode_source(_SPELT)
-    _check_same(source, own, imported.rows, name, tokenizer.source_begin if chosen else None)
+    ids = tokenizer.encode_source(_SPELT)
+    _check_same(source, ids, imported.rows, name, tokenizer.source_begin if chosen else None)
     if target:
-        own = tokenizer.encode_target(_SPELT)
-        _check_same(target, own, imported.target_rows, name, tokenizer.target_begin)
+        ids = tokenizer.encode_target(_SPELT)
+        _check_same(target, ids, imported.target_rows, name, tokenizer.target_begin)
     return ""
 
 
 def _check_same(
-    theirs: list[list[int]],
-    own: list[list[int]],
+    foreign: list[list[int]],
+    encoded: list[list[int]],
     rows: list[int],
     name: str,
-    begin: Sequence[int] | None = None,
+    prefix: Sequence[int] | None = None,
 ) -> None:
-    """Raise UserError for ids that differ, but for marks before a text. Args: begin: ours."""
-    for line, their, ids in zip(_SPELT, theirs, own, strict=True):
-        expected = [rows[one] for one in ids[len(begin or ()) :]]
-        if (their if begin is None else their[-len(expected) :]) != expected:
+    """Raise UserError for ids that differ, but for marks before a text. Args: prefix: ours."""
+    for line, their, ids in zip(_SPELT, foreign, encoded, strict=True):
+        expected = [rows[token] for token in ids[len(prefix or ()) :]]
+        if (their if prefix is None else their[-len(expected) :]) != expected:
             raise UserError(
                 f"{name}: transformers gives {line!r} other ids; it has a tokenizer that is not "
                 "supported"
@@ -241,8 +241,8 @@ def _config(source: Path) -> Any:
     config = HFFolder(source).config
     kind = CONFIG_MAPPING[config["model_type"]]
     common = inspect.signature(PreTrainedConfig).parameters.keys() - {"is_encoder_decoder"}
-    known = {*_LATER, *inspect.signature(kind).parameters} - common
-    settings = {key: value for key, value in config.items() if key in known}
+    supported = {*_LATER, *inspect.signature(kind).parameters} - common
+    settings = {key: value for key, value in config.items() if key in supported}
     _check_bounded(settings)
     return kind(**settings)
 
@@ -259,13 +259,13 @@ def _check_bounded(value: Any) -> None:
 
 @torch.no_grad()
 def hf_log_probabilities(
-    theirs: Any, imported: ImportedTokenizer, sources: list[list[int]], targets: list[list[int]]
+    hf_model: Any, imported: ImportedTokenizer, sources: list[list[int]], targets: list[list[int]]
 ) -> Tensor:
     """Return log-probabilities (B, T, V) of their vocabulary, for pairs of our ids."""
     ids = _padded(sources)
     decoder = _padded([[BOS, *target] for target in targets])
     rows, target_rows = torch.tensor(imported.rows), torch.tensor(imported.target_rows)
-    output = theirs(
+    output = hf_model(
         input_ids=rows[ids], attention_mask=(ids != PAD).long(),
         decoder_input_ids=target_rows[decoder],
     )  # fmt: skip
@@ -279,19 +279,19 @@ def _pairs(imported: ImportedTokenizer, longest: int) -> tuple[list[list[int]], 
     None has more than `longest` tokens, with its marks.
     """
     chance = torch.Generator().manual_seed(0)
-    tokenizer, most = imported.tokenizer, max(2, min(_LONGEST, longest) - 1)
+    tokenizer, limit = imported.tokenizer, max(2, min(_LONGEST, longest) - 1)
 
-    def drawn(size: int) -> list[int]:
-        length = int(torch.randint(1, most, (), generator=chance))
+    def random_ids(size: int) -> list[int]:
+        length = int(torch.randint(1, limit, (), generator=chance))
         ids: list[int] = torch.randint(RESERVED, size, (length,), generator=chance).tolist()
         return ids
 
-    sources = [[*drawn(tokenizer.source_size), EOS] for _ in range(_PAIRS)]
-    targets = [drawn(tokenizer.target_size) for _ in range(_PAIRS)]
+    sources = [[*random_ids(tokenizer.source_size), EOS] for _ in range(_PAIRS)]
+    targets = [random_ids(tokenizer.target_size) for _ in range(_PAIRS)]
     lines = tokenizer.encode_source(_LINES), tokenizer.encode_target(_LINES)
     for source, target in zip(*lines, strict=True):
-        sources.append([*source[:-1][:most], EOS])
-        targets.append(target[:-1][:most])
+        sources.append([*source[:-1][:limit], EOS])
+        targets.append(target[:-1][:limit])
     return sources, targets
 
 
