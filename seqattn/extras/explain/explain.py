@@ -32,7 +32,7 @@ from seqattn.subcommands.bundle_run import ScoredRun, Split
 from seqattn.subcommands.tables import keep_tables, print_tables
 from seqattn.training.run_directory import distinct_names, room_for_files
 
-Found = Mapping[str, Any]
+Results = Mapping[str, Any]
 """Contents of explanations.json for each bundle, by its name."""
 
 
@@ -150,7 +150,7 @@ class Explaining:
                 generation=self.generation, scorer=self.scorer, split=self.split,
                 cache_dir=self.cache_dir,
             )  # fmt: skip
-            each[label] = self._one(run, label)
+            each[label] = self._explain(run, label)
             write_json(self.directory / "explanations.json", _finite(results))
         if self.text is None:
             self._print(each)
@@ -159,7 +159,7 @@ class Explaining:
         print(f"written to {self.directory}")
         return results
 
-    def _print(self, each: Found) -> None:
+    def _print(self, each: Results) -> None:
         if len(each) > 1:
             print(f"using data, search and scorer of {next(iter(each))}")
         what = f"outputs on {self.split}" if self.targets == "outputs" else self.split
@@ -179,7 +179,7 @@ class Explaining:
                 tables[f"replaced_{self.split}"] = replaced[label]
             keep_tables(results["bundle"], tables)
 
-    def _one(self, run: ScoredRun, label: str) -> dict[str, Any]:
+    def _explain(self, run: ScoredRun, label: str) -> dict[str, Any]:
         bundle = run.load(self.generation).texts("explain")
         if self.text is not None:
             explanation = explain_text(
@@ -189,13 +189,13 @@ class Explaining:
             print(f"\n{slow_note(slow)}" if slow else "")
             return explanation
         texts = run.read_rows(bundle)
-        own = self.targets == "outputs"
-        file = None if own else self.data.alignments_of(self.split)
+        has_outputs = self.targets == "outputs"
+        file = None if has_outputs else self.data.alignments_of(self.split)
         sides, part = (texts.sources, texts.targets), self.data.parts.get(self.split)
         links = None if file is None else read_links(file, *sides, part=part)
         texts = texts.first(self.sentences or len(texts.sources))
         explained = ExplainedBundle(label, bundle, self.generation, texts, links)
-        sample = explained.sample(own)
+        sample = explained.sample(has_outputs)
         return {
             "bundle": run.bundle,
             "sentences": len(sample.pairs),
@@ -208,18 +208,18 @@ class Explaining:
         }
 
 
-def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
+def _curves(results_by_bundle: Results) -> dict[str, dict[str, Sequence[float]]]:
     """Return curves of probability by method and bundle, without and with only the top tokens."""
     panels = {}
-    for label, results in each.items():
-        begin = f"{label}: " if len(each) > 1 else ""
+    for label, results in results_by_bundle.items():
+        prefix = f"{label}: " if len(results_by_bundle) > 1 else ""
         for key, name in (("removed", "without the top tokens"), ("kept", "only the top tokens")):
-            panels[begin + name] = {m: row[key] for m, row in results["methods"].items()}
+            panels[prefix + name] = {m: row[key] for m, row in results["methods"].items()}
     return panels
 
 
 def _finite(value: Any) -> Any:
     """Replace numbers that JSON lacks (NaN, infinity) with null."""
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

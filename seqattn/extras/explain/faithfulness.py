@@ -65,18 +65,18 @@ def judge(
         progress: callback with the number of reduced sources read so far, and in total.
     """
     tops = {
-        name: [_top_sets(one[:, :-1]) for one in several] for name, several in contributions.items()
+        name: [_top_sets(one[:, :-1]) for one in tensors] for name, tensors in contributions.items()
     }
-    read = _read_parts(model, pairs, _wanted(pairs, tops.values()), progress)
+    read = _read_parts(model, pairs, _token_counts(pairs, tops.values()), progress)
     probability = float(
         torch.cat([read[row, _all_of(pair)] for row, pair in enumerate(pairs)]).mean()
     )
     drops = [_leave_one_out(read, row, pair) for row, pair in enumerate(pairs)]
     methods = {}
-    for name, several in contributions.items():
+    for name, tensors in contributions.items():
         removed, retained = _curves(read, pairs, tops[name])
         correlations = [
-            kendall(one[:, :-1], drop) for one, drop in zip(several, drops, strict=True)
+            kendall(one[:, :-1], drop) for one, drop in zip(tensors, drops, strict=True)
         ]
         methods[name] = Faithfulness(
             probability - sum(removed) / len(removed),
@@ -108,8 +108,8 @@ def _top_sets(contributions: Tensor) -> list[list[int]]:
     sets = []
     for order in contributions.argsort(dim=1, descending=True, stable=True).tolist():
         grown = [0]
-        for place in order:
-            grown.append(grown[-1] | 1 << place)
+        for index in order:
+            grown.append(grown[-1] | 1 << index)
         sets.append([grown[count] for count in counts])
     return sets
 
@@ -119,44 +119,44 @@ def _all_of(pair: Pair) -> int:
     return (1 << (len(pair.source) - 1)) - 1
 
 
-def _wanted(
+def _token_counts(
     pairs: Sequence[Pair], tops: Iterable[Sequence[list[list[int]]]]
 ) -> dict[tuple[int, int], int]:
     """Return the number of target tokens needed, by the pair's row and remaining source tokens."""
-    wanted: dict[tuple[int, int], int] = {}
+    counts: dict[tuple[int, int], int] = {}
     for row, pair in enumerate(pairs):
         complete = _all_of(pair)
-        for left in (
+        for remaining in (
             complete,
-            *(complete & ~(1 << place) for place in range(len(pair.source) - 1)),
+            *(complete & ~(1 << index) for index in range(len(pair.source) - 1)),
         ):
-            wanted[row, left] = len(pair.target)
+            counts[row, remaining] = len(pair.target)
         for ranked in tops:
             for t, sets in enumerate(ranked[row], 1):
-                for left in (*sets, *(complete & ~one for one in sets)):
-                    wanted[row, left] = max(t, wanted.get((row, left), 0))
-    return wanted
+                for remaining in (*sets, *(complete & ~one for one in sets)):
+                    counts[row, remaining] = max(t, counts.get((row, remaining), 0))
+    return counts
 
 
 def _read_parts(
     model: Seq2SeqModel,
     pairs: Sequence[Pair],
-    wanted: Mapping[tuple[int, int], int],
+    counts: Mapping[tuple[int, int], int],
     progress: Callable[[int, int], object] | None,
 ) -> _Read:
     parts = []
-    for (row, left), count in wanted.items():
+    for (row, remaining), count in counts.items():
         *tokens, end = pairs[row].source
-        source = [token for place, token in enumerate(tokens) if left >> place & 1]
+        source = [token for index, token in enumerate(tokens) if remaining >> index & 1]
         parts.append(Pair([*source, end], pairs[row].target[:count]))
     log_probabilities = target_log_probabilities(model, parts, progress)
-    return {part: said.exp() for part, said in zip(wanted, log_probabilities, strict=True)}
+    return {part: output.exp() for part, output in zip(counts, log_probabilities, strict=True)}
 
 
 def _leave_one_out(read: _Read, row: int, pair: Pair) -> Tensor:
     """Return the drop (T, n) in each target token's probability without each source token."""
-    complete, places = _all_of(pair), range(len(pair.source) - 1)
-    without = [read[row, complete & ~(1 << place)] for place in places]
+    complete, indices = _all_of(pair), range(len(pair.source) - 1)
+    without = [read[row, complete & ~(1 << index)] for index in indices]
     return read[row, complete][:, None] - torch.stack(without, dim=1)
 
 
@@ -168,7 +168,7 @@ def _curves(
     for row, pair in enumerate(pairs):
         complete = _all_of(pair)
         for t, sets in enumerate(tops[row]):
-            removed.append([float(read[row, complete & ~one][t]) for one in sets])
-            retained.append([float(read[row, one][t]) for one in sets])
+            removed.append([float(read[row, complete & ~tokens][t]) for tokens in sets])
+            retained.append([float(read[row, tokens][t]) for tokens in sets])
     means = torch.tensor([removed, retained], dtype=torch.float64).mean(dim=1).tolist()
     return tuple(means[0]), tuple(means[1])

@@ -92,11 +92,11 @@ def head_figures(model: Seq2SeqModel, pairs: Sequence[Pair]) -> dict[str, list[H
     sums: dict[str, HeadSums] = {}
     for first in range(0, len(pairs), _BATCH):
         batch = pairs[first : first + _BATCH]
-        with inference(model) as device, watching(model) as seen:
+        with inference(model) as device, watching(model) as watched:
             source, read = (padded(side).to(device) for side in _sides(batch))
             model(source, read)
         decides = padded([deciding_tokens(model, pair).tolist() for pair in batch], -1).to(device)
-        for name, calls in seen.items():
+        for name, calls in watched.items():
             reads_source = name.startswith("encoder.")
             across = not name.endswith("self_attention")
             keys, known = (source, counts[0]) if reads_source or across else (read, counts[1])
@@ -117,21 +117,21 @@ def _sides(pairs: Sequence[Pair]) -> tuple[list[Sequence[int]], list[Sequence[in
 
 def _rarest(keys: Tensor, counts: Counter[int]) -> Tensor:
     """Return a mask of the rarest keys (B, S) of each sentence, ignoring marks."""
-    most = 1 + counts.total()
+    limit = 1 + counts.total()
     by_key = [
-        [counts[key] if key not in (PAD, BOS, EOS) else most for key in row]
+        [counts[key] if key not in (PAD, BOS, EOS) else limit for key in row]
         for row in keys.tolist()
     ]
     frequencies = torch.tensor(by_key, device=keys.device)
     least = frequencies.min(dim=1, keepdim=True).values
-    return (frequencies == least) & (frequencies < most)
+    return (frequencies == least) & (frequencies < limit)
 
 
 def _figures(sums: HeadSums, head: int) -> HeadFigures:
-    place, share = sums.commonest_place(head)
+    position, share = sums.commonest_place(head)
     names = ("entropy", "relative_entropy", "confidence", "mark", "before", "own", "after", "rare")
     means = [sums.mean(name, head) for name in (*names, "rare_if_uniform")]
-    return HeadFigures._make([*means, place, share, sums.mean("alignment", head)])
+    return HeadFigures._make([*means, position, share, sums.mean("alignment", head)])
 
 
 def deciding_tokens(model: Seq2SeqModel, pair: Pair) -> Tensor:
@@ -196,9 +196,9 @@ def attention_heads(
     if importance is None:
         reasons.append("it has one alignment and no heads to remove; importance is not defined")
     scores = [None] * len(figures or ()) if importance is None else importance.tolist()
-    shown: Sequence[HeadFigures | None] = figures or [None] * len(scores)
-    pairs = zip(shown, scores, strict=True)
-    rows = [HeadRow(one.role if one else "unknown", score, one) for one, score in pairs]
+    statistics: Sequence[HeadFigures | None] = figures or [None] * len(scores)
+    pairs = zip(statistics, scores, strict=True)
+    rows = [HeadRow(head.role if head else "unknown", score, head) for head, score in pairs]
     experts = isinstance(model.get_submodule(name), MixtureOfAttention)
     slot, layer = place_of(name)
     if layer is None:

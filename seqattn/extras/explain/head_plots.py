@@ -32,23 +32,23 @@ def head_map(attentions: Mapping[str, AttentionHeads], title: str) -> Figure:
     slots: dict[str, list[AttentionHeads]] = {}
     for name, heads in attentions.items():
         slots.setdefault(heads.slot or name, []).append(heads)
-    most = max(1, *(len(one.heads) for one in attentions.values()))
+    num_heads = max(1, *(len(attention.heads) for attention in attentions.values()))
     deep = max(map(len, slots.values()))
-    size = (max(6.0, 1.0 + (0.75 * most + 0.9) * len(slots)), 2.6 + 0.75 * deep)
+    size = (max(6.0, 1.0 + (0.75 * num_heads + 0.9) * len(slots)), 2.6 + 0.75 * deep)
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(1, len(slots), squeeze=False)[0]
     roles = set[str]()
     for axes, (slot, layers) in zip(panels, slots.items(), strict=True):
-        roles |= _panel(axes, layers, most)
-        axes.set(title=slot, xlabel="head", xlim=(0.5, most + 0.5))
+        roles |= _panel(axes, layers, num_heads)
+        axes.set(title=slot, xlabel="head", xlim=(0.5, num_heads + 0.5))
     panels[0].set_ylabel("layer")
-    shown = [Patch(fc=COLORS[role], ec="black", label=role) for role in COLORS if role in roles]
-    figure.legend(handles=shown, loc="outside lower center", ncols=len(shown), frameon=False)
+    patches = [Patch(fc=COLORS[role], ec="black", label=role) for role in COLORS if role in roles]
+    figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), frameon=False)
     figure.suptitle(f"{title}\ncolor: role; bar and number: importance within the attention")
     return figure
 
 
-def _panel(axes: Axes, layers: list[AttentionHeads], most: int) -> set[str]:
+def _panel(axes: Axes, layers: list[AttentionHeads], num_heads: int) -> set[str]:
     """Draw the heads of a slot and return their roles."""
     roles = set[str]()
     for row, attention in enumerate(layers, 1):
@@ -65,7 +65,7 @@ def _panel(axes: Axes, layers: list[AttentionHeads], most: int) -> set[str]:
     numbers = [attention.layer or 1 for attention in layers]
     axes.set_yticks(range(1, len(layers) + 1), list(map(str, numbers)))
     axes.set_ylim(len(layers) + 0.5, 0.5)
-    axes.set_xticks(range(1, most + 1))
+    axes.set_xticks(range(1, num_heads + 1))
     axes.tick_params(length=0)
     axes.set_aspect("equal")
     axes.spines[:].set_visible(False)
@@ -76,14 +76,14 @@ def ablation_curves(curve: AblationCurve) -> Figure:
     """Plot the score as heads are removed: the least important first, and at random."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    several = list(zip(*curve.at_random, strict=True))
-    means = [sum(values) / len(values) for values in several]
+    scores = list(zip(*curve.at_random, strict=True))
+    means = [sum(values) / len(values) for values in scores]
     axes.plot(curve.out, curve.by_importance, "o-", color="#0072B2", label="least important first")
     axes.plot(
         curve.out, means, "s--", color="#D55E00", label=f"random, mean of {len(curve.at_random)}"
     )
     axes.fill_between(
-        curve.out, [min(values) for values in several], [max(values) for values in several],
+        curve.out, [min(values) for values in scores], [max(values) for values in scores],
         color="#D55E00", alpha=0.15, lw=0, label="range of random orders",
     )  # fmt: skip
     axes.set(xlabel=f"heads removed (of {curve.out[-1]})", ylabel=curve.name, ylim=(0, None))

@@ -26,7 +26,7 @@ def heads_table(attentions: Mapping[str, AttentionHeads], split: str, pairs: int
         split: split that was analyzed.
         pairs: number of pairs.
     """
-    notes = [f"{name}: {reason}" for name, one in attentions.items() for reason in one.reasons]
+    notes = [f"{name}: {reason}" for name, heads in attentions.items() for reason in heads.reasons]
     notes.append(
         f"means over the tokens of {pairs:,} pairs of {split}; entropy: in nats; relative: as a "
         f"share of the entropy of uniform weights; {_ROLES}"
@@ -35,9 +35,9 @@ def heads_table(attentions: Mapping[str, AttentionHeads], split: str, pairs: int
         "title": f"Heads on {split}",
         "columns": ["attention", "head", "role", *_FIGURES],
         "rows": [
-            [name, f"expert {number}" if one.experts else str(number), *_row(head)]
-            for name, one in attentions.items()
-            for number, head in enumerate(one.heads, 1)
+            [name, f"expert {number}" if attention.experts else str(number), *_row(head)]
+            for name, attention in attentions.items()
+            for number, head in enumerate(attention.heads, 1)
         ],
         "notes": notes,
     }
@@ -62,16 +62,16 @@ def print_heads(table: TableDocument, attentions: Mapping[str, AttentionHeads]) 
     """Print `heads_table` with slots and layers instead of names."""
     rows = {}
     for name, head, *values in table["rows"]:
-        one = attentions[str(name)]
-        place = f"{one.slot} {one.layer}" if one.layer else name
-        rows[f"{place}.{head}"] = numbers_told(values, [2] * len(values))
+        attention = attentions[str(name)]
+        label = f"{attention.slot} {attention.layer}" if attention.layer else name
+        rows[f"{label}.{head}"] = numbers_told(values, [2] * len(values))
     print_table(table["title"], rows, table["columns"][2:], table["notes"])
 
 
 def _row(head: HeadRow) -> list[str | float | None]:
     figures, role = head.figures, head.role
-    known: list[float | None] = [None] * (len(_FIGURES) - 1)
+    statistics: list[float | None] = [None] * (len(_FIGURES) - 1)
     if figures is not None:
-        known = [*figures[:8], figures.alignment]
+        statistics = [*figures[:8], figures.alignment]
         role += f" {figures.place:+d}" if role == "positional" else ""
-    return [role, *(rounded(x, 2) for x in (head.importance, *known))]
+    return [role, *(rounded(x, 2) for x in (head.importance, *statistics))]

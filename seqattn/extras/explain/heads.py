@@ -106,17 +106,17 @@ class HeadAnalysis(ScoredRun):
         orders = [least_first(importance), *(random_order(importance, n) for n in range(RANDOM))]
         count = len(orders[0])
         out = sorted({round(count * point / self.points) for point in range(self.points + 1)})
-        known: dict[frozenset[Head], TextScore] = {}
+        scores: dict[frozenset[Head], TextScore] = {}
         with progress("removing heads", "passes") as advance:
             for done, (order, heads) in enumerate(product(orders, out), 1):
                 gone = frozenset(order[:heads])
-                if gone not in known:
+                if gone not in scores:
                     with intervene(bundle.model, gates=gates_without(bundle.model, gone)):
                         outputs = bundle.outputs(texts, self.generation)
-                    known[gone] = outputs.scores(self.scorer)[0]
+                    scores[gone] = outputs.scores(self.scorer)[0]
                 advance(done, len(orders) * len(out))
-        by_order = [[known[frozenset(order[:heads])].value for heads in out] for order in orders]
-        first = known[frozenset()]
+        by_order = [[scores[frozenset(order[:heads])].value for heads in out] for order in orders]
+        first = scores[frozenset()]
         return AblationCurve(first.name, first.signature, out, by_order[0], by_order[1:])
 
 

@@ -66,8 +66,8 @@ def least_first(importance: Mapping[str, Tensor]) -> list[Head]:
 def random_order(importance: Mapping[str, Tensor], seed: int) -> list[Head]:
     """Return all heads in a random order, determined by the seed."""
     heads = least_first(importance)
-    drawn = torch.randperm(len(heads), generator=torch.Generator().manual_seed(seed))
-    return [heads[number] for number in drawn.tolist()]
+    order = torch.randperm(len(heads), generator=torch.Generator().manual_seed(seed))
+    return [heads[number] for number in order.tolist()]
 
 
 def gates_without(model: nn.Module, heads: Iterable[Head]) -> dict[str, Tensor]:

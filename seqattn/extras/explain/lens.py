@@ -67,7 +67,7 @@ def lens(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Lens:
             hook.remove()
     rows = []
     for x in states:
-        said = model.head.log_probabilities(DecoderOutput(decoder.norm(x)), state.source_tokens)
-        own = said.gather(2, target[..., None])
-        rows.append((own[..., 0].exp(), (said > own).sum(dim=2) + 1, said.argmax(dim=2)))
+        scores = model.head.log_probabilities(DecoderOutput(decoder.norm(x)), state.source_tokens)
+        own = scores.gather(2, target[..., None])
+        rows.append((own[..., 0].exp(), (scores > own).sum(dim=2) + 1, scores.argmax(dim=2)))
     return Lens(*(torch.stack(parts, dim=1) for parts in zip(*rows, strict=True)))

@@ -57,31 +57,31 @@ class ExplainedBundle:
     texts: Texts
     links: Sequence[WordLinks] | None = None
 
-    def sample(self, own: bool = False) -> Sample:
+    def sample(self, generated: bool = False) -> Sample:
         """Return the texts that fit one window and have words on both sides.
 
         Args:
-            own: explain the model's own outputs instead of the references.
+            generated: explain the model's own outputs instead of the references.
 
         Raises:
             UserError: if there is none.
         """
         sources = self.bundle.encode(self.texts.sources)
-        if own:
+        if generated:
             with progress(f"generating with {self.name}", "sentences") as advance:
                 generator = self.bundle.generator(self.search)
                 outputs = generator.generate_windows(sources, progress=advance)
             targets = [self.bundle.ended(best[0].ids) for best in outputs]
         else:
             targets = self.bundle.tokenizer.encode_target(self.texts.targets)
-        most = self.bundle.model.max_source_length, self.bundle.model.max_target_length
+        limits = self.bundle.model.max_source_length, self.bundle.model.max_target_length
         rows = [
             row
             for row, (windows, target) in enumerate(zip(sources, targets, strict=True))
             if len(windows) == 1
             and all(
                 len(ids) > 1 and (limit is None or len(ids) <= limit)
-                for ids, limit in zip((windows[0], target), most, strict=True)
+                for ids, limit in zip((windows[0], target), limits, strict=True)
             )
         ]
         if not rows:
@@ -130,10 +130,10 @@ class ExplainedBundle:
                 sides = zip(*(pairs[row] for row in batch), strict=True)
                 source, target = (padded(side).to(device) for side in sides)
                 began = time.perf_counter()
-                said = explain(self.bundle.model, source, target, method).source
+                explained = explain(self.bundle.model, source, target, method).source
                 seconds += time.perf_counter() - began
-                for row, one in zip(batch, said.detach().double().cpu(), strict=True):
-                    contributions[row] = one[: len(pairs[row].target), : len(pairs[row].source)]
+                for row, weights in zip(batch, explained.detach().double().cpu(), strict=True):
+                    contributions[row] = weights[: len(pairs[row].target), : len(pairs[row].source)]
                 done += len(batch)
                 advance(done, len(pairs))
         return contributions, seconds
@@ -152,10 +152,10 @@ class ExplainedBundle:
                 tokenizer.source_pieces(pair.source, source),
                 tokenizer.target_pieces(pair.target, target),
             )
-            found = linked_words(align(weights, *pieces), source, target)
-            if found is None:
+            predicted = linked_words(align(weights, *pieces), source, target)
+            if predicted is None:
                 continue
-            metric.update(found, *links[row])
+            metric.update(predicted, *links[row])
             count += 1
         rate = float(metric.compute()) if count else float("nan")
         return {"alignment_error_rate": rate, "aligned_sentences": count}

@@ -27,9 +27,9 @@ def methods_table(what: str, results: Mapping[str, Any]) -> TableDocument:
         [method, *(rounded(row.get(key), digits) for key, digits in _COLUMNS.values())]
         for method, row in results["methods"].items()
     ]
-    left = f" ({results['left_out']} skipped)" if results["left_out"] else ""
+    skipped = f" ({results['left_out']} skipped)" if results["left_out"] else ""
     notes = [
-        f"{results['sentences']:,} sentences{left}; mean probability of a target token: "
+        f"{results['sentences']:,} sentences{skipped}; mean probability of a target token: "
         f"{results['probability']:.3f}",
         *(f"{name}: {why}" for name, why in results["cannot_be_had"].items()),
         *([slow_note(results["slow"])] if results["slow"] else []),
@@ -54,13 +54,13 @@ def replaced_table(split: str, edits: Sequence[str], replaced: Mapping[str, Any]
         reason = replaced["cannot_be_had"]
         return {"title": title, "columns": ["attention"], "rows": [], "notes": [reason]}
     trained = replaced["as_trained"]
-    shown = [score.replace("log-probability", "log p") for score in trained]
-    columns = ["attention", *(f"{edit} {score}" for edit in edits for score in shown)]
+    score_names = [score.replace("log-probability", "log p") for score in trained]
+    columns = ["attention", *(f"{edit} {score}" for edit in edits for score in score_names)]
     scores = {"as trained": list(trained.values()) * len(edits)}
     for part in replaced[edits[0]]:
-        scores[part] = [one for edit in edits for one in replaced[edit][part].values()]
+        scores[part] = [value for edit in edits for value in replaced[edit][part].values()]
     rows: list[list[str | float | None]] = [
-        [part, *(rounded(one, 2) for one in several)] for part, several in scores.items()
+        [part, *(rounded(value, 2) for value in values)] for part, values in scores.items()
     ]
     without = ", ".join(replaced["without"])
     notes = [f"unchanged, because they have no attention weights: {without}"] if without else []

@@ -94,23 +94,23 @@ class Patterns:
                 continue
             for side in _SIDES:
                 if attention.abilities.fits(side):
-                    panels[side][label] = self._seen(attention.eval(), side == "decoder")
+                    panels[side][label] = self._pattern(attention.eval(), side == "decoder")
                 else:
                     missing[side].setdefault(f"cannot be used in the {side}", []).append(label)
         shown = {side: patterns for side, patterns in panels.items() if patterns}
         if not shown and self.position is None:
             raise UserError("nothing to draw; choose an attention with weights over keys")
         notes = {
-            side: "; ".join(f"{reason}: {', '.join(names)}" for reason, names in several.items())
-            for side, several in missing.items()
+            side: "; ".join(f"{reason}: {', '.join(names)}" for reason, names in reasons.items())
+            for side, reasons in missing.items()
         }
         return _grid({side: _grouped(one) for side, one in shown.items()}, notes) if shown else None
 
     @torch.no_grad()
-    def _seen(self, attention: Attention, causal: bool) -> Tensor:
+    def _pattern(self, attention: Attention, causal: bool) -> Tensor:
         """Return the share of heads with a weight other than 0: (T, S)."""
-        x, places = torch.randn(1, self.length, _DIM), torch.arange(self.length)
-        mask = Mask(places, places, causal=causal)
+        x, indices = torch.randn(1, self.length, _DIM), torch.arange(self.length)
+        mask = Mask(indices, indices, causal=causal)
         position = Position(Stack(_DIM, attention.position_heads, bidirectional=not causal))
         with capture(attention) as maps:
             attention(x, attention.project(x), mask, position)
@@ -145,7 +145,7 @@ class Patterns:
     def _curves(self, name: str, make: Callable[..., Position]) -> tuple[str, Tensor]:
         """Return a title, and scores of a query in the middle by head: (H, 2 * distance + 1)."""
         torch.manual_seed(self.seed)
-        places = torch.arange(2 * self.distance + 1)
+        indices = torch.arange(2 * self.distance + 1)
         added = "embed" in make(Stack(_DIM, _HEADS)).hooks
         heads = 1 if added else _HEADS  # heads would see parts of what is added
         scheme = make(Stack(_DIM, heads))
@@ -153,12 +153,12 @@ class Patterns:
         for table in tables:
             torch.nn.init.normal_(table, std=0.5)  # else T5's would be 0
         x = torch.zeros(_DIM) if added else torch.randn(_DIM)
-        x = scheme.embed(x.expand(1, len(places), -1), places)
+        x = scheme.embed(x.expand(1, len(indices), -1), indices)
         layer = scheme.at_layer(0)
         q = x.unflatten(2, (heads, -1)).transpose(1, 2)  # (1, N, D) -> (1, H, N, Dh)
-        turned = layer.rotate(q, places)
-        scores = turned @ turned.mT * layer.score_scale(_DIM // heads)
-        term = layer.score_term(turned, turned, places, places)
+        rotated = layer.rotate(q, indices)
+        scores = rotated @ rotated.mT * layer.score_scale(_DIM // heads)
+        term = layer.score_term(rotated, rotated, indices, indices)
         scores = (scores if term is None else scores + term)[0, :, self.distance]
         scores = (scores - scores.mean(dim=1, keepdim=True)).round(decimals=4)
         return (f"{name} (random table)", scores[:2]) if tables else (name, scores)
@@ -182,20 +182,20 @@ def _short(make: Callable[..., Any]) -> Callable[..., Any]:
 def _grouped(panels: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return each pattern once, under the names of all that have it, common ones first."""
     groups: list[tuple[Tensor, list[str]]] = []
-    for name, seen in panels.items():
-        same = next((names for other, names in groups if torch.equal(other, seen)), None)
+    for name, pattern in panels.items():
+        same = next((names for other, names in groups if torch.equal(other, pattern)), None)
         if same is None:
-            groups.append((seen, [name]))
+            groups.append((pattern, [name]))
         else:
             same.append(name)
     groups.sort(key=lambda group: -len(group[1]))
-    return {", ".join(names): seen for seen, names in groups}
+    return {", ".join(names): pattern for pattern, names in groups}
 
 
 def _grid(sides: Mapping[str, Mapping[str, Tensor]], notes: Mapping[str, str]) -> Figure:
     """Draw the patterns (T, S) of each side, by name, with notes on what is not drawn."""
-    most = max(map(len, sides.values()))
-    columns = math.ceil(most / math.ceil(most / _COLUMNS))
+    num_panels = max(map(len, sides.values()))
+    columns = math.ceil(num_panels / math.ceil(num_panels / _COLUMNS))
     rows = {side: math.ceil(len(panels) / columns) for side, panels in sides.items()}
     lines = {side: max(len(_title(name).splitlines()) for name in sides[side]) for side in sides}
     heights = [2.4 * rows[side] + 0.15 * lines[side] + 0.8 for side in sides]
@@ -220,8 +220,8 @@ def _draw(
     columns: int,
 ) -> None:
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axis, (names, seen) in zip(axes, panels.items(), strict=False):
-        image = axis.imshow(seen.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+    for axis, (names, pattern) in zip(axes, panels.items(), strict=False):
+        image = axis.imshow(pattern.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
         axis.set_title(_title(names), fontsize=8 if "," in names else 11)
         axis.tick_params(labelsize=7, length=2)
     for axis in axes[len(panels) :]:

@@ -28,7 +28,7 @@ from seqattn.tokens import EOS
 from seqattn.training.run_directory import room_for_files
 from seqattn.training.task_options import task_class
 
-_SHOWN = 4  # maximum occurrences of the word
+_MAX_WORDS = 4  # maximum occurrences of the word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,19 +108,19 @@ class Probing(BundleRun):
         if len(lines) < len(read):
             raise UserError(f"{path} has {len(lines):,} lines for {len(read):,} sentences")
         labels = [words_in(line) for line in lines[: len(read)]]
-        for number, (own, sentence) in enumerate(zip(labels, read, strict=True), 1):
-            if len(own) != len(sentence.words):
+        for number, (row, sentence) in enumerate(zip(labels, read, strict=True), 1):
+            if len(row) != len(sentence.words):
                 raise UserError(
-                    f"{path} line {number:,} has {len(own)} labels for {len(sentence.words)} words"
+                    f"{path} line {number:,} has {len(row)} labels for {len(sentence.words)} words"
                 )
-        held, learnt = labels[4::5], [own for n, own in enumerate(labels) if n % 5 != 4]
-        if not any(held) or not any(learnt) or len({one for own in labels for one in own}) < 2:
+        held_out, learnt = labels[4::5], [row for n, row in enumerate(labels) if n % 5 != 4]
+        if not any(held_out) or not any(learnt) or len({one for row in labels for one in row}) < 2:
             raise UserError(f"{path} must contain at least two labels and five sentences")
         forms = [[_form(word) for word in sentence.words] for sentence in read]
         return Labels.of(labels, forms, self.seed)
 
     def _probe(self, bundle: Bundle, read: Sequence[WordPieces], labels: Labels) -> dict[str, Any]:
-        states, even = _both(bundle, read)
+        states, even = _both_states(bundle, read)
         accuracies: dict[str, Any] = {"majority": labels.majority, "by word form": labels.by_form}
         accuracies["layers"] = {}
         for layer, of in states.items():
@@ -135,10 +135,10 @@ class Probing(BundleRun):
             layer: ["-" if x is None else f"{100 * x:.1f}" for x in of.values()]
             for layer, of in accuracies["layers"].items()
         }
-        held = int((~labels.learnt).sum())
+        num_held_out = int((~labels.learnt).sum())
         notes = [
-            f"accuracy in % on {held:,} words (every fifth sentence), trained on "
-            f"{len(labels.own) - held:,}; {len(labels.classes)} labels",
+            f"accuracy in % on {num_held_out:,} words (every fifth sentence), trained on "
+            f"{len(labels.own) - num_held_out:,}; {len(labels.classes)} labels",
             f"most frequent label: {100 * labels.majority:.1f}; most frequent label of each word "
             f"form: {100 * labels.by_form:.1f}; control: random labels per word form",
         ]
@@ -161,29 +161,29 @@ class Probing(BundleRun):
                 f"word={self.word} must occur at least twice, once per sense, got {len(places)}; "
                 "add sentences that contain it with texts=[...]"
             )
-        places = places[:_SHOWN]
-        if all(words[place][0].lacks(words[place][1]) for place in places):
+        places = places[:_MAX_WORDS]
+        if all(words[index][0].lacks(words[index][1]) for index in places):
             raise UserError(
                 f"word={self.word} has characters that the vocabulary lacks, so its states are "
                 "those of any unknown word; choose another word"
             )
         layers: dict[str, Any] = {}
-        states, even = _both(bundle, sentences)
+        states, even = _both_states(bundle, sentences)
         for layer, of in states.items():
             kinds = {layer: of} if layer == "embedding" else {f"{layer}, attention": of}
             if even is not None and layer != "embedding":
                 kinds[f"{layer}, uniform attention"] = even[layer]
             for kind, vectors in kinds.items():
-                near = [nearest_words(vectors, place, self.neighbors) for place in places]
+                near = [nearest_words(vectors, index, self.neighbors) for index in places]
                 layers[kind] = {
                     "cosine": nearest_words(vectors[places[:2]], 0, 1)[0][1],
                     "neighbors": [[(_in_context(*words[n]), x) for n, x in one] for one in near],
                 }
-        at = [" ".join(words[place][0].words) for place in places]
+        at = [" ".join(words[index][0].words) for index in places]
         self._print_neighbors(layers, at)
         return {"places": at, "layers": layers}
 
-    def _print_neighbors(self, layers: Mapping[str, Any], places: Sequence[str]) -> None:
+    def _print_neighbors(self, layers: Mapping[str, Any], sentences: Sequence[str]) -> None:
         rows = {
             layer: [
                 f"{of['cosine']:.2f}",
@@ -191,8 +191,8 @@ class Probing(BundleRun):
             ]
             for layer, of in layers.items()
         }
-        names = [f"{self.word} {number}" for number in range(1, len(places) + 1)]
-        notes = [f"{name}: {text}" for name, text in zip(names, places, strict=True)]
+        names = [f"{self.word} {number}" for number in range(1, len(sentences) + 1)]
+        notes = [f"{name}: {text}" for name, text in zip(names, sentences, strict=True)]
         notes.append(f"cosine: of {names[0]} and {names[1]}; neighbors are shown in context")
         print_table(f"nearest neighbors of {self.word}", rows, ["cosine", *names], notes)
 
@@ -210,7 +210,7 @@ def in_words(bundle: Bundle, texts: Sequence[str]) -> list[WordPieces]:
     return sentences
 
 
-def _both(
+def _both_states(
     bundle: Bundle, read: Sequence[WordPieces]
 ) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor] | None]:
     """Return states with the model's attention, and with uniform attention if possible."""

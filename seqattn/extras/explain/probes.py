@@ -29,7 +29,7 @@ class WordPieces(NamedTuple):
 
     def lacks(self, word: int) -> bool:
         """Return True if the vocabulary lacks characters of a word."""
-        return any(owner == word and one == UNK for owner, one in zip(self.owners, self.ids))
+        return any(owner == word and token == UNK for owner, token in zip(self.owners, self.ids))
 
 
 @torch.no_grad()
@@ -52,7 +52,7 @@ def word_states(model: Seq2SeqModel, sentences: Sequence[WordPieces]) -> dict[st
             outputs = model.encode(torch.tensor([sentence.ids], device=device)).outputs
         *_, last = heard
         heard["encoder" if last == "embedding" else last] = outputs
-        owners = torch.tensor([-1 if own is None else own for own in sentence.owners])
+        owners = torch.tensor([-1 if owner is None else owner for owner in sentence.owners])
         of_word = (owners[None] == torch.arange(len(sentence.words))[:, None]).to(outputs)
         mean = of_word / of_word.sum(dim=1, keepdim=True).clamp(min=1)  # (words, S)
         for layer, states in heard.items():
@@ -109,14 +109,14 @@ class Labels(NamedTuple):
         forms = [form for sentence in words for form in sentence]
         classes = sorted(set(flat))
         numbers = {label: number for number, label in enumerate(classes)}
-        own = torch.tensor([numbers[label] for label in flat])
+        targets = torch.tensor([numbers[label] for label in flat])
         kinds = {form: number for number, form in enumerate(sorted(set(forms)))}
         draws = torch.Generator().manual_seed(seed)
-        shares = own.bincount(minlength=len(classes)).double()
-        drawn = shares.multinomial(len(kinds), replacement=True, generator=draws)
-        control = drawn[torch.tensor([kinds[form] for form in forms])]
+        shares = targets.bincount(minlength=len(classes)).double()
+        random_labels = shares.multinomial(len(kinds), replacement=True, generator=draws)
+        control = random_labels[torch.tensor([kinds[form] for form in forms])]
         learnt = [number % 5 != 4 for number, sentence in enumerate(words) for _ in sentence]
-        return cls(classes, own, control, torch.tensor(learnt), forms)
+        return cls(classes, targets, control, torch.tensor(learnt), forms)
 
     @property
     def majority(self) -> float:
@@ -131,11 +131,11 @@ class Labels(NamedTuple):
         for form, label in compress(labelled, self.learnt.tolist()):
             counts.setdefault(form, Counter())[label] += 1
         usual = int(self.own[self.learnt].mode().values)
-        said = [counts[f].most_common(1)[0][0] if f in counts else usual for f in self.forms]
-        return self._share(torch.tensor(said))
+        predicted = [counts[f].most_common(1)[0][0] if f in counts else usual for f in self.forms]
+        return self._share(torch.tensor(predicted))
 
-    def _share(self, said: Tensor) -> float:
-        return float((said == self.own)[~self.learnt].double().mean())
+    def _share(self, predicted: Tensor) -> float:
+        return float((predicted == self.own)[~self.learnt].double().mean())
 
     def accuracy(self, states: Tensor, control: bool = False) -> float:
         """Train a linear probe and return its accuracy on held-out words.
@@ -147,8 +147,8 @@ class Labels(NamedTuple):
             control: use the control labels instead of the true ones.
         """
         target = self.control if control else self.own
-        known = states[self.learnt].double()
-        x = (states.double() - known.mean(dim=0)) / known.std(dim=0).clamp(min=1e-6)
+        train_states = states[self.learnt].double()
+        x = (states.double() - train_states.mean(dim=0)) / train_states.std(dim=0).clamp(min=1e-6)
         weight = torch.zeros(len(self.classes), x.shape[1], dtype=x.dtype, requires_grad=True)
         bias = torch.zeros(len(self.classes), dtype=x.dtype, requires_grad=True)
         optimizer = torch.optim.LBFGS(
@@ -164,8 +164,8 @@ class Labels(NamedTuple):
             return value
 
         optimizer.step(loss)
-        said = F.linear(x, weight, bias).argmax(dim=1)
-        return float((said == target)[~self.learnt].double().mean())
+        predicted = F.linear(x, weight, bias).argmax(dim=1)
+        return float((predicted == target)[~self.learnt].double().mean())
 
 
 def nearest_words(states: Tensor, word: int, count: int) -> list[tuple[int, float]]:

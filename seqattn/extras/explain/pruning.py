@@ -16,7 +16,7 @@ from seqattn.settings.assembly import Architecture, Vocabularies, heads_of
 from seqattn.settings.choices import choices
 from seqattn.settings.nodes import TARGET, Node, import_path
 
-_PLACES = {
+_STACKS = {
     "encoder": ("encoder", "self"),
     "decoder": ("decoder", "self"),
     "cross": ("decoder", "cross"),
@@ -42,10 +42,10 @@ class Units:
     def __init__(self, model: nn.Module, names: Iterable[str], count: int) -> None:
         self.units = {name: _units(name, model.get_submodule(name)) for name in names}
         self.count = count
-        most = sum(sum(map(len, several[1:])) for several in self.units.values())
-        if count > most:
+        limit = sum(sum(map(len, units[1:])) for units in self.units.values())
+        if count > limit:
             raise UserError(
-                f"prune must be at most {most}, got {count}; one key head and its query heads "
+                f"prune must be at most {limit}, got {count}; one key head and its query heads "
                 f"remain in each of {len(self.units)} attentions"
             )
 
@@ -60,25 +60,25 @@ class Units:
         """
         ranked = sorted(
             (float(importance[name][unit].mean()), name, unit)
-            for name, several in self.units.items()
-            for unit in several
+            for name, units in self.units.items()
+            for unit in units
         )
         gone: dict[str, list[int]] = {name: [] for name in self.units}
-        left = self.count
+        remaining = self.count
         for _, name, unit in ranked:
             heads = sum(map(len, self.units[name]))
-            if len(unit) <= left and len(gone[name]) + len(unit) < heads:
+            if len(unit) <= remaining and len(gone[name]) + len(unit) < heads:
                 gone[name] += unit
-                left -= len(unit)
-        if left:
-            size = max(len(several[0]) for several in self.units.values())
+                remaining -= len(unit)
+        if remaining:
+            size = max(len(units[0]) for units in self.units.values())
             raise UserError(
                 f"prune must cover complete groups of {size} query heads that share a key head, "
                 f"got {self.count}"
             )
         return {
-            name: [head for unit in several for head in unit if head not in gone[name]]
-            for name, several in self.units.items()
+            name: [head for unit in units for head in unit if head not in gone[name]]
+            for name, units in self.units.items()
             if gone[name]
         }
 
@@ -115,14 +115,14 @@ def pruned(bundle: Bundle, retained: Heads) -> Bundle:
 def _config(bundle: Bundle, retained: Heads) -> dict[str, Node]:
     """Return a configuration with the retained heads of each layer."""
     config, shared = dict(bundle.config), bundle.config["attention"]
-    for slot, (stack, kind) in _PLACES.items():
-        own = f"{slot}_attention"
-        node = config.get(own) or (cross_node(shared) if slot == "cross" else shared)
+    for slot, (stack, kind) in _STACKS.items():
+        key = f"{slot}_attention"
+        node = config.get(key) or (cross_node(shared) if slot == "cross" else shared)
         nodes = node if isinstance(node, list) else [node]
         layers = getattr(bundle.model, stack).layers
         names = [f"{stack}.layers.{number}.{kind}_attention" for number in range(len(layers))]
         if any(name in retained for name in names):
-            config[own] = [
+            config[key] = [
                 _of_layer(nodes[number % len(nodes)], retained.get(name))
                 for number, name in enumerate(names)
             ]
@@ -141,8 +141,8 @@ def cross_node(node: Node) -> Node:
 def _of_layer(node: Node, retained: Sequence[int] | None) -> Node:
     if retained is None:
         return node
-    before = node.get("kept_heads") or range(node["num_heads"])
-    return {**node, "kept_heads": [before[head] for head in retained]}
+    previous = node.get("kept_heads") or range(node["num_heads"])
+    return {**node, "kept_heads": [previous[head] for head in retained]}
 
 
 @torch.no_grad()

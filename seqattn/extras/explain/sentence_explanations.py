@@ -35,28 +35,28 @@ def explain_text(
     """
     if target is None:  # the generated ids: re-encoding the text may give other pieces
         best, window = bundle.best(text, search)
-        said = bundle.ended(best.ids)
-        [output] = bundle.tokenizer.decode_target([said])
+        output_ids = bundle.ended(best.ids)
+        [output] = bundle.tokenizer.decode_target([output_ids])
     else:
-        [said], output, window = bundle.tokenizer.encode_target([target]), target, 0
+        [output_ids], output, window = bundle.tokenizer.encode_target([target]), target, 0
     windows = bundle.encode([text])[0]
     source = windows[window]
     read = bundle.tokenizer.source_pieces(source, text if window == 0 else None)
     contrast = None if instead is None else Contrast.of(bundle, output, instead)
     if contrast:
-        said = contrast.target
-    predicted = bundle.tokenizer.target_pieces(said, None if contrast else target)
+        output_ids = contrast.target
+    predicted = bundle.tokenizer.target_pieces(output_ids, None if contrast else target)
     print(f"source:  {text}\noutput:  {output}")
     if len(windows) > 1:
         print(f"windows: {len(windows)} (explaining number {window + 1})")
     device = next(bundle.model.parameters()).device
-    ids = (torch.tensor([source], device=device), torch.tensor([said], device=device))
+    ids = (torch.tensor([source], device=device), torch.tensor([output_ids], device=device))
     results: dict[str, Any] = {"source": read, "output": predicted, "methods": {}}
-    labels, others = predicted, None
+    labels, instead_ids = predicted, None
     if contrast:
-        others = torch.tensor([contrast.instead], device=device)
+        instead_ids = torch.tensor([contrast.instead], device=device)
         [*_, own], [*_, other] = predicted, bundle.tokenizer.target_pieces(contrast.instead)
-        nats = log_probabilities(bundle.model, ids[0], decoder_input(ids[1]), ids[1], others)
+        nats = log_probabilities(bundle.model, ids[0], decoder_input(ids[1]), ids[1], instead_ids)
         print(f"instead: {instead}\n{own} is {float(nats[0, -1]):.2f} nats likelier than {other}")
         results["instead"], labels = other, [f"{own} and not {other}"]
     for method in methods:
@@ -64,8 +64,8 @@ def explain_text(
         if reason is not None:
             print(f"\n{method} is not available: {reason}")
             continue
-        found = explain(bundle.model, *ids, method, others)
-        one = Explanation(*(part[0].detach().cpu() for part in found))
+        batch = explain(bundle.model, *ids, method, instead_ids)
+        one = Explanation(*(part[0].detach().cpu() for part in batch))
         print(f"\n{method} ({METHODS[method].cites})")
         _print(Explanation(*(part[-len(labels) :] for part in one)), read, labels)
         results["methods"][method] = {name: part.tolist() for name, part in one._asdict().items()}
@@ -74,9 +74,9 @@ def explain_text(
 
 def _print(explanation: Explanation, read: Sequence[str], predicted: Sequence[str]) -> None:
     """Print a line per target token: its top contributions, then those of prefix and rest."""
-    wide = max(map(len, predicted))
+    width = max(map(len, predicted))
     for piece, row, prefix, rest in zip(predicted, *explanation, strict=True):
         top = row.abs().argsort(descending=True, stable=True)[:_TOP].tolist()
-        words = "  ".join(f"{read[place]} {float(row[place]):.2f}" for place in top)
+        words = "  ".join(f"{read[index]} {float(row[index]):.2f}" for index in top)
         others = f"output so far {float(prefix.sum()):.2f}, rest {float(rest):.2f}"
-        print(f"  {piece:<{wide}} ← {words}  | {others}")
+        print(f"  {piece:<{width}} ← {words}  | {others}")

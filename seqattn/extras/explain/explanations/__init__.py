@@ -73,7 +73,7 @@ def check_contrast(name: str) -> Contrasting:
     method = METHODS[name]
     if isinstance(method, Contrasting):
         return method
-    names = ", ".join(name for name, one in METHODS.items() if isinstance(one, Contrasting))
+    names = ", ".join(name for name, method in METHODS.items() if isinstance(method, Contrasting))
     raise UserError(
         f"method={name} does not depend on the predicted token, so it cannot say why not another; "
         f"choose from {names}"

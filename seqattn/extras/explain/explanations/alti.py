@@ -34,8 +34,8 @@ class ALTI(Rollout):
 
 def self_mixing(branch: Branch) -> Tensor:
     """Return shares (B, T, T) of the tokens in the output of a self-attention branch."""
-    own = torch.diag_embed(branch.x.transpose(1, 2)).permute(0, 2, 3, 1)  # (B, T, T, D)
-    return _shares(branch, _terms(branch) + own)
+    residual = torch.diag_embed(branch.x.transpose(1, 2)).permute(0, 2, 3, 1)  # (B, T, T, D)
+    return _shares(branch, _terms(branch) + residual)
 
 
 def cross_mixing(branch: Branch) -> Tensor:
@@ -54,8 +54,8 @@ def _shares(branch: Branch, vectors: Tensor) -> Tensor:
     """Return contributions (B, T, S) of vectors (B, T, S, D) to a branch's output, as shares."""
     output = branch.joined
     if not branch.residual.pre_norm:
-        joined = branch.residual.join(branch.x, branch.parts.output)
-        vectors = through_norm(branch.residual.norm, joined[:, :, None], vectors)
+        total = branch.residual.join(branch.x, branch.parts.output)
+        vectors = through_norm(branch.residual.norm, total[:, :, None], vectors)
     distance = (output[:, :, None] - vectors).abs().sum(dim=3)
     return shares_of((output.abs().sum(dim=2, keepdim=True) - distance).clamp(min=0))
 

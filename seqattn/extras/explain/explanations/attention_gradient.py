@@ -55,8 +55,8 @@ class AttentionXGradient(Contrasting):
             if instead is None:
                 score = log_odds(step, token)
             else:
-                other = instead[:, t : t + 1]
-                score = log_probability(step, token) - log_probability(step, other)
+                alternative = instead[:, t : t + 1]
+                score = log_probability(step, token) - log_probability(step, alternative)
             gradients = torch.autograd.grad(
                 score.sum(), weights, retain_graph=True, materialize_grads=True
             )

@@ -20,11 +20,11 @@ class Contrast(NamedTuple):
         Raises:
             UserError: if they have the same tokens, or the model does not know the other token.
         """
-        own, other = bundle.tokenizer.encode_target([output, instead])
-        pairs = enumerate(zip(own, other, strict=False))
-        place = next((place for place, (one, two) in pairs if one != two), None)
-        if place is None:
+        output_ids, instead_ids = bundle.tokenizer.encode_target([output, instead])
+        pairs = enumerate(zip(output_ids, instead_ids, strict=False))
+        index = next((index for index, (first, second) in pairs if first != second), None)
+        if index is None:
             raise UserError(f"instead={instead} has the tokens of the output; give another text")
-        if other[place] == UNK:
+        if instead_ids[index] == UNK:
             raise UserError(f"instead={instead} differs in a word that the model does not know")
-        return cls(own[: place + 1], [*own[:place], other[place]])
+        return cls(output_ids[: index + 1], [*output_ids[:index], instead_ids[index]])

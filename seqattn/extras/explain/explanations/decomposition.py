@@ -50,8 +50,8 @@ class Decomposition:
     def contributions(self) -> Tensor:
         """(B, T, S, D) contribution of each key to the output of each query."""
         heads = self.projection.weight.unflatten(1, (self.values.shape[1], -1))  # (D, E, Dh)
-        moved = torch.einsum("besd,oed->beso", self.values, heads)
-        by_values = torch.einsum("bets,beso->btso", self.weights, moved)
+        projected = torch.einsum("besd,oed->beso", self.values, heads)
+        by_values = torch.einsum("bets,beso->btso", self.weights, projected)
         if self.terms is None:
             return by_values
         return by_values + torch.einsum("betsd,oed->btso", self.terms, heads)

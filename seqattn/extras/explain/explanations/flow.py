@@ -42,25 +42,25 @@ class Flow(Rollout):
         rows = mixing.decoder[0].cross.new_zeros(*target.shape, source.shape[1] + target.shape[1])
         for row, ids, out in zip(range(len(source)), source, target):
             length = int((out != PAD).sum())
-            places = (ids != PAD).nonzero()[:, 0]
-            flows = flows_of(_of_sentence(mixing, row, places, length)).to(rows)
-            rows[row, :length, places] = flows[:, : len(places)]
-            rows[row, :length, source.shape[1] :][:, :length] = flows[:, len(places) :]
+            indices = (ids != PAD).nonzero()[:, 0]
+            flows = flows_of(_of_sentence(mixing, row, indices, length)).to(rows)
+            rows[row, :length, indices] = flows[:, : len(indices)]
+            rows[row, :length, source.shape[1] :][:, :length] = flows[:, len(indices) :]
         return shared_out(target, *shares_of(rows).split((source.shape[1], target.shape[1]), dim=2))
 
 
-def _of_sentence(mixing: Mixing, row: int, places: Tensor, length: int) -> Mixing:
+def _of_sentence(mixing: Mixing, row: int, indices: Tensor, length: int) -> Mixing:
     """Return the mixing of one sentence without padding, in float64 on the CPU."""
 
-    def exact(part: Tensor) -> Tensor:
+    def to_float64(part: Tensor) -> Tensor:
         return part.to("cpu", torch.float64)
 
-    encoder = [exact(matrix[row][places][:, places]) for matrix in mixing.encoder]
+    encoder = [to_float64(matrix[row][indices][:, indices]) for matrix in mixing.encoder]
     decoder = [
         DecoderMixing(
-            exact(own[row, :length, :length]),
-            exact(cross[row, :length, places]),
-            exact(residual[row, :length]),
+            to_float64(own[row, :length, :length]),
+            to_float64(cross[row, :length, indices]),
+            to_float64(residual[row, :length]),
         )
         for own, cross, residual in mixing.decoder
     ]

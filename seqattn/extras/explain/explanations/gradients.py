@@ -47,15 +47,15 @@ Score = Callable[[Tensor, Tensor], Tensor]
 """Function of log-probabilities (B, V) and a token per row (B, 1) that returns scores (B, 1)."""
 
 
-def log_probability(said: Tensor, token: Tensor) -> Tensor:
+def log_probability(log_probabilities: Tensor, token: Tensor) -> Tensor:
     """Return the log-probability of the tokens, as a `Score`."""
-    return said.gather(1, token)
+    return log_probabilities.gather(1, token)
 
 
-def log_odds(said: Tensor, token: Tensor) -> Tensor:
+def log_odds(log_probabilities: Tensor, token: Tensor) -> Tensor:
     """Return log(p / (1 - p)) of the tokens, as a `Score`."""
-    others = said.scatter(1, token, -torch.inf)  # 1 - p loses all precision near p = 1
-    return said.gather(1, token) - others.logsumexp(dim=1, keepdim=True)
+    others = log_probabilities.scatter(1, token, -torch.inf)  # 1 - p loses all precision near p = 1
+    return log_probabilities.gather(1, token) - others.logsumexp(dim=1, keepdim=True)
 
 
 class Products(NamedTuple):
@@ -66,7 +66,7 @@ class Products(NamedTuple):
     prefix: Tensor  # (B, T, T)
 
 
-class _Place(NamedTuple):
+class _LinePoint(NamedTuple):
     """Embeddings that the model reads, and the multipliers of their gradients."""
 
     point: Tensor  # (B, T, D)
@@ -104,10 +104,10 @@ def gradient_products(
         output = model.features(decoder_input(target), state, need_weights=need_weights)
         for t, token in enumerate(target.split(1, dim=1)):
             step = DecoderOutput._make(None if x is None else x[:, t : t + 1] for x in output)
-            said = model.head.log_probabilities(step, state.source_tokens)[:, 0]
-            scores = score(said, token)
+            log_probabilities = model.head.log_probabilities(step, state.source_tokens)[:, 0]
+            scores = score(log_probabilities, token)
             if instead is not None:
-                scores = scores - score(said, instead[:, t : t + 1])
+                scores = scores - score(log_probabilities, instead[:, t : t + 1])
             points = [place.point for place in places]
             gradients = torch.autograd.grad(scores.sum(), points, retain_graph=True)
             products = [
@@ -121,9 +121,9 @@ def gradient_products(
 @contextmanager
 def moved_embeddings(
     model: Seq2SeqModel, shares: Tensor, from_unknown: bool
-) -> Iterator[list[_Place]]:
+) -> Iterator[list[_LinePoint]]:
     """Make the model read embeddings at shares (B,) of the line within the block; yield places."""
-    places: list[_Place] = []
+    points: list[_LinePoint] = []
 
     def move(embedding: Embedding, args: tuple[Any, ...], output: Tensor) -> Tensor:
         ids, *positions = args
@@ -131,12 +131,12 @@ def moved_embeddings(
             unknown = embedding.forward(ids.masked_fill(ids != PAD, UNK), *positions)
             share = shares.to(output)[:, None, None]
             point = unknown + share * (output - unknown)
-            own = output  # without a norm, before positions are added
+            embedded = output  # without a norm, before positions are added
             if embedding.norm is None:
-                own = embedding.table(ids) * embedding.scale
-            places.append(_Place(point, output - unknown if from_unknown else own))
+                embedded = embedding.table(ids) * embedding.scale
+            points.append(_LinePoint(point, output - unknown if from_unknown else embedded))
         return point.requires_grad_(torch.is_grad_enabled())
 
     source, target = model.source_embedding, model.target_embedding
     with source.register_forward_hook(move), target.register_forward_hook(move):
-        yield places
+        yield points

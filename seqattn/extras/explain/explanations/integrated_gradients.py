@@ -130,9 +130,9 @@ class _Lines:
 
     def integrals(self, sentences: Tensor, low: Tensor, high: Tensor) -> _Pieces:
         """Return integrals over pieces. Args: as `_Pieces`."""
-        places, weights = map(torch.from_numpy, np.polynomial.legendre.leggauss(_POINTS))
+        nodes, weights = map(torch.from_numpy, np.polynomial.legendre.leggauss(_POINTS))
         width = (high - low)[:, None] / 2  # relative to [-1, 1]
-        shares, gains = low[:, None] + width * (places + 1), width * weights
+        shares, gains = low[:, None] + width * (nodes + 1), width * weights
         integrals = []
         for some in torch.arange(len(sentences)).split(max(1, ROWS // _POINTS)):
             rows = sentences[some].repeat_interleave(_POINTS)

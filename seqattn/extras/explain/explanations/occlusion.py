@@ -42,15 +42,15 @@ class Occlusion(Contrasting):
         complete = torch.cat((source, prefix), dim=1).repeat(read, 1, 1)
         hidden = torch.eye(read, dtype=torch.bool, device=source.device)[:, None]
         rows = complete.masked_fill(hidden & (complete != PAD), UNK).flatten(0, 1)
-        said = [one.repeat(read, 1).split(ROWS) for one in (target, instead) if one is not None]
-        left = torch.cat(
+        tokens = [ids.repeat(read, 1).split(ROWS) for ids in (target, instead) if ids is not None]
+        occluded = torch.cat(
             [
                 log_probabilities(model, some[:, :length], some[:, length:], *following)
-                for some, *following in zip(rows.split(ROWS), *said, strict=True)
+                for some, *following in zip(rows.split(ROWS), *tokens, strict=True)
             ]
         ).unflatten(0, (read, batch))
         plain = log_probabilities(model, source, prefix, target, instead)
-        drops = (plain - left).permute(1, 2, 0)  # (S+T, B, T) -> (B, T, S+T)
+        drops = (plain - occluded).permute(1, 2, 0)  # (S+T, B, T) -> (B, T, S+T)
         by_source, by_prefix = drops.split([length, read - length], dim=2)
         rest = plain - drops.sum(dim=2)
         return without_padding(Explanation(by_source, by_prefix, rest), source, target)

@@ -79,15 +79,15 @@ def run_transformer(model: Transformer, source: Tensor, target: Tensor) -> Layer
             stack.enter_context(layer.register_forward_pre_hook(keep))
         logits = model(source, decoder_input(target))
 
-    def own(name: str, layer: nn.Module) -> Branch:
+    def branch_of(name: str, layer: nn.Module) -> Branch:
         assert isinstance(layer, EncoderLayer | DecoderLayer)
         return Branch(parts[f"{name}.self_attention"], inputs[layer], layer.attend)
 
-    encoder = [own(f"encoder.layers.{n}", one) for n, one in enumerate(model.encoder.layers)]
+    encoder = [branch_of(f"encoder.layers.{n}", one) for n, one in enumerate(model.encoder.layers)]
     decoder = []
     for n, layer in enumerate(model.decoder.layers):
         name = f"decoder.layers.{n}"
-        first = own(name, layer)
+        first = branch_of(name, layer)
         cross = Branch(parts[f"{name}.cross_attention"], first.joined, layer.cross)
         decoder.append(DecoderBranches(first, cross))
     return Layers(encoder, decoder, logits)

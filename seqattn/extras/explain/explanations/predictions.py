@@ -34,17 +34,17 @@ def log_probabilities(
         instead: (B, T) tokens whose log-probabilities are subtracted; None for none.
     """
     state = model.start(model.encode(source), cached=False)
-    said = model.log_probabilities(prefix, state).log_probabilities
-    own = said.gather(2, target[..., None])[..., 0]
-    return own if instead is None else own - said.gather(2, instead[..., None])[..., 0]
+    log_probs = model.log_probabilities(prefix, state).log_probabilities
+    own = log_probs.gather(2, target[..., None])[..., 0]
+    return own if instead is None else own - log_probs.gather(2, instead[..., None])[..., 0]
 
 
 def without_padding(explanation: Explanation, source: Tensor, target: Tensor) -> Explanation:
     """Return the explanation with zeros at padding of source and target."""
     real = target != PAD
-    seen = torch.ones_like(explanation.prefix, dtype=torch.bool).tril()
+    visible = torch.ones_like(explanation.prefix, dtype=torch.bool).tril()
     return Explanation(
         explanation.source.masked_fill(~(real[:, :, None] & (source != PAD)[:, None]), 0.0),
-        explanation.prefix.masked_fill(~(real[:, :, None] & seen), 0.0),
+        explanation.prefix.masked_fill(~(real[:, :, None] & visible), 0.0),
         explanation.rest.masked_fill(~real, 0.0),
     )

@@ -57,7 +57,7 @@ class Relevance(Contrasting):
 
         def amounts(scores: Tensor) -> Tensor:
             maps = enumerate(_maps(scores, weights))
-            return torch.stack([follow(t, one) for t, one in maps], dim=1)
+            return torch.stack([follow(t, layer_maps) for t, layer_maps in maps], dim=1)
 
         sides = (source.shape[1], target.shape[1])
         if instead is None:
@@ -126,14 +126,14 @@ def relevances(encoder: list[Tensor], decoder: list[Tensor]) -> tuple[Tensor, Te
         encoder: (B, S, S) for each layer.
         decoder: (B, T, T) of self-attention and (B, T, S) of cross-attention, alternating by layer.
     """
-    own_maps, cross_maps = decoder[::2], decoder[1::2]
-    eye = torch.eye(own_maps[0].shape[1]).to(own_maps[0])
+    self_maps, cross_maps = decoder[::2], decoder[1::2]
+    eye = torch.eye(self_maps[0].shape[1]).to(self_maps[0])
     memory = torch.eye(cross_maps[0].shape[2]).to(eye)
-    for one in encoder:
-        memory = memory + one @ memory
+    for weights in encoder:
+        memory = memory + weights @ memory
     prefix, source = eye, torch.zeros_like(cross_maps[0])
-    for own, cross in zip(own_maps, cross_maps, strict=True):
-        source, prefix = source + own @ source, prefix + own @ prefix
+    for self_map, cross in zip(self_maps, cross_maps, strict=True):
+        source, prefix = source + self_map @ source, prefix + self_map @ prefix
         source = source + _normalized(prefix).mT @ cross @ _normalized(memory)
     return source, prefix - eye
 

@@ -68,8 +68,8 @@ class Rollout(Method):
         for branches in layers.decoder:
             cross = branches.cross.parts.shares
             total = 1 + cross.sum(dim=2)  # 1 if a query sees no key
-            own = _with_residual(branches.own.parts.shares)
-            decoder.append(DecoderMixing(own, cross / total[..., None], 1 / total))
+            self_attention = _with_residual(branches.own.parts.shares)
+            decoder.append(DecoderMixing(self_attention, cross / total[..., None], 1 / total))
         return Mixing(encoder, decoder)
 
     @torch.no_grad()

@@ -82,10 +82,10 @@ def _of_transformer(model: Transformer, source: Tensor, target: Tensor) -> Expla
     decode = _decoding(model, source, target)
     for layer, outlet in _outlets(model.decoder):
         run = _outputs_of(outlet, decode)
-        own = _distances(layer.get_submodule("self_attention"), steps, batch, run)
+        shares_of_self = _distances(layer.get_submodule("self_attention"), steps, batch, run)
         cross = _distances(layer.get_submodule("cross_attention"), length, batch, run)
-        own, cross = _shares(own, cross)
-        by_source, by_prefix = own @ by_source + cross, own @ by_prefix
+        shares_of_self, cross = _shares(shares_of_self, cross)
+        by_source, by_prefix = shares_of_self @ by_source + cross, shares_of_self @ by_prefix
     return shared_out(target, by_source @ tokens, by_prefix)
 
 
@@ -113,10 +113,10 @@ def _outputs_of(outlet: nn.Module, call: Callable[[int], object]) -> Run:
     """Return the outputs of a module within a call."""
 
     def run(copies: int) -> Tensor:
-        seen: list[Any] = []
-        with outlet.register_forward_hook(lambda part, args, output: seen.append(output)):
+        outputs: list[Any] = []
+        with outlet.register_forward_hook(lambda part, args, output: outputs.append(output)):
             call(copies)
-        output: Tensor = seen[0][0] if isinstance(seen[0], tuple) else seen[0]
+        output: Tensor = outputs[0][0] if isinstance(outputs[0], tuple) else outputs[0]
         return output
 
     return run
@@ -125,10 +125,10 @@ def _outputs_of(outlet: nn.Module, call: Callable[[int], object]) -> Run:
 def _distances(attention: nn.Module, keys: int, batch: int, run: Run) -> Tensor:
     """Return how far outputs (B, Q, D) turn per zeroed value of `attention`: (B, Q, keys)."""
     plain, distances_by_key = F.normalize(run(1), dim=-1), []
-    for places in torch.arange(keys, device=plain.device).split(max(1, ROWS // batch)):
-        retained = F.one_hot(places, keys).logical_not().repeat_interleave(batch, dim=0)
+    for indices in torch.arange(keys, device=plain.device).split(max(1, ROWS // batch)):
+        retained = F.one_hot(indices, keys).logical_not().repeat_interleave(batch, dim=0)
         with _zeroed(attention, retained):
-            outputs = F.normalize(run(len(places)), dim=-1).unflatten(0, (-1, batch))
+            outputs = F.normalize(run(len(indices)), dim=-1).unflatten(0, (-1, batch))
         # 1 - cos, exact where it is small
         distances_by_key.append((outputs - plain).square().sum(dim=-1) / 2)
     distances = torch.cat(distances_by_key).permute(1, 2, 0)  # (keys, B, Q) -> (B, Q, keys)
@@ -141,10 +141,10 @@ def _zeroed(attention: nn.Module, retained: Tensor) -> Iterator[None]:
     """Zero the values of `attention` within the block where `retained` (rows, keys) is False."""
 
     def zero(part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        query, known, *rest = args
-        heads = (1,) * (known.values.dim() - 3)  # (rows, G, keys, Dh), or (rows, keys, M)
-        factor = retained.view(len(retained), *heads, -1, 1).to(known.values)
-        return query, known._replace(values=known.values * factor), *rest
+        query, keys_values, *rest = args
+        heads = (1,) * (keys_values.values.dim() - 3)  # (rows, G, keys, Dh), or (rows, keys, M)
+        factor = retained.view(len(retained), *heads, -1, 1).to(keys_values.values)
+        return query, keys_values._replace(values=keys_values.values * factor), *rest
 
     with ExitStack() as stack:
         for _, part in makers(attention):
