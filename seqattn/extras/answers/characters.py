@@ -23,10 +23,10 @@ class CharacterCNN(nn.Module):
 
     def forward(self, characters: Tensor) -> Tensor:
         """Map characters (B, W, L), padded with 0, to (B, W, D), zeros for empty words."""
-        different, places = characters.flatten(0, 1).unique(dim=0, return_inverse=True)  # (U, L)
+        different, indices = characters.flatten(0, 1).unique(dim=0, return_inverse=True)  # (U, L)
         runs = self.convolution(self.embedding(different).transpose(1, 2))  # (U, D, L)
         largest = runs.masked_fill((different == 0)[:, None], 0.0).amax(dim=2).relu()
-        return largest[places].unflatten(0, characters.shape[:2])
+        return largest[indices].unflatten(0, characters.shape[:2])
 
 
 def at_words(words: Tensor, numbers: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Answers(Outputs):
     @property
     def no_answer(self) -> dict[str, float]:
         """Probability that a question has no answer, by its id."""
-        return {n: one.no_answer for n, one in zip(self.rows.ids, self.ranked, strict=True)}
+        return {n: answer.no_answer for n, answer in zip(self.rows.ids, self.ranked, strict=True)}
 
     def within(self, threshold: float) -> "Answers":
         """Return a copy without answers where the probability of none exceeds a threshold."""

@@ -113,10 +113,10 @@ def question_heatmaps(
     peak, context = int(likely[row].argmax()), windows[row]
     first = max(0, min(peak - most // 2, len(context.ids) - most))
     rows = slice(first, first + most)
-    seen = weights[row][:, rows, : len(question.ids)]
+    question_weights = weights[row][:, rows, : len(question.ids)]
     title = "attention from the context to the question"
     sides = ("context", context.pieces[rows]), ("question", question.pieces)
-    return draw_layers("question", title, {"": seen}, *sides, heads)
+    return draw_layers("question", title, {"": question_weights}, *sides, heads)
 
 
 def pass_over_questions(model: SpanModel, batch: SpanInput) -> ForwardPass:

@@ -141,8 +141,8 @@ class QaScorer:
             UserError: there are no questions, or one lacks a prediction or a probability.
         """
         _check(predictions, questions, no_answer)
-        left = {name for name in questions if no_answer and no_answer[name] > self.threshold}
-        texts = ["" if name in left else predictions[name] for name in questions]
+        unanswered = {name for name in questions if no_answer and no_answer[name] > self.threshold}
+        texts = ["" if name in unanswered else predictions[name] for name in questions]
         values = measures(texts, list(questions.values()))
         answerable = np.array([bool(answers) for answers in questions.values()])
         threshold = "none" if no_answer is None else f"{self.threshold:g}"
@@ -191,8 +191,8 @@ class AnswerScorer:
     ) -> list[TextScore]:
         """Return EM and F1; see `Scorer.score`."""
         rows = reference_lists(references, len(hypotheses))
-        predictions = {str(place): text for place, text in enumerate(hypotheses)}
-        return QaScorer().score(predictions, {str(place): row for place, row in enumerate(rows)})
+        predictions = {str(index): text for index, text in enumerate(hypotheses)}
+        return QaScorer().score(predictions, {str(index): row for index, row in enumerate(rows)})
 
     notices, sentences = _notices, QaScorer.sentences
 

@@ -44,7 +44,7 @@ class Questions(Texts):
 
     def score(self, scorer: Any, outputs: Sequence[str]) -> Any:
         answers, gold = (
-            dict(zip(self.ids, one, strict=True)) for one in (outputs, self.references)
+            dict(zip(self.ids, texts, strict=True)) for texts in (outputs, self.references)
         )
         return scorer.score(answers, gold)
 
@@ -130,8 +130,8 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
     parts = [(window.context, slice(window.start, window.stop)) for window in windows]
     context = pad_rows([text.ids[part] for text, part in parts])
     match = np.zeros((*context.shape, len(MATCHES) + len(CLUES)), np.float32)
-    most = max(1, *(len(window.answers or ()) for window in windows))
-    spans = np.full((len(windows), most, 2), -1, np.int64)
+    max_answers = max(1, *(len(window.answers or ()) for window in windows))
+    spans = np.full((len(windows), max_answers, 2), -1, np.int64)
     spans[:, 0] = context.shape[1]
     words, known = [], {}
     for row, (window, (text, part)) in enumerate(zip(windows, parts, strict=True)):
@@ -170,8 +170,8 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
 def _numbered(window: Window) -> tuple[list[str], Ints, Ints]:
     """Return a row's distinct words, "" first, and each token's word index, for both sides."""
     question_text, read = window.question, window.context
-    theirs = [*question_text.words, ""]  # word of the end mark
-    question = [theirs[word] for word in question_text.word.tolist()]
+    question_words = [*question_text.words, ""]  # word of the end mark
+    question = [question_words[word] for word in question_text.word.tolist()]
     context = [read.words[word] for word in read.word[window.start : window.stop].tolist()]
     numbers = {word: number for number, word in enumerate(dict.fromkeys(["", *question, *context]))}
     sides = (np.array([numbers[w] for w in side], np.int64) for side in (question, context))

@@ -86,11 +86,11 @@ def _held(sentences: Ints, alike: Bools, weights: Floats) -> Floats:
 
 def _runs(alike: Bools) -> Ints:
     """Return the length, up to 5, of the longest run of question words around each word, (W,)."""
-    lengths, begun = np.zeros(len(alike), np.int64), alike
+    lengths, matches = np.zeros(len(alike), np.int64), alike
     for length in range(1, _LONGEST_RUN + 1):
-        starts = np.flatnonzero(begun.any(axis=1))
+        starts = np.flatnonzero(matches.any(axis=1))
         lengths[starts[:, None] + np.arange(length)] = length
-        begun = begun[:-1, :-1] & alike[length:, length:]
+        matches = matches[:-1, :-1] & alike[length:, length:]
     return lengths
 
 

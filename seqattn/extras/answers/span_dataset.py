@@ -47,10 +47,10 @@ def tokenize_questions(
     texts = _Texts(contexts)
 
     def read_questions() -> Iterator[dict[str, Any]]:
-        for place, row in enumerate(rows, 1):
+        for row_number, row in enumerate(rows, 1):
             number = numbers[row["context"]]
             [context] = texts.fetch(np.array([number]))
-            spans = _answers(f"question {place}", row, context)
+            spans = _answers(f"question {row_number}", row, context)
             first = spans[0] if spans else TokenSpan(-1, -1, False)
             answered = max(row["starts"]) >= 0 if row["answers"] else None
             values = map(int, (number, _ANSWERED[answered], *first))
@@ -157,9 +157,9 @@ class SpanDataset(TokenRows[SpanBatch]):
         for place, row, question_text, read, answer_spans in rows_read:
             start, stop = int(self.starts[place]), int(self._stops[place])
             answers = [TokenSpan(a, b, True) for a, b in answer_spans if start <= a and b < stop]
-            known = answers if self._answered[row] >= 0 else None
+            reference_answers = answers if self._answered[row] >= 0 else None
             question = question_text.cut(self.options.max_question)
-            windows.append(Window(question, read, start, stop, known, row))
+            windows.append(Window(question, read, start, stop, reference_answers, row))
         return windows
 
     @property

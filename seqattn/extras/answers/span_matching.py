@@ -121,13 +121,13 @@ class MatchingModel(SpanModel):
 
     def forward(self, batch: SpanInput) -> SpanScores:
         asking, real = batch.question != PAD, batch.context != PAD
-        own, mask = Mask.full(asking), Mask.full(real)
-        question, context = self.read_apart(batch, own, mask)
+        question_mask, mask = Mask.full(asking), Mask.full(real)
+        question, context = self.read_apart(batch, question_mask, mask)
         if self.trilinear is not None:
-            met = self.trilinear(context, question, real, asking)
+            attended = self.trilinear(context, question, real, asking)
         else:
-            met = self._attended(question, context, own, mask)
-        return self.head(self.read_again(self.join(met), mask), real, question, asking)
+            attended = self._attended(question, context, question_mask, mask)
+        return self.head(self.read_again(self.join(attended), mask), real, question, asking)
 
     def _attended(self, question: Tensor, context: Tensor, own: Mask, mask: Mask) -> Tensor:
         """Concatenate contexts (B, S, D), what they attend to, and their product: (B, S, 3*D)."""
@@ -137,7 +137,7 @@ class MatchingModel(SpanModel):
         attended = self.question_attention(context, projected, across, no_position).output
         return torch.cat((context, attended, context * attended), dim=2)
 
-    def embedded(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
+    def embedded(self, batch: SpanInput, question_mask: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
         """Return the embeddings of questions (B, Q, D) and contexts (B, S, D)."""
         ids, letters = [batch.question, batch.context], batch.characters
         words = batch.question_words, batch.context_words
@@ -146,7 +146,7 @@ class MatchingModel(SpanModel):
             hidden[:, 0] = False
             letters = letters.masked_fill(hidden[..., None], 0)
             ids = [torch.where(hidden.gather(1, of), UNK, x) for x, of in zip(ids, words)]
-        question = self.embedding(ids[0], own.query_positions)
+        question = self.embedding(ids[0], question_mask.query_positions)
         context = self.embedding(ids[1], mask.query_positions)
         if self.characters is None:
             return question, context

@@ -65,13 +65,13 @@ class Answered(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """Return the best answer and the alternatives as a dict; "" without offsets for none."""
-        each: list[dict[str, Any]] = [
+        entries: list[dict[str, Any]] = [
             {"answer": a.text, "start": a.start, "end": a.end, "probability": a.probability}
             for a in self.answers
         ]
         none = {"answer": "", "start": None, "end": None, "probability": None}
-        others = {"others": each[1:]} if len(each) > 1 else {}
-        return {**(each[0] if each else none), "no_answer": self.no_answer, **others}
+        others = {"others": entries[1:]} if len(entries) > 1 else {}
+        return {**(entries[0] if entries else none), "no_answer": self.no_answer, **others}
 
     def within(self, threshold: float) -> "Answered":
         """Return the result without answers if the probability of none is above `threshold`."""
@@ -144,10 +144,10 @@ class SpanSearch(AnySearch):
         ranked = _descending(scores, 8 * self.answers)
         if self.expected_f1:
             ranked = chain(_by_expected_f1(spans), ranked)
-        for value, place in ranked:
+        for value, index in ranked:
             if value == -math.inf or len(answers) == self.answers:
                 break
-            first, more = divmod(place, self.max_answer)
+            first, more = divmod(index, self.max_answer)
             start, end = int(begins[first]), int(ends[first + more])
             text = context[start:end]
             answers.setdefault(text, Answer(text, start, end, math.exp(value - total)))
@@ -189,27 +189,27 @@ def no_answer_score(windows: Sequence["ReadWindow"]) -> Tensor:
 
 def _descending(numbers: Tensor, count: int) -> Iterator[tuple[float, int]]:
     """Yield numbers with their indices, largest first, sorting `count` at first and then more."""
-    seen = 0
-    while seen < len(numbers):
+    previous = 0
+    while previous < len(numbers):
         count = min(count, len(numbers))
         best = numbers.topk(count)
-        yield from zip(best.values[seen:].tolist(), best.indices[seen:].tolist())
-        seen, count = count, 4 * count
+        yield from zip(best.values[previous:].tolist(), best.indices[previous:].tolist())
+        previous, count = count, 4 * count
 
 
 def _by_expected_f1(spans: Tensor) -> Iterator[tuple[float, int]]:
     """Yield log-probabilities of the most probable spans (S, A) with their indices, by expected
     token F1, highest first."""
     scores = spans[spans > -torch.inf]
-    places = (spans > -torch.inf).flatten().nonzero()[:, 0]
+    indices = (spans > -torch.inf).flatten().nonzero()[:, 0]
     best = scores.topk(min(_CANDIDATES, len(scores)))
-    places = places[best.indices]
-    first = places // spans.shape[1]
-    last, size = first + places % spans.shape[1], places % spans.shape[1] + 1
+    indices = indices[best.indices]
+    first = indices // spans.shape[1]
+    last, size = first + indices % spans.shape[1], indices % spans.shape[1] + 1
     shared = torch.minimum(last[:, None], last) - torch.maximum(first[:, None], first) + 1
     f1 = 2.0 * shared.clamp(min=0) / (size[:, None] + size)
     order = (f1.double() @ best.values.exp()).argsort(descending=True)
-    return zip(best.values[order].tolist(), places[order].tolist())
+    return zip(best.values[order].tolist(), indices[order].tolist())
 
 
 class ReadWindow(NamedTuple):
@@ -271,8 +271,8 @@ class Answerer:
         results = [Answered([], 1.0) for _ in questions]
         with inference(self.model) as device:
             windows = self._read(questions, contexts, device)
-            for done, (number, own) in enumerate(groupby(windows, key=itemgetter(0)), 1):
-                read = [window for _, window in own]
+            for done, (number, group) in enumerate(groupby(windows, key=itemgetter(0)), 1):
+                read = [window for _, window in group]
                 results[number] = self.search.choose(read, contexts[number])
                 if progress is not None:
                     progress(done, len(questions))

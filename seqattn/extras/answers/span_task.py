@@ -123,12 +123,12 @@ class SpanTask(SummedTask):
         return *self.loss(batch), int((batch.start >= 0).sum())
 
 
-def log_probabilities(scores: SpanScores, places: Tensor) -> Tensor:
+def log_probabilities(scores: SpanScores, positions: Tensor) -> Tensor:
     """Return log-probabilities of spans, (B, N, 2) -> (B, N); position S means no answer.
 
     A span longer than the longest scored one is truncated to it.
     """
-    first, last = places.unbind(dim=2)
+    first, last = positions.unbind(dim=2)
     distributions = scores.distributions()
     if scores.pair is None:
         return distributions[0].gather(1, first) + distributions[1].gather(1, last)

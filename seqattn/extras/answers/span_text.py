@@ -48,19 +48,19 @@ def cut_words(text: str) -> Cut:
     """
     words: list[str] = []
     starts: list[int] = []
-    places: list[int] = []
-    place = 0
+    offsets: list[int] = []
+    offset = 0
     for kind, run in groupby(text, _kind):
         for piece in run if kind == "sign" else ["".join(run)]:
             if kind != "space":
                 if words:
-                    places.append(places[-1] + 1)
+                    offsets.append(offsets[-1] + 1)
                 words.append(piece)
-                starts.append(len(places))
-                places.extend(range(place, place + len(piece)))
-            place += len(piece)
-    places.append(places[-1] + 1 if places else 0)
-    return Cut(" ".join(words), words, np.array(starts, np.int64), np.array(places, np.int64))
+                starts.append(len(offsets))
+                offsets.extend(range(offset, offset + len(piece)))
+            offset += len(piece)
+    offsets.append(offsets[-1] + 1 if offsets else 0)
+    return Cut(" ".join(words), words, np.array(starts, np.int64), np.array(offsets, np.int64))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -84,15 +84,15 @@ def match_words(context: Sequence[str], question: Sequence[str]) -> Floats:
             and its frequency in the context in lower case, divided by the largest one.
     """
     lower = [word.lower() for word in context]
-    others = [word.lower() for word in question]
-    exact, folded, stems = set(question), set(others), {word[:STEM] for word in others}
+    lowercase = [word.lower() for word in question]
+    exact, folded, stems = set(question), set(lowercase), {word[:STEM] for word in lowercase}
     counts = Counter(lower)
-    most = max(counts.values(), default=1)
+    max_count = max(counts.values(), default=1)
     columns: list[Iterable[float]] = [
         map(exact.__contains__, context),
         map(folded.__contains__, lower),
         (word[:STEM] in stems for word in lower),
-        (counts[word] / most for word in lower),
+        (counts[word] / max_count for word in lower),
     ]
     return np.stack([np.fromiter(column, np.float32, len(lower)) for column in columns], axis=1)
 
@@ -108,8 +108,8 @@ def spell_words(rows: Sequence[Sequence[str]]) -> Ints:
     longest = max((len(word) for row in rows for word in row), default=1)
     spelt = np.zeros((len(rows), max(map(len, rows)), min(max(longest, 1), _SPELT)), np.int64)
     for number, row in enumerate(rows):
-        for place, word in enumerate(row):
-            spelt[number, place, : len(word)] = [1 + ord(c) % _CODES for c in word[:_SPELT]]
+        for index, word in enumerate(row):
+            spelt[number, index, : len(word)] = [1 + ord(c) % _CODES for c in word[:_SPELT]]
     return spelt
 
 
@@ -173,7 +173,7 @@ class TextReader:
     def question(self, text: str) -> ReadText:
         """Return the ids of a question, with the end mark."""
         ids, begins, ends, word, words = self.context(text)
-        begins, ends = (np.append(places, len(text)) for places in (begins, ends))
+        begins, ends = (np.append(offsets, len(text)) for offsets in (begins, ends))
         return ReadText(np.append(ids, EOS), begins, ends, np.append(word, len(words)), words)
 
 
@@ -187,8 +187,8 @@ def find_span(text: ReadText, start: int, end: int) -> TokenSpan | None:
     if len(meets) == 0:
         return None
     first, last = int(meets[0]), int(meets[-1])
-    exact = int(text.begins[first]) == start and int(text.ends[last]) == end
-    return TokenSpan(first, last, exact)
+    is_exact = int(text.begins[first]) == start and int(text.ends[last]) == end
+    return TokenSpan(first, last, is_exact)
 
 
 def trimmed(answer: str, start: int) -> tuple[int, int]:

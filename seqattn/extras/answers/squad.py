@@ -72,10 +72,10 @@ class Squad(FileOrHub):
         events = {name: table.data.column(name).to_numpy() for name in EVENTS}
         left_out = (events["empty"] | events["unfounded"]) * (split == "train")
         selected = left_out == 0
-        told = [f"{len(table):,} {split} questions", *_counted(events, selected, split == "train")]
+        lines = [f"{len(table):,} {split} questions", *_counted(events, selected, split == "train")]
         if not selected.any():
-            raise UserError(f"{origin} has no usable questions: {', '.join(told)}")
-        self._counts[split] = told
+            raise UserError(f"{origin} has no usable questions: {', '.join(lines)}")
+        self._counts[split] = lines
         table = table.select_columns(list(_COLUMNS))
         table = table if selected.all() else table.select(np.flatnonzero(selected))
         if split != "train" or not events["unplaced"][selected].any():
@@ -128,8 +128,8 @@ def _hub_questions(name: str, split: str, cache_dir: Path | None) -> datasets.Da
 
 def _placed(row: dict[str, Any]) -> dict[str, Any]:
     """Return only those answers of a question that occur in its context."""
-    both = [pair for pair in zip(row["answers"], row["starts"], strict=True) if pair[1] >= 0]
-    answers, starts = map(list, zip(*both, strict=True)) if both else ([], [])
+    pairs = [pair for pair in zip(row["answers"], row["starts"], strict=True) if pair[1] >= 0]
+    answers, starts = map(list, zip(*pairs, strict=True)) if pairs else ([], [])
     return {"answers": answers, "starts": starts}
 
 

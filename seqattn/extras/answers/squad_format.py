@@ -126,13 +126,13 @@ def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any
     Raises:
         UserError: for a repeated id, or different numbers of answers and starts.
     """
-    seen: set[str] = set()
+    known_ids: set[str] = set()
     for number, row in enumerate(questions, 1):
         name = f"question {number}" if row.id is None else row.id
         name = name if isinstance(name, str) else json.dumps(name, ensure_ascii=False)
-        if name in seen:
+        if name in known_ids:
             raise UserError(f"{origin} must have unique ids, but {name!r} occurs twice")
-        seen.add(name)
+        known_ids.add(name)
         if len(row.answers) != len(row.starts):
             raise UserError(
                 f"{origin} must have one start per answer, but {name!r} has "
@@ -159,6 +159,6 @@ def nearest(context: str, text: str, start: int) -> int:
     if not text.strip():
         return -1
     start = min(max(start, 0), len(context))
-    both = (context.rfind(text, 0, start + len(text)), context.find(text, start))
-    occurrences = [place for place in both if place >= 0]
-    return min(occurrences, key=lambda place: abs(place - start), default=-1)
+    candidates = (context.rfind(text, 0, start + len(text)), context.find(text, start))
+    occurrences = [index for index in candidates if index >= 0]
+    return min(occurrences, key=lambda index: abs(index - start), default=-1)

@@ -128,7 +128,7 @@ def _rarest(keys: Tensor, counts: Counter[int]) -> Tensor:
 
 
 def _figures(sums: HeadSums, head: int) -> HeadFigures:
-    position, share = sums.commonest_place(head)
+    position, share = sums.commonest_offset(head)
     names = ("entropy", "relative_entropy", "confidence", "mark", "before", "own", "after", "rare")
     means = [sums.mean(name, head) for name in (*names, "rare_if_uniform")]
     return HeadFigures._make([*means, position, share, sums.mean("alignment", head)])

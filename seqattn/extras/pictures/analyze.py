@@ -52,6 +52,6 @@ class Analysis(BundleRun):
         pictures = [
             save(figure, folder / f"{name}.{self.format}") for name, figure in look.figures.items()
         ]
-        listed = " ".join(map(str, pictures)) or "none (no attention weights to show)"
-        print(f"figures:   {listed}", flush=True)
+        paths = " ".join(map(str, pictures)) or "none (no attention weights to show)"
+        print(f"figures:   {paths}", flush=True)
         return pictures

@@ -37,11 +37,11 @@ def relative_entropy(weights: Tensor, visible: Tensor | None = None) -> Tensor:
         two visible keys or without weight.
     """
     entropies = entropy(weights)
-    seen = entropies.new_tensor(float(weights.shape[-1]))
+    num_visible = entropies.new_tensor(float(weights.shape[-1]))
     if visible is not None:
-        seen = visible.expand_as(weights).sum(dim=-1).to(entropies)
-    entropies = entropies / seen.log()
-    return entropies.masked_fill(seen < 2, torch.nan)
+        num_visible = visible.expand_as(weights).sum(dim=-1).to(entropies)
+    entropies = entropies / num_visible.log()
+    return entropies.masked_fill(num_visible < 2, torch.nan)
 
 
 def mass_on(weights: Tensor, keys: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class HeadStatistics(NamedTuple):
     def of(cls, calls: Iterable[Call]) -> "HeadStatistics":
         """Compute the statistics of all calls of an attention."""
         parts = zip(*(_of_call(*call) for call in calls), strict=True)
-        return cls(*(torch.cat(several, dim=1).nanmean(dim=1) for several in parts))
+        return cls(*(torch.cat(values, dim=1).nanmean(dim=1) for values in parts))
 
     @property
     def dead(self) -> Tensor:
@@ -110,7 +110,7 @@ def _of_call(
     """Return relative entropy and mass on the end (H, B*T), and sink mass (H, B), of a `Call`."""
     entropy = relative_entropy(weights, visible).masked_fill(~queries[:, None], torch.nan)
     chosen = ~entropy.isnan()  # (B, H, T)
-    ended = chosen & ends.any(dim=1)[:, None, None]
-    end = mass_on(weights, ends).masked_fill(~ended, torch.nan)
+    at_end = chosen & ends.any(dim=1)[:, None, None]
+    end = mass_on(weights, ends).masked_fill(~at_end, torch.nan)
     entropy, end = (x.transpose(0, 1).flatten(1) for x in (entropy, end))
     return entropy, end, sink_mass(weights, chosen).transpose(0, 1)

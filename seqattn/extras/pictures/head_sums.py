@@ -15,7 +15,7 @@ from seqattn.attention.experts import MixtureOfAttention
 from seqattn.extras.pictures.head_statistics import entropy, mass_on, relative_entropy
 from seqattn.tokens import BOS, EOS
 
-PLACES = range(-3, 4)
+OFFSETS = range(-3, 4)
 """Relative positions that a positional head may attend to."""
 
 
@@ -30,9 +30,9 @@ class Calls:
 
     def note(self, weights: Tensor, visible: Tensor | None) -> Tensor:
         """Record weights; a no-op edit."""
-        seen = torch.ones_like(weights) if visible is None else visible.expand_as(weights)
+        mask = torch.ones_like(weights) if visible is None else visible.expand_as(weights)
         self.weights.append(weights)
-        self.visible.append(seen.bool())
+        self.visible.append(mask.bool())
         return weights
 
     def note_routes(self, attention: MixtureOfAttention, args: tuple[Tensor, ...]) -> None:
@@ -92,12 +92,12 @@ class HeadSums:
         total, count = self.totals[name][:, head].tolist()
         return total / count if count else None
 
-    def commonest_place(self, head: int) -> tuple[int | None, float | None]:
+    def commonest_offset(self, head: int) -> tuple[int | None, float | None]:
         """Return the relative position most often attended to, and its share; None without any."""
-        shares = {place: self.mean(f"{place}", head) for place in PLACES}
-        known = {place: share for place, share in shares.items() if share is not None}
-        place = max(known, key=lambda one: known[one], default=None)
-        return place, None if place is None else known[place]
+        shares = {offset: self.mean(f"{offset}", head) for offset in OFFSETS}
+        defined = {offset: share for offset, share in shares.items() if share is not None}
+        offset = max(defined, key=lambda offset: defined[offset], default=None)
+        return offset, None if offset is None else defined[offset]
 
     def add(
         self,
@@ -121,36 +121,36 @@ class HeadSums:
         """
         counts = visible.sum(dim=-1)
         rows = real[:, None] & (weights > 0).any(dim=-1)  # a query may have no weight at all
-        several = rows & (counts > 1)
+        has_choice = rows & (counts > 1)
         words = weights.masked_fill((keys == EOS)[:, None, None], 0.0)
         mark = (keys == EOS) | (keys == BOS)
         uniform = (visible & rare[:, None, None]).sum(dim=-1) / counts.clamp(min=1)
         has_rare = rows & rare.any(dim=-1)[:, None, None]
         self._sum("entropy", entropy(weights), rows)
-        self._sum("relative_entropy", relative_entropy(weights, visible), several)
+        self._sum("relative_entropy", relative_entropy(weights, visible), has_choice)
         self._sum("confidence", words.amax(dim=-1), rows)
         self._sum("mark", mass_on(weights, mark), rows)
         self._sum("rare", mass_on(weights, rare), has_rare)
         self._sum("rare_if_uniform", uniform, has_rare)
         if decides is None:
-            self._add_places(weights, visible, rows, several)
+            self._add_offsets(weights, visible, rows, has_choice)
         else:
             hits = weights.argmax(dim=-1) == decides[:, None]
-            self._sum("alignment", hits, several & (decides >= 0)[:, None])
+            self._sum("alignment", hits, has_choice & (decides >= 0)[:, None])
 
-    def _add_places(self, weights: Tensor, visible: Tensor, rows: Tensor, several: Tensor) -> None:
+    def _add_offsets(self, weights: Tensor, visible: Tensor, rows: Tensor, several: Tensor) -> None:
         """Add how much weight self-attention puts on each relative position."""
         largest = weights.argmax(dim=-1)
-        own = torch.arange(weights.shape[2], device=weights.device)
-        for place in PLACES:
-            key = own + place
-            there = (key >= 0) & (key < len(own))
-            index = key.clamp(0, len(own) - 1)[:, None].expand(*weights.shape[:3], 1)
-            seen = there & visible.gather(3, index)[..., 0]
-            self._sum(f"{place}", largest == key, several & seen)
-            name = {-1: "before", 0: "own", 1: "after"}.get(place)
+        queries = torch.arange(weights.shape[2], device=weights.device)
+        for offset in OFFSETS:
+            key = queries + offset
+            there = (key >= 0) & (key < len(queries))
+            index = key.clamp(0, len(queries) - 1)[:, None].expand(*weights.shape[:3], 1)
+            is_visible = there & visible.gather(3, index)[..., 0]
+            self._sum(f"{offset}", largest == key, several & is_visible)
+            name = {-1: "before", 0: "own", 1: "after"}.get(offset)
             if name:
-                self._sum(name, weights.gather(3, index)[..., 0], rows & seen)
+                self._sum(name, weights.gather(3, index)[..., 0], rows & is_visible)
 
     def _sum(self, name: str, values: Tensor, rows: Tensor) -> None:
         """Add values (B, H, T) of the rows that count."""

@@ -58,10 +58,10 @@ def statistics_of(model: nn.Module, forward_pass: ForwardPass) -> dict[str, Head
     Weights and visible keys, such as those of a window, are the true ones, however the kernel
     computes its output.
     """
-    with inference(model), watching(model) as seen:
+    with inference(model), watching(model) as calls_by_name:
         forward_pass.call()
     statistics = {}
-    for name, calls in seen.items():
+    for name, calls in calls_by_name.items():
         sides = next((s for key, s in forward_pass.sides.items() if fnmatchcase(name, key)), None)
         if sides is not None:
             statistics[name] = _statistics(calls, sides)
@@ -70,7 +70,7 @@ def statistics_of(model: nn.Module, forward_pass: ForwardPass) -> dict[str, Head
 
 def _statistics(calls: Calls, sides: Sequence[Sides]) -> HeadStatistics:
     recorded = []
-    steps = ((side, place) for side in sides for place in range(side.queries.shape[1]))
+    steps = ((side, position) for side in sides for position in range(side.queries.shape[1]))
     for weights, visible in calls.of_heads():
         *_, (side, last) = islice(steps, weights.shape[2])
         queries = side.queries[:, last + 1 - weights.shape[2] : last + 1]
@@ -82,12 +82,12 @@ def health_figures(statistics: Mapping[str, HeadStatistics]) -> dict[str, float]
     """Return metrics of each attention, such as `attention/NAME/entropy`, omitting NaN."""
     numbers: dict[str, Tensor] = {}
     for name, heads in statistics.items():
-        known = ~heads.entropy.isnan()
+        defined = ~heads.entropy.isnan()
         shares = {"dead_heads": heads.dead, "uniform_heads": heads.uniform}
         of_heads = {"entropy": heads.entropy, "end_mass": heads.end} | {
-            key: which[known].float() for key, which in shares.items()
+            key: which[defined].float() for key, which in shares.items()
         }
-        numbers |= {f"attention/{name}/{key}": one.nanmean() for key, one in of_heads.items()}
+        numbers |= {f"attention/{name}/{key}": values.nanmean() for key, values in of_heads.items()}
     values = dict(zip(numbers, torch.stack([*numbers.values()]).tolist() if numbers else []))
     return {name: number for name, number in values.items() if number == number}
 

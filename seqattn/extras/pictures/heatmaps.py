@@ -63,8 +63,8 @@ def attention_heatmaps(
     """
     maps = observed(model, Pair(source.ids, target.ids))
     read, predicted = ("source", source.pieces), (said, target.pieces)
-    before = (f"previous {said}", ["<s>", *target.pieces[:-1]])
-    slots = {"cross": (predicted, read), "encoder": (read, read), "decoder": (predicted, before)}
+    previous = (f"previous {said}", ["<s>", *target.pieces[:-1]])
+    slots = {"cross": (predicted, read), "encoder": (read, read), "decoder": (predicted, previous)}
     heatmaps, alignment = Heatmaps({}, [], None), None
     for view, (queries, keys) in slots.items():
         names = [name for name, calls in maps.items() if calls and place_of(name)[0] == view]
@@ -73,9 +73,9 @@ def attention_heatmaps(
             heatmaps.without.append(view)
         if layers and view in only:
             rows, columns = ((name, pieces[:most]) for name, pieces in (queries, keys))
-            shown = {name: weights[:, :most, :most] for name, weights in layers.items()}
-            drawn = draw_layers(view, f"{view} attention", shown, rows, columns, heads)
-            heatmaps.figures.update(drawn)
+            panels = {name: weights[:, :most, :most] for name, weights in layers.items()}
+            figures = draw_layers(view, f"{view} attention", panels, rows, columns, heads)
+            heatmaps.figures.update(figures)
         if layers and view == "cross" and len(source.ids) > 1:  # the source is not empty
             weights = aligning([*layers.values()], reading)
             alignment = align(weights, source.pieces, target.pieces)
@@ -98,7 +98,7 @@ def draw_layers(
     for layer, weights in layers.items():
         if not heads or len(weights) == 1:
             continue
-        parts = {f"head {number}": one for number, one in enumerate(weights, 1)}
+        parts = {f"head {number}": head_weights for number, head_weights in enumerate(weights, 1)}
         name = f"{view}_heads{layer.replace('layer ', '_')}"
         figures[name] = heatmap(parts, *labels, ", ".join(filter(None, (title, layer))), names)
     return figures

@@ -47,26 +47,26 @@ def heatmap(
     Raises:
         ValueError: a matrix does not have one row per query and one column per key.
     """
-    shown = {name: weights.detach().float().cpu().numpy() for name, weights in panels.items()}
-    for weights in shown.values():
+    arrays = {name: weights.detach().float().cpu().numpy() for name, weights in panels.items()}
+    for weights in arrays.values():
         if weights.shape != (len(queries), len(keys)):
             raise ValueError(
                 f"{len(queries)} queries and {len(keys)} keys cannot label weights of shape "
                 f"{weights.shape}"
             )
     down, across = _labels(queries), _labels(keys)
-    wide = 0.36 if len(keys) <= 40 else 0.22  # inches per square
+    square = 0.36 if len(keys) <= 40 else 0.22  # inches per square
     high = 0.30 if len(queries) <= 40 else 0.20
-    width = max(2.4, wide * len(keys)) + 0.08 * max(map(len, down)) + 0.4
+    width = max(2.4, square * len(keys)) + 0.08 * max(map(len, down)) + 0.4
     height = max(1.8, high * len(queries)) + 0.08 * max(map(len, across)) + 0.7
     rows = -(-len(panels) // max(1, int(18 / width)))
     columns = -(-len(panels) // rows)
     size = (max(columns * width + 0.9, 0.1 * len(title) + 0.5), rows * height + 0.5)
     figure = Figure(figsize=size, layout="constrained")
     axes = [figure.add_subplot(rows, columns, number + 1) for number in range(len(panels))]
-    most = max(max(float(weights.max()) for weights in shown.values()), 1e-9)
-    for axis, (name, weights) in zip(axes, shown.items(), strict=True):
-        image = axis.imshow(weights, cmap="Blues", vmin=0, vmax=most, aspect="auto")
+    largest = max(max(float(weights.max()) for weights in arrays.values()), 1e-9)
+    for axis, (name, weights) in zip(axes, arrays.items(), strict=True):
+        image = axis.imshow(weights, cmap="Blues", vmin=0, vmax=largest, aspect="auto")
         _name_sides(axis, down, across)
         axis.set_title(name, fontsize=10)
         axis.set_xlabel(sides[1])
@@ -101,16 +101,16 @@ def _labels(tokens: Sequence[str]) -> list[str]:
         (token[1:] or "␣")
         if token.startswith("▁")
         else token
-        if place == 0 or _MARK.fullmatch(token)
+        if index == 0 or _MARK.fullmatch(token)
         else f"‿{token}"
-        for place, token in enumerate(tokens)
+        for index, token in enumerate(tokens)
     )
     return [_label(token) for token in tied]
 
 
 def _label(token: str) -> str:
-    drawn = "".join(sign if ord(sign) in _glyphs() else f"U+{ord(sign):04X}" for sign in token)
-    return drawn if len(drawn) <= _LONGEST_LABEL else drawn[: _LONGEST_LABEL - 1] + "…"
+    text = "".join(sign if ord(sign) in _glyphs() else f"U+{ord(sign):04X}" for sign in token)
+    return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
 
 
 @cache
@@ -132,15 +132,15 @@ def save(figure: Figure, path: str | Path) -> Path:
     Raises:
         UserError: it cannot be written, or matplotlib does not support the suffix.
     """
-    drawn, path = io.BytesIO(), user_path(path)
+    buffer, path = io.BytesIO(), user_path(path)
     try:
         with matplotlib.rc_context({"svg.fonttype": "none", "pdf.fonttype": 42}):  # text as text
-            figure.savefig(drawn, format=path.suffix[1:] or "png", dpi=_dots(figure))
+            figure.savefig(buffer, format=path.suffix[1:] or "png", dpi=_dots(figure))
     except ValueError as error:
         raise UserError(f"cannot write a figure to {path}: {error}") from error
     with file_faults("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, drawn.getvalue())
+    write_whole(path, buffer.getvalue())
     return path
 
 

@@ -17,7 +17,7 @@ from seqattn.generation.base import inference
 
 _LONGEST = 400  # tokens per side; labels of thousands take minutes to draw
 _SHORT = 300  # characters of a text that gives a readable figure
-_DRAWN = 60  # tokens per side in the figure of a training run
+_MAX_TOKENS = 60  # tokens per side in the figure of a training run
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class TextPictures(Pictures):
         words = heatmaps.alignment
         if words is not None and words.links:
             pairs = zip(words.target, words.links, strict=True)
-            links = ", ".join(f"{target} ← {words.source[place]}" for target, place in pairs)
+            links = ", ".join(f"{target} ← {words.source[index]}" for target, index in pairs)
             lines += [f"attention: {links}", f"alignment: {words.pharaoh()}"]
         if heatmaps.without:
             views = " and ".join(heatmaps.without)
@@ -53,7 +53,7 @@ class TextPictures(Pictures):
         pair = min(pairs, key=lambda pair: max(_SHORT, *map(len, pair)))
         with inference(self.bundle.model):
             return draw_text(
-                self.bundle, *pair, ["cross"], most=_DRAWN, said="reference"
+                self.bundle, *pair, ["cross"], most=_MAX_TOKENS, said="reference"
             ).figures.get("cross")
 
     def forward_pass(self, batch: Batch, device: torch.device) -> ForwardPass:

@@ -20,7 +20,7 @@ from seqattn.tokens import RESERVED
 
 LONGEST = 100
 """Positions of the page, for the tokens of a sentence and of its longest output."""
-_MOST = 30_000_000
+_MAX_PARAMETERS = 30_000_000
 """Parameters of the largest model, whose page has 160 MB."""
 _POSITIONS = Position, RotaryPosition, SinusoidalPosition, LearnedPosition
 _NEEDED = {"norm": "layernorm", "pre_norm": True, "branch_norm": False, "activation": "relu"}
@@ -40,8 +40,8 @@ def model_document(bundle: Bundle) -> dict[str, Any]:
     tensors, blob, size = {}, [], 0
     with torch.no_grad():
         # tables that are shared have the first of their names; positions are given as vectors
-        own = {name: one for name, one in model.named_parameters() if ".position." not in name}
-        named = {**own, **_added_positions(model)}
+        weights = {name: one for name, one in model.named_parameters() if ".position." not in name}
+        named = {**weights, **_added_positions(model)}
     for name, tensor in named.items():
         tensors[name] = [size, *tensor.shape]
         blob.append(tensor.detach().float().contiguous().numpy().astype("<f4").tobytes())
@@ -80,8 +80,8 @@ def _checked(model: Any) -> Transformer:
             raise UserError(f"walkthrough does not support {kind}; train with position=rope")
         if not len(stack.layers):
             raise UserError("walkthrough needs at least one layer on each side")
-    if (size := sum(one.numel() for one in model.parameters())) > _MOST:
-        raise UserError(f"walkthrough holds at most {_MOST:,} parameters, got {size:,}")
+    if (size := sum(parameter.numel() for parameter in model.parameters())) > _MAX_PARAMETERS:
+        raise UserError(f"walkthrough holds at most {_MAX_PARAMETERS:,} parameters, got {size:,}")
     for name, part in model.named_modules():
         if name.endswith("_attention"):
             usual = type(part) is MultiHeadAttention and type(part.kernel) is SoftmaxKernel
@@ -98,9 +98,9 @@ def _added_positions(model: Transformer) -> dict[str, Tensor]:
     tables = {}
     for side, stack in (("source", model.encoder), ("target", model.decoder)):
         if "embed" in stack.position.hooks:
-            places = torch.arange(min(LONGEST, stack.max_length or LONGEST))
-            zeros = torch.zeros(1, len(places), stack.position.stack.dim)
-            tables[f"{side}_positions"] = stack.position.embed(zeros, places)[0]
+            positions = torch.arange(min(LONGEST, stack.max_length or LONGEST))
+            zeros = torch.zeros(1, len(positions), stack.position.stack.dim)
+            tables[f"{side}_positions"] = stack.position.embed(zeros, positions)[0]
     return tables
 
 
@@ -134,13 +134,13 @@ def _vocabularies(bundle: Bundle) -> list[dict[str, Any]]:
     for file, size in zip(tokenizer.file_names, (tokenizer.source_size, tokenizer.target_size)):
         model = ForeignModel.read(read_bytes(bundle.path / file), bundle.path / file)
         pieces = model.pieces[:size]
-        other = [one.name for one in model.pieces[RESERVED:] if one.kind != NORMAL]
-        if other or model.normalizer.rules or model.normalizer.folds:
+        unsupported = [piece.name for piece in model.pieces[RESERVED:] if piece.kind != NORMAL]
+        if unsupported or model.normalizer.rules or model.normalizer.folds:
             raise UserError(
                 "walkthrough supports vocabularies of plain pieces; train with tokenizer=bpe or "
                 "unigram, tokenizer.normalization=identity, byte_fallback=false and no symbols"
             )
         kind: dict[str, Any] = {"algorithm": "bpe" if model.algorithm == BPE else "unigram"}
-        kind |= {"prefix": model.normalizer.prefix, "pieces": [one.name for one in pieces]}
-        vocabularies.append(kind | {"scores": [one.score for one in pieces]})
+        kind |= {"prefix": model.normalizer.prefix, "pieces": [piece.name for piece in pieces]}
+        vocabularies.append(kind | {"scores": [piece.score for piece in pieces]})
     return vocabularies

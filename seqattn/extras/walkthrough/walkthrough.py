@@ -109,7 +109,7 @@ def page(document: dict[str, Any], name: str) -> str:
     """Return the page as HTML that loads nothing else. Args: name: name of the model."""
     parts = {"style": part("style.css"), "body": part("body.html"), "name": escape(name)}
     parts |= {"data": data_script(document), "script": script()}
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], part("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], part("page.html"))
 
 
 def part(name: str) -> str:
