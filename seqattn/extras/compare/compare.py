@@ -46,7 +46,7 @@ Read = TypeVar("Read")
 _OF_SPEED = ("accelerator", "devices", "num_nodes")
 """Settings of the trainer that change how long training takes and nothing else."""
 _TIMED = 200  # sentences per round
-_SHOWN = 5  # sentences for each pair of systems
+_SENTENCES_PER_PAIR = 5  # sentences for each pair of systems
 _COUNTED = 1_000_000  # training targets whose words are counted
 
 
@@ -123,17 +123,17 @@ class Comparison:
         if runs[0].group is not None and runs[0].labels is not None:
             title += f" in {len({*runs[0].labels}):,} groups (group={runs[0].group})"
             print(group_summary(runs[0].group, runs[0].labels), file=sys.stderr)
-        words = [*(line for one in judged for line in one.words), *_notes(systems, self.pool)]
+        words = [*(line for metric in judged for line in metric.words), *_notes(systems, self.pool)]
         tables = [
             system_table(title, results, judged, costs),
-            *(pair_table(one) for one in judged),
+            *(pair_table(metric) for metric in judged),
         ]
         if output_dir is not None:
             self._write(output_dir, title, systems, judged, costs, words, tables)
         for table in tables:
             if table["rows"]:
-                shown = {row[0]: row[1:] for row in cells(table)}
-                print_table(table["title"], shown, table["columns"][1:], table["notes"])
+                cells_by_name = {row[0]: row[1:] for row in cells(table)}
+                print_table(table["title"], cells_by_name, table["columns"][1:], table["notes"])
         print(*words, sep="\n")
         return judged, costs
 
@@ -172,17 +172,17 @@ class Comparison:
     ) -> None:
         first = next(iter(systems.runs.values()))[0]
         counts = _word_counts(first, self.trust)
-        drawn, measured = figures_of(systems.runs, judged, costs, counts)
+        plots, measured = figures_of(systems.runs, judged, costs, counts)
         pictures = {
-            name: save(one, output_dir / f"{file_name(name)}.png") for name, one in drawn.items()
+            name: save(plot, output_dir / f"{file_name(name)}.png") for name, plot in plots.items()
         }
-        texts = differing_sentences(systems.runs, judged, _SHOWN)
+        texts = differing_sentences(systems.runs, judged, _SENTENCES_PER_PAIR)
         figures: dict[str, Any] = {
             "title": title,
             "methods": METHODS,
             "words": words,
             "runs": {name: [str(run.path) for run in runs] for name, runs in systems.runs.items()},
-            "metrics": [asdict(one) for one in judged],
+            "metrics": [asdict(metric) for metric in judged],
             "costs": {name: asdict(cost) for name, cost in costs.items()},
             "curves": measured,
             "differing": texts,

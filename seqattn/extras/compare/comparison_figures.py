@@ -43,10 +43,10 @@ def figures_of(
         metric.name: {name: (_quality(one), one.seeds) for name, one in metric.systems.items()}
         for metric in metrics
     }
-    drawn = {"Scores": interval_panels(scores, "Mean over seeds with 95 % interval, and each seed")}
+    plots = {"Scores": interval_panels(scores, "Mean over seeds with 95 % interval, and each seed")}
     measured: dict[str, Any] = {}
     if panels := against_cost(metrics[0], costs):
-        drawn["Quality against cost"] = cost_panels(
+        plots["Quality against cost"] = cost_panels(
             panels,
             f"{first} against cost; dashed: Pareto front",
             first,
@@ -57,23 +57,23 @@ def figures_of(
     measured["by length"] = {"bins": ticks, "points": curves}
     counted = "letters of the word" if unit == "words" else "words in the source"
     across = f"{counted} (below: number of {unit})"
-    drawn["By length of the source"] = band_panels(
+    plots["By length of the source"] = band_panels(
         curves, f"{first} by source length", across, ticks
     )
     if counts is not None:
         curves = _by_frequency(systems, counts)
-        wanted = words_by_frequency([row.references for row in rows], counts)
-        ticks = [f"{words}\n{number:,}" for words, number in zip(BINS, wanted, strict=True)]
+        bin_counts = words_by_frequency([row.references for row in rows], counts)
+        ticks = [f"{words}\n{number:,}" for words, number in zip(BINS, bin_counts, strict=True)]
         measured["by frequency"] = {"bins": ticks, "points": curves}
         across = "count in training targets (below: words in references)"
         title = "F1 of output words by their count in training"
-        drawn["By frequency of target words"] = band_panels(curves, title, across, ticks)
+        plots["By frequency of target words"] = band_panels(curves, title, across, ticks)
     if curves := _learning(systems, first):
         measured["learning"] = curves
-        drawn["Learning curves"] = band_panels(
+        plots["Learning curves"] = band_panels(
             curves, "Validation during training, mean over seeds", "optimizer steps"
         )
-    return drawn, measured
+    return plots, measured
 
 
 def _point(x: float, values: Sequence[float]) -> Point:
@@ -117,11 +117,11 @@ def _by_length(systems: Runs, metric: str, in_letters: bool) -> tuple[list[str],
     shares = np.linspace(0, 1, _MOST_BINS + 1)[1:-1]
     edges = sorted({max(1, int(edge)) for edge in np.quantile(words, shares)})
     bins = length_bins(sources, edges)
-    ticks = [f"{one.words}\n{len(one.rows):,}" for one in bins]
+    ticks = [f"{group.words}\n{len(group.rows):,}" for group in bins]
     curves = {
         name: [
-            _point(place, [_part(run, metric, one.rows) for run in runs])
-            for place, one in enumerate(bins)
+            _point(x, [_part(run, metric, group.rows) for run in runs])
+            for x, group in enumerate(bins)
         ]
         for name, runs in systems.items()
     }
@@ -136,15 +136,15 @@ def _part(run: ComparedRun, metric: str, rows: Sequence[int]) -> float:
 def _by_frequency(systems: Runs, counts: Mapping[str, int]) -> Curves:
     curves = {}
     for name, runs in systems.items():
-        each = [
+        f1_by_run = [
             f1_by_frequency(
                 [row.output for row in run.rows], [row.references for row in run.rows], counts
             )
             for run in runs
         ]
         curves[name] = [
-            _point(place, [value for value in values if value is not None])
-            for place, values in enumerate(zip(*each, strict=True))
+            _point(x, [value for value in values if value is not None])
+            for x, values in enumerate(zip(*f1_by_run, strict=True))
             if any(value is not None for value in values)
         ]
     return {"word F1": curves}
@@ -169,6 +169,6 @@ def _learning(systems: Runs, metric: str) -> Curves:
             ]
             steps = sorted(set.intersection(*map(set, seeds)))
             if len(steps) > 1:  # a single point is not a curve
-                points = [_point(step, [one[step] for one in seeds]) for step in steps]
+                points = [_point(step, [losses[step] for losses in seeds]) for step in steps]
                 curves.setdefault(title, {})[name] = points
     return curves

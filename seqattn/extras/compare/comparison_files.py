@@ -98,15 +98,15 @@ def as_page(
         for name, path in pictures.items()
     )
     folded = "".join(
-        f"<details><summary>{escape(one['title'])}</summary>{_html(one, 'texts')}</details>"
-        for one in texts
+        f"<details><summary>{escape(table['title'])}</summary>{_html(table, 'texts')}</details>"
+        for table in texts
     )
-    said, how = ("".join(f"<li>{escape(one)}</li>" for one in lines) for lines in (words, methods))
-    shown = "".join(f"<h2>{escape(one['title'])}</h2>{_html(one)}" for one in tables)
+    notes, how = ("".join(f"<li>{escape(one)}</li>" for one in lines) for lines in (words, methods))
+    sections = "".join(f"<h2>{escape(table['title'])}</h2>{_html(table)}" for table in tables)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width"><title>{escape(title)}</title><style>{_STYLE}</style></head>'
-        f"<body><h1>{escape(title)}</h1><ul>{said}</ul>{shown}{images}"
+        f"<body><h1>{escape(title)}</h1><ul>{notes}</ul>{sections}{images}"
         f"<h2>Sentences with the largest differences</h2>{folded}"
         f"<h2>Methods</h2><ul>{how}</ul></body></html>\n"
     )
@@ -116,7 +116,7 @@ def _html(table: TableDocument, kind: str = "") -> str:
     def row(texts: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts) + "</tr>"
 
-    body = row(table["columns"], "th") + "".join(row(one, "td") for one in cells(table))
+    body = row(table["columns"], "th") + "".join(row(texts, "td") for texts in cells(table))
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table["notes"])
     return f'<div class="wide"><table class="{kind}">{body}</table></div>{notes}'
 

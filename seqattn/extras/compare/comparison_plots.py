@@ -30,15 +30,15 @@ def interval_panels(
         panels: for each metric, systems by name: the mean (its `x` is unused) and each seed.
         title: title of the figure.
     """
-    most = max(map(len, panels.values()))
+    num_rows = max(map(len, panels.values()))
     widest = max(len(name) for systems in panels.values() for name in systems)
-    figure, axes = _panels(panels, 0.32 * most + 1.4, 0.07 * widest, share=False)
+    figure, axes = _panels(panels, 0.32 * num_rows + 1.4, 0.07 * widest, share=False)
     for axis, systems in zip(axes, panels.values(), strict=True):
         for row, (point, seeds) in enumerate(systems.values()):
             if point.low is not None and point.high is not None:
                 axis.plot([point.low, point.high], [row, row], "-|", color="C0", lw=1.6, ms=9)
-            filled = "C0" if point.low is not None else "white"
-            axis.plot([point.mean], [row], "D", color="C0", mfc=filled, ms=7)
+            face_color = "C0" if point.low is not None else "white"
+            axis.plot([point.mean], [row], "D", color="C0", mfc=face_color, ms=7)
             if len(seeds) > 1:
                 axis.plot(seeds, [row] * len(seeds), "o", color="black", mfc="white", ms=4)
         axis.set_yticks(range(len(systems)), list(systems), parse_math=False)
@@ -63,8 +63,8 @@ def band_panels(
         ticks: labels of x = 0, 1, 2 and so on; empty for numbers.
     """
     names = list(dict.fromkeys(name for systems in panels.values() for name in systems))
-    wide = max(4.6, 0.85 * len(ticks))
-    figure, axes = _panels(panels, 3.9, 0.09 * max(map(len, names)), wide=wide)
+    width = max(4.6, 0.85 * len(ticks))
+    figure, axes = _panels(panels, 3.9, 0.09 * max(map(len, names)), width=width)
     lines = {}
     for axis, (measured, systems) in zip(axes, panels.items(), strict=True):
         for name, points in systems.items():
@@ -148,12 +148,12 @@ def _panels(
     height: float,
     beside: float,
     share: bool = True,
-    wide: float = 4.6,
+    width: float = 4.6,
 ) -> tuple[Figure, list[Axes]]:
     """Create titled axes, two per row, and `beside` inches for one legend (`share`) or per axis."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    across = (wide + (0 if share else beside)) * columns + (beside + 0.6 if share else 0)
+    across = (width + (0 if share else beside)) * columns + (beside + 0.6 if share else 0)
     figure = Figure(figsize=(across, height * rows + 0.5), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for spare in axes[len(panels) :]:

@@ -55,13 +55,13 @@ def system_table(
     title: str, results: Results, metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]
 ) -> TableDocument:
     """Return a row for each system, best by the first metric first, with every known cost."""
-    known = [key for key in _COLUMNS if any(getattr(cost, key) for cost in costs.values())]
+    cost_keys = [key for key in _COLUMNS if any(getattr(cost, key) for cost in costs.values())]
     rows = [
         [
             name,
             str(len(score.seeds)),
             *(_format_mean(metric, name) for metric in metrics),
-            *(_format_cost(costs[name], key) for key in known),
+            *(_format_cost(costs[name], key) for key in cost_keys),
         ]
         for name, score in metrics[0].systems.items()
     ]
@@ -69,14 +69,14 @@ def system_table(
     [origin], unit = shortened([results.data]), results.unit
     rows_are = f"; what is said of sentences here is of {unit}" * (unit != "sentences")
     notes = [
-        f"{unit} from {origin}{rows_are}", *(f"{one.name}: {one.signature}" for one in metrics)
+        f"{unit} from {origin}{rows_are}", *(f"{m.name}: {m.signature}" for m in metrics)
     ]  # fmt: skip
-    if "peak_memory_mb" in known:
+    if "peak_memory_mb" in cost_keys:
         notes.append(
             "peak memory: of the training process, or of its GPU; minimum over seeds; jobs of a "
             "multirun may share a process, whose peak is that of the largest so far"
         )
-    if "training_seconds" in known or "tokens_per_second" in known:
+    if "training_seconds" in cost_keys or "tokens_per_second" in cost_keys:
         notes.append(
             "training time and tokens/s: by the clock, so they include what else the machine did"
         )
@@ -85,9 +85,9 @@ def system_table(
             "scores: mean over seeds ± half of the 95 % interval over them; in parentheses, an "
             "interval cut at 0 or 100"
         )
-    if "sentences_per_second" in known:
+    if "sentences_per_second" in cost_keys:
         notes.append("decoding: median of the rounds, in parentheses the slowest and the fastest")
-    return table(title, [*columns, *(_COLUMNS[key] for key in known)], rows, notes)
+    return table(title, [*columns, *(_COLUMNS[key] for key in cost_keys)], rows, notes)
 
 
 def plain_table(metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]) -> TableDocument:
@@ -148,8 +148,8 @@ def pair_table(metric: MetricFigures) -> TableDocument:
         "each p is corrected for all pairs (Holm), intervals are not; bootstrap and randomization "
         "vary only the sentences, for fixed models"
     ]
-    unsure = [one for one in metric.pairs if one.p is not None and not one.significant]
-    if any(min(one.p_bootstrap, one.p_randomization) < LEVEL for one in unsure):
+    unsure = [pair for pair in metric.pairs if pair.p is not None and not pair.significant]
+    if any(min(pair.p_bootstrap, pair.p_randomization) < LEVEL for pair in unsure):
         notes.append(
             "the verdict is that of seeds and sentences: a small p of the other two says that "
             "these models differ, not that others of the same systems would"

@@ -101,14 +101,14 @@ def measure_costs(
 
 
 def _training(seeds: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
-    each = [figures for rows in seeds if (figures := training_of(rows))]
-    seconds = [one for one, _ in each if one is not None]
+    speeds = [figures for rows in seeds if (figures := training_of(rows))]
+    seconds = [duration for duration, _ in speeds if duration is not None]
     key = "train/peak_memory_mb"
     memory = [[float(row[key]) for row in rows if row.get(key)] for rows in seeds]
     return {
-        "training_seconds": mean(seconds) if seconds and len(seconds) == len(each) else None,
-        "tokens_per_second": mean(rate for _, rate in each) if each else None,
-        "peak_memory_mb": min((max(one) for one in memory if one), default=None),
+        "training_seconds": mean(seconds) if seconds and len(seconds) == len(speeds) else None,
+        "tokens_per_second": mean(rate for _, rate in speeds) if speeds else None,
+        "peak_memory_mb": min((max(values) for values in memory if values), default=None),
     }
 
 

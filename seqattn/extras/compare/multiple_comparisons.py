@@ -33,5 +33,5 @@ def groups(names: Sequence[str], different: set[Pair]) -> list[list[str]]:
 
 def _largest(sets: Sequence[list[str]]) -> list[list[str]]:
     """Return the sets that are not a subset of another, each once."""
-    distinct = [list(one) for one in dict.fromkeys(map(tuple, sets))]
-    return [one for one in distinct if not any(set(one) < set(other) for other in distinct)]
+    distinct = [list(a) for a in dict.fromkeys(map(tuple, sets))]
+    return [a for a in distinct if not any(set(a) < set(b) for b in distinct)]

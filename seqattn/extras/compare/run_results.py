@@ -156,8 +156,8 @@ class Reading:
         """Return what tells a run from others before it is evaluated; None if that is unknown."""
         with suppress(UserError):
             if is_file(path / RESULT) and not is_file(path / _SCORES):
-                own = part_of(config_of(path / "model", self.trust), "generation", path)
-                return {**settings_before(path, str(path)), "generation": own}
+                generation = part_of(config_of(path / "model", self.trust), "generation", path)
+                return {**settings_before(path, str(path)), "generation": generation}
         return None
 
     def _is_there(self, directory: Path, bundle: Path) -> bool:
@@ -168,11 +168,11 @@ class Reading:
         if Path(results.bundle).name != bundle.name or not self._has_labels(results):
             return False
         now = contents_now(bundle, map(Path, results.made_from.keys() - {"bundle"}))
-        changed = [name for name, content in now.items() if results.made_from.get(name) != content]
-        if changed and not self.evaluate:
-            what = f"{directory} is out of date: {' and '.join(changed)} changed"
+        stale = [name for name, content in now.items() if results.made_from.get(name) != content]
+        if stale and not self.evaluate:
+            what = f"{directory} is out of date: {' and '.join(stale)} changed"
             print(f"{what}; using it anyway", file=sys.stderr)
-        return not (changed and self.evaluate)
+        return not (stale and self.evaluate)
 
     def _has_labels(self, results: Results) -> bool:
         """Return True unless rows are to be grouped by a column that an evaluation did not read."""
@@ -214,24 +214,24 @@ class Reading:
             name = type(scorer).__name__
             raise UserError(f"compare needs a scorer with sentences(), got {name}")
         scores = scorer.sentences([row.output for row in rows], [row.references for row in rows])
-        counts = [replace(one, lower=lower_is_better(scorer, one.name)) for one in scores]
-        for one in counts:
-            reported = results.scores.get(one.name)
-            if reported is None or abs(reported.value - one.score) > 1e-6:
+        counts = [replace(m, lower=lower_is_better(scorer, m.name)) for m in scores]
+        for metric in counts:
+            reported = results.scores.get(metric.name)
+            if reported is None or abs(reported.value - metric.score) > 1e-6:
                 raise UserError(
-                    f"{file} gives {one.name} {one.score:.4f}, but {_SCORES} has "
+                    f"{file} gives {metric.name} {metric.score:.4f}, but {_SCORES} has "
                     f"{reported.value if reported else 'none'}; evaluate again"
                 )
         made_by = results.model_dump(include={"generation", "ensemble", "rerank"})
         settings = {**settings, **made_by}
-        metrics, said = {one.name: one for one in counts}, (row.references for row in rows)
+        metrics, references = {m.name: m for m in counts}, (row.references for row in rows)
         group = results.group if self.group is None else self.group
         labels: Any = None
         if group is not None:
             labels = labels_of(group, [row.source for row in rows]) or [row.group for row in rows]
             if None in labels or not self._has_labels(results):
                 raise UserError(f"{path} has no labels of its rows; evaluate it with group={group}")
-        notes = [*scorer_notices(scorer, said), *(results.notes if group is None else ())]
+        notes = [*scorer_notices(scorer, references), *(results.notes if group is None else ())]
         return ComparedRun(path, run_dir, settings, results, rows, metrics, notes, group, labels)
 
 
@@ -252,12 +252,12 @@ def config_of(bundle: Path, trust: Sequence[str]) -> Config:
     return {**config, "data": with_paths(part_of(config, "data", bundle), bundle)}
 
 
-def trusted(node: Node, place: str, directory: Path, trust: Sequence[str]) -> Any:
+def trusted(node: Node, key: str, directory: Path, trust: Sequence[str]) -> Any:
     """Build an object that an evaluation names as its data, search or scorer.
 
     Args:
         node: node of its scores.json.
-        place: key of such a node in a configuration.
+        key: key of such a node in a configuration.
         directory: directory of the evaluation.
         trust: packages besides this one whose types it may name.
 
@@ -270,9 +270,9 @@ def trusted(node: Node, place: str, directory: Path, trust: Sequence[str]) -> An
             return {}
         target = str(part[TARGET])
         package, name = target.partition(".")[0], target.rpartition(".")[2]
-        known = types_at(at) or types_at(f"{at}.0")  # the key of a list's items
-        if package == "seqattn" and name in known:
-            return known[name]
+        types = types_at(at) or types_at(f"{at}.0")  # the key of a list's items
+        if package == "seqattn" and name in types:
+            return types[name]
         if package in trust:
             return {TARGET: target}
         what = at.rpartition(".")[2]
@@ -281,7 +281,7 @@ def trusted(node: Node, place: str, directory: Path, trust: Sequence[str]) -> An
             f"trust=[{package}] if you trust its author"
         )
 
-    return build(replace_marks(node, place, marks), place)
+    return build(replace_marks(node, key, marks), key)
 
 
 def _results(directory: Path) -> Results:
@@ -298,7 +298,7 @@ def find_runs(paths: Sequence[str]) -> Iterator[Path]:
     """Yield runs and evaluations; for a multirun's folder, those of its jobs."""
     for path in (user_path(name) for name in paths):
         with file_faults("read", path):
-            jobs = [one for one in path.iterdir() if one.name.isdigit()] if path.is_dir() else []
+            jobs = [job for job in path.iterdir() if job.name.isdigit()] if path.is_dir() else []
         if is_file(path / _CONFIG) or not jobs:
             yield path
-        yield from sorted(jobs, key=lambda one: int(one.name))
+        yield from sorted(jobs, key=lambda job: int(job.name))

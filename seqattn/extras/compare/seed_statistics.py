@@ -55,9 +55,9 @@ class SeedVariance(NamedTuple):
     @classmethod
     def of(cls, systems: Iterable[Sequence[SentenceCounts]]) -> "SeedVariance":
         """Pool the variance within systems, assuming it is equal; some must have two seeds."""
-        several = [[one.score for one in seeds] for seeds in systems if len(seeds) > 1]
-        freedom = sum(len(seeds) - 1 for seeds in several)
-        squares = sum(float(np.var(seeds, ddof=1)) * (len(seeds) - 1) for seeds in several)
+        repeated = [[run.score for run in seeds] for seeds in systems if len(seeds) > 1]
+        freedom = sum(len(seeds) - 1 for seeds in repeated)
+        squares = sum(float(np.var(seeds, ddof=1)) * (len(seeds) - 1) for seeds in repeated)
         return cls(squares / freedom, freedom)
 
 
@@ -77,22 +77,22 @@ def difference(
         first, second: the metric for each seed.
         pooled: common variance over seeds; None to estimate each from its own seeds.
     """
-    both = (first, second)
-    ours, theirs = (float(np.mean([seed.score for seed in seeds])) for seeds in both)
-    value = ours - theirs
-    if min(map(len, both)) < 2:
+    systems = (first, second)
+    first_mean, second_mean = (float(np.mean([seed.score for seed in seeds])) for seeds in systems)
+    value = first_mean - second_mean
+    if min(map(len, systems)) < 2:
         return Difference(value, None, None)
     sentences = len(first[0].counts)
     if sentences < 2:
         return Difference(value, None, 1.0)
-    own = [SeedVariance.of([seeds]) for seeds in both]
-    parts = [(one.value / len(seeds), one.freedom) for one, seeds in zip(own, both, strict=True)]
+    variances = [SeedVariance.of([seeds]) for seeds in systems]
+    parts = [(v.value / len(seeds), v.freedom) for v, seeds in zip(variances, systems, strict=True)]
     if pooled is not None:
         parts = [(pooled.value * (1 / len(first) + 1 / len(second)), pooled.freedom)]
-    influences = [np.array([seed.influence for seed in seeds]) for seeds in both]  # (R, N)
+    influences = [np.array([seed.influence for seed in seeds]) for seeds in systems]  # (R, N)
     shared = float(np.var(influences[0].mean(0) - influences[1].mean(0), ddof=1)) / sentences
     free = sentences - 1
-    counted = sum(float(one.var(0, ddof=1).sum()) / free / one.size for one in influences)
+    counted = sum(float(seeds.var(0, ddof=1).sum()) / free / seeds.size for seeds in influences)
     parts.append((max(0.0, shared - counted), free))
     variance = sum(part for part, _ in parts)
     if variance == 0:

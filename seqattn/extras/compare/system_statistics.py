@@ -13,7 +13,7 @@ from seqattn.metrics.significance import LEVEL, SentenceCounts, SentenceTests, s
 
 RESAMPLES, TRIALS = 1_000, 10_000
 """Resamples of the paired bootstrap, trials of approximate randomization: sacrebleu's defaults."""
-_NAMED = 12
+_MAX_PAIRS = 12
 """Maximum number of pairs of single models named in a sentence; a table has all of them."""
 
 
@@ -73,9 +73,9 @@ class MetricFigures:
     def words(self) -> list[str]:
         """Conclusions about the systems, and what remains undecided."""
         lines = [
-            f"{self.name}: no significant difference between {_and(one)}"
-            for one in self.groups
-            if len(one) > 1
+            f"{self.name}: no significant difference between {_and(group)}"
+            for group in self.groups
+            if len(group) > 1
         ]
         for name in self.systems:
             beaten = [pair.words for pair in self.pairs if pair.first == name and pair.significant]
@@ -93,16 +93,16 @@ class MetricFigures:
             return []
         note = f"{self.name}: no interval or rank with one seed ({_and(single)})"
         differ = [
-            f"{one.first} {self._better} {one.second} ({abs(one.difference):.2f}, "
-            f"p = {one.p_randomization:.4f})"
-            for one in self.pairs
-            if one.p is None and one.p_randomization < LEVEL
+            f"{pair.first} {self._better} {pair.second} ({abs(pair.difference):.2f}, "
+            f"p = {pair.p_randomization:.4f})"
+            for pair in self.pairs
+            if pair.p is None and pair.p_randomization < LEVEL
         ]
         if not differ:
             return [note]
         models = "these models differ on these sentences, which says nothing about other seeds"
-        more = f" and {len(differ) - _NAMED} more" if len(differ) > _NAMED else ""
-        return [note, f"{self.name}: {models}: {', '.join(differ[:_NAMED])}{more}"]
+        more = f" and {len(differ) - _MAX_PAIRS} more" if len(differ) > _MAX_PAIRS else ""
+        return [note, f"{self.name}: {models}: {', '.join(differ[:_MAX_PAIRS])}{more}"]
 
 
 def judge(systems: Mapping[str, Sequence[ComparedRun]], pool: bool = False) -> list[MetricFigures]:
@@ -135,16 +135,16 @@ def _by_metric(
     ranked = {one: systems[one] for one in sorted(means, key=means.__getitem__, reverse=not lower)}
     scores = {}
     for system, runs in ranked.items():
-        seeds = [one.score for one in runs]
+        seeds = [run.score for run in runs]
         interval = seed_interval(seeds)
         if interval is not None:
             interval = within(interval, seeds)
         scores[system] = SystemScore(means[system], interval, seeds)
-    several = [system for system, score in scores.items() if score.interval is not None]
-    pooled = SeedVariance.of(ranked.values()) if pool and several else None
+    repeated = [system for system, score in scores.items() if score.interval is not None]
+    pooled = SeedVariance.of(ranked.values()) if pool and repeated else None
     pairs = _pairs(ranked, sentence_tests(ranked, RESAMPLES, TRIALS), pooled)
     apart = {(pair.first, pair.second) for pair in pairs if pair.significant}
-    return MetricFigures(name, signature, scores, pairs, groups(several, apart), lower)
+    return MetricFigures(name, signature, scores, pairs, groups(repeated, apart), lower)
 
 
 def _pairs(
@@ -155,14 +155,14 @@ def _pairs(
     differences = {
         (a, b): difference(ranked[a], ranked[b], pooled) for a, b in combinations(ranked, 2)
     }
-    p = holm({pair: one.p for pair, one in differences.items() if one.p is not None})
-    bootstrap = holm({pair: one.bootstrap for pair, one in tests.items()})
-    randomization = holm({pair: one.randomization for pair, one in tests.items()})
+    p = holm({pair: result.p for pair, result in differences.items() if result.p is not None})
+    bootstrap = holm({pair: result.bootstrap for pair, result in tests.items()})
+    randomization = holm({pair: result.randomization for pair, result in tests.items()})
     return [
         PairFigures(
-            *pair, one.value, one.interval, p.get(pair), bootstrap[pair], randomization[pair]
+            *pair, result.value, result.interval, p.get(pair), bootstrap[pair], randomization[pair]
         )
-        for pair, one in differences.items()
+        for pair, result in differences.items()
     ]
 
 

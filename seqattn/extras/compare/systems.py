@@ -13,7 +13,7 @@ from seqattn.training.setting_roles import leaves, role_of
 _ASIDE = ("seed", "generation.threshold", "format", "threads")
 """Settings that do not separate systems, besides those of SCORE and NOTE: each model's
 threshold is tuned on validation."""
-_SAME = (Role.SCORE, Role.NOTE)
+_IGNORED_ROLES = (Role.SCORE, Role.NOTE)
 _PATH = re.compile(r"(?<![\w./])/[^\s,'\"\]]+")
 """An absolute path within a text."""
 
@@ -61,12 +61,12 @@ def check_alike(runs: Sequence[ComparedRun]) -> None:
     _check_same("with different metrics", {r.path: " and ".join(r.sentences) for r in runs})
     first = runs[0]
     for run in runs[1:]:
-        ours, theirs = ([(row.source, row.references) for row in one.rows] for one in (first, run))
-        if ours != theirs:
+        first_rows, rows = ([(row.source, row.references) for row in r.rows] for r in (first, run))
+        if first_rows != rows:
             raise UserError(
                 f"cannot compare runs scored on different sentences: {first.path} on "
-                f"{len(ours):,} sentences of {first.results.data}, {run.path} on {len(theirs):,} "
-                f"of {run.results.data}"
+                f"{len(first_rows):,} sentences of {first.results.data}, {run.path} on "
+                f"{len(rows):,} of {run.results.data}"
             )
     for name in first.sentences:
         signatures = {run.path: run.results.scores[name].signature for run in runs}
@@ -78,8 +78,8 @@ def _check_same(words: str, traits: Mapping[Path, str]) -> None:
     for path, value in traits.items():
         values.setdefault(value, path)
     if len(values) > 1:
-        each = ", ".join(f"{value} in {path}" for value, path in values.items())
-        raise UserError(f"cannot compare runs {words}: {each}; evaluate with the same settings")
+        found_in = ", ".join(f"{value} in {path}" for value, path in values.items())
+        raise UserError(f"cannot compare runs {words}: {found_in}; evaluate with the same settings")
 
 
 def systems_of(runs: Sequence[ComparedRun]) -> Systems:
@@ -91,27 +91,27 @@ def systems_of(runs: Sequence[ComparedRun]) -> Systems:
     grouped: dict[frozenset[tuple[str, str]], list[ComparedRun]] = {}
     for run in runs:
         grouped.setdefault(frozenset(_settings(run.settings).items()), []).append(run)
-    each = list(grouped.values())
+    systems = list(grouped.values())
     check_seeds((run.path, run.settings) for run in runs)
-    if len(each) == 1:
-        return Systems({str(runs[0].settings.get("name") or runs[0].path.name): each[0]}, [])
-    telling, others = _telling(_traits([same[0] for same in each]), len(each))
-    telling = [one._replace(values=shortened(one.values)) for one in telling]
+    if len(systems) == 1:
+        return Systems({str(runs[0].settings.get("name") or runs[0].path.name): systems[0]}, [])
+    telling, redundant = _telling(_traits([group[0] for group in systems]), len(systems))
+    telling = [trait._replace(values=shortened(trait.values)) for trait in telling]
     bare = len(telling) == 1 and isinstance(telling[0].values[0], str) and "." not in telling[0].key
-    names = [" ".join(one.word(n, bare) for one in telling) for n in range(len(each))]
+    names = [" ".join(trait.word(n, bare) for trait in telling) for n in range(len(systems))]
     notes = [
-        f"{one.key} also differs: {', '.join(dict.fromkeys(map(str, one.values)))}"
-        for one in others
+        f"{trait.key} also differs: {', '.join(dict.fromkeys(map(str, trait.values)))}"
+        for trait in redundant
     ]
-    return Systems(dict(zip(names, each, strict=True)), notes)
+    return Systems(dict(zip(names, systems, strict=True)), notes)
 
 
 def check_seeds(runs: Iterable[tuple[Path, Mapping[str, Any]]]) -> None:
     """Raise UserError if a system has a seed twice. Args: runs: paths with their settings."""
-    seen: dict[tuple[object, ...], Path] = {}
+    path_by_system: dict[tuple[object, ...], Path] = {}
     for path, settings in runs:
         system = (frozenset(_settings(settings).items()), settings.get("seed"))
-        first = seen.setdefault(system, path)
+        first = path_by_system.setdefault(system, path)
         if first is not path:
             raise UserError(
                 f"{first} and {path} are the same system with seed={settings.get('seed')}; "
@@ -125,30 +125,30 @@ def _settings(plain: Mapping[str, Any]) -> dict[str, str]:
     return {
         leaf.key: _PATH.sub(lambda match: str(Path(match[0])), str(leaf.value))
         for leaf in settings
-        if leaf.value is not None and leaf.key not in _ASIDE and leaf.role not in _SAME
+        if leaf.value is not None and leaf.key not in _ASIDE and leaf.role not in _IGNORED_ROLES
     }
 
 
 def _traits(runs: Sequence[ComparedRun]) -> list[_Trait]:
     """Return settings that differ: choices of groups first, then values that no choice implies."""
     chosen: list[Mapping[str, str]] = [run.settings.get("choices") or {} for run in runs]
-    named = {group for one in chosen for group in one} - {"experiment", "generation"}
-    groups = sorted(group for group in named if role_of(group) not in _SAME)
-    choices = [_Trait(group, [one.get(group) for one in chosen]) for group in groups]
+    keys = {key for run in chosen for key in run} - {"experiment", "generation"}
+    groups = sorted(key for key in keys if role_of(key) not in _IGNORED_ROLES)
+    choices = [_Trait(group, [run.get(group) for run in chosen]) for group in groups]
     settings = [_settings(run.settings) for run in runs]
     choices += [  # settings of the evaluation, which the names of runs lack
-        _Trait(root, [one.get(f"{root}._target_", "").rpartition(".")[2] for one in settings])
+        _Trait(root, [run.get(f"{root}._target_", "").rpartition(".")[2] for run in settings])
         for root in ("generation", "scorer")
     ]
-    choices = [one for one in choices if len(set(one.values)) > 1]
-    by_root = {one.key.rpartition("@")[2]: one for one in choices}
+    choices = [trait for trait in choices if len(set(trait.values)) > 1]
+    by_root = {trait.key.rpartition("@")[2]: trait for trait in choices}
     values = []
-    for key in sorted({key for one in settings for key in one}):
-        trait = _Trait(key, [one.get(key) for one in settings])
+    for key in sorted({key for run in settings for key in run}):
+        trait = _Trait(key, [run.get(key) for run in settings])
         choice = by_root.get(re.split(r"[.\[]", key)[0])
-        before = len(set(choice.values)) if choice else 1
+        num_choices = len(set(choice.values)) if choice else 1
         together = zip(choice.values if choice else [None] * len(runs), trait.values, strict=True)
-        if len(set(together)) > before:
+        if len(set(together)) > num_choices:
             values.append(trait)
     return [*choices, *values]
 
@@ -156,9 +156,9 @@ def _traits(runs: Sequence[ComparedRun]) -> list[_Trait]:
 def _telling(traits: Sequence[_Trait], count: int) -> tuple[list[_Trait], list[_Trait]]:
     """Split traits into the first ones that make all systems distinct, and the others."""
     telling: list[_Trait] = []
-    others: list[_Trait] = []
+    redundant: list[_Trait] = []
     for trait in traits:
-        distinct = len(set(zip(*(one.values for one in telling), strict=True))) if telling else 1
-        more = len(set(zip(*(one.values for one in [*telling, trait]), strict=True)))
-        (telling if more > distinct and distinct < count else others).append(trait)
-    return telling, others
+        distinct = len(set(zip(*(t.values for t in telling), strict=True))) if telling else 1
+        more = len(set(zip(*(t.values for t in [*telling, trait]), strict=True)))
+        (telling if more > distinct and distinct < count else redundant).append(trait)
+    return telling, redundant

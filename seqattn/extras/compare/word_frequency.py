@@ -25,12 +25,12 @@ def f1_by_frequency(
         F1 for each bin; None if no output and no reference has a word in it.
     """
     produced = [Counter(split_words(output)) for output in outputs]
-    wanted = [_words(texts) for texts in references]
-    both = [ours & theirs for ours, theirs in zip(produced, wanted, strict=True)]
-    each = (_in_bins(words, counts) for words in (produced, wanted, both))
+    expected = [_words(texts) for texts in references]
+    matched = [output & reference for output, reference in zip(produced, expected, strict=True)]
+    bin_counts = (_in_bins(words, counts) for words in (produced, expected, matched))
     return [
-        200 * right / (ours + theirs) if ours + theirs else None
-        for ours, theirs, right in zip(*each, strict=True)
+        200 * right / (num_output + num_reference) if num_output + num_reference else None
+        for num_output, num_reference, right in zip(*bin_counts, strict=True)
     ]
 
 
