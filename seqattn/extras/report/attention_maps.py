@@ -11,17 +11,17 @@ from seqattn.extras.report.document_types import AttentionDocument
 NO_WEIGHTS = "this mechanism has no weights over keys"
 
 
-def attention_documents(maps: Maps, most: int, row: int = 0) -> Iterator[AttentionDocument]:
+def attention_documents(maps: Maps, max_tokens: int, row: int = 0) -> Iterator[AttentionDocument]:
     """Yield a document for each attention of a pass over one sentence.
 
     Args:
         maps: captured weights, one call per attention.
-        most: include at most the first N tokens per side.
+        max_tokens: include at most the first N tokens per side.
         row: row of the batch.
     """
     for name, calls in maps.items():
         if calls:
-            yield _document(name, calls[0][row, :, :most, :most], "")
+            yield _document(name, calls[0][row, :, :max_tokens, :max_tokens], "")
     for name in maps.without:
         yield _document(name, None, NO_WEIGHTS)
 

@@ -38,25 +38,25 @@ class TracedBeamSearch(BeamSearch):
     @classmethod
     def of(cls, search: BeamSearch) -> "TracedBeamSearch":
         """Build the same search, returning all beams, one sentence per batch."""
-        own = {one.name: getattr(search, one.name) for one in fields(BeamSearch)}
-        return cls(**{**own, "n_best": search.beam_size, "batch_size": 1, "workers": 1})
+        settings = {setting.name: getattr(search, setting.name) for setting in fields(BeamSearch)}
+        return cls(**{**settings, "n_best": search.beam_size, "batch_size": 1, "workers": 1})
 
     def observe(self, length: int, candidates: Candidates, live: Candidates, last: Tensor) -> None:
         parents = self.live or [-1] * self.beam_size
-        places: dict[tuple[int, int], int] = {}
+        node_by_key: dict[tuple[int, int], int] = {}
         for rank, (score, parent, token) in enumerate(zip(*(x[0].tolist() for x in candidates))):
             if score > float("-inf"):
-                places[parent, token] = len(self.nodes)
+                node_by_key[parent, token] = len(self.nodes)
                 fate = "finished" if token == EOS and rank < self.beam_size else "pruned"
                 self.nodes.append(Candidate(length, parents[parent], token, score, fate))
         self.live[:] = [
-            places.get((parent, token), -1) if score > float("-inf") else -1
+            node_by_key.get((parent, token), -1) if score > float("-inf") else -1
             for score, parent, token in zip(*(x[0].tolist() for x in live))
         ]
-        for place in self.live:
-            if place >= 0:
+        for node in self.live:
+            if node >= 0:
                 fate = "finished" if bool(last[0]) else "kept"
-                self.nodes[place] = self.nodes[place]._replace(fate=fate)
+                self.nodes[node] = self.nodes[node]._replace(fate=fate)
 
 
 def tree_document(
@@ -92,7 +92,7 @@ def _way_to(nodes: Sequence[Candidate], best: Hypothesis) -> list[int]:
             while at >= 0:
                 way.append(at)
                 at = nodes[at].parent
-            ids = [nodes[one].token for one in reversed(way)]
+            ids = [nodes[index].token for index in reversed(way)]
             if tuple(token for token in ids if token != EOS) == best.ids:
                 return way
     return []

@@ -46,8 +46,8 @@ def runners_up(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Tensor:
     """Return the likeliest token besides each target token, (1, T). Args: as `Method.explain`."""
     with torch.no_grad():
         state = model.start(model.encode(source), cached=False)
-        said = model.log_probabilities(decoder_input(target), state).log_probabilities
-    return said.scatter(2, target[..., None], -torch.inf).argmax(dim=2)
+        output = model.log_probabilities(decoder_input(target), state).log_probabilities
+    return output.scatter(2, target[..., None], -torch.inf).argmax(dim=2)
 
 
 def contrast_document(
@@ -55,21 +55,21 @@ def contrast_document(
     source: Tensor,
     target: Tensor,
     pieces: Callable[[list[int]], list[str]],
-    most: int,
+    max_tokens: int,
 ) -> ExplanationDocument:
     """Return the document of why each target token and not the second likeliest.
 
     Args:
         model, source, target: as `Method.explain`, for one sentence.
         pieces: function from target ids to their pieces.
-        most: number of tokens of both sides beyond which there is none, as it would take long.
+        max_tokens: number of tokens of both sides beyond which there is none, being slow.
     """
-    explanation: Explanation | str = f"computed for up to {most} tokens of both sides only"
+    explanation: Explanation | str = f"computed for up to {max_tokens} tokens of both sides only"
     instead = None
-    if source.shape[1] + target.shape[1] <= most:
-        others = runners_up(model, source, target)
-        explanation = explain(model, source, target, CONTRAST_BY, others)
-        instead = pieces(others[0].tolist())
+    if source.shape[1] + target.shape[1] <= max_tokens:
+        alternatives = runners_up(model, source, target)
+        explanation = explain(model, source, target, CONTRAST_BY, alternatives)
+        instead = pieces(alternatives[0].tolist())
     document = explanation_document(METHODS[CONTRAST_BY], explanation)
     return {**document, "method": "contrast", "cites": "Yin and Neubig 2022", "instead": instead}
 

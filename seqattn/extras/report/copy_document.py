@@ -19,28 +19,28 @@ def copied_document(source: Sequence[str], target: Sequence[str]) -> CopyDocumen
     Returns:
         The document except `pointer`, see `copy_probabilities`.
     """
-    read, said = words_of(source), words_of(target)
-    lengths = _fragments([word for word, _ in read], [word for word, _ in said])
+    read, output = words_of(source), words_of(target)
+    lengths = _fragments([word for word, _ in read], [word for word, _ in output])
     copied = [length > 0 for length in lengths for _ in range(length or 1)]
-    places = {p for is_copied, (_, own) in zip(copied, said, strict=True) if is_copied for p in own}
+    copies = {p for is_copy, (_, part) in zip(copied, output, strict=True) if is_copy for p in part}
     return {
-        "pieces": [place in places for place in range(len(target))],
-        "coverage": sum(lengths) / len(said) if said else 0.0,
-        "density": sum(length**2 for length in lengths) / len(said) if said else 0.0,
+        "pieces": [piece in copies for piece in range(len(target))],
+        "coverage": sum(lengths) / len(output) if output else 0.0,
+        "density": sum(length**2 for length in lengths) / len(output) if output else 0.0,
         "pointer": None,
     }
 
 
-def _fragments(read: Sequence[str], said: Sequence[str]) -> list[int]:
+def _fragments(read: Sequence[str], output: Sequence[str]) -> list[int]:
     """Return lengths of the longest common runs of words, left to right; 0 for a new word."""
     lengths, at = [], 0
-    while at < len(said):
+    while at < len(output):
         longest = 0
-        for place, word in enumerate(read):
-            if word == said[at]:
-                pairs = zip(read[place:], said[at:])
-                same = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
-                length = min(len(read) - place, len(said) - at) if same is None else same
+        for start, word in enumerate(read):
+            if word == output[at]:
+                pairs = zip(read[start:], output[at:])
+                end = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
+                length = min(len(read) - start, len(output) - at) if end is None else end
                 longest = max(longest, length)
         lengths.append(longest)
         at += longest or 1

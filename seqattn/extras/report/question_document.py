@@ -40,29 +40,29 @@ class QuestionLook:
         windows = self.bundle.windows(self.search, text, context)
         reads = [window.read for window in windows]
         answered = replace(self.search, answers=ANSWERS).choose(reads, context)
-        shown = max(windows, key=lambda window: float(window.read.spans.amax() - window.read.none))
+        best = max(windows, key=lambda window: float(window.read.spans.amax() - window.read.none))
         pieces = self.bundle.tokenizer.source_pieces
-        answer_rows: Any = [one._asdict() for one in answered.answers]
+        answer_rows: Any = [answer._asdict() for answer in answered.answers]
         return {
-            "question": self.bundle.question_pieces(shown.question, text),
-            "context": pieces(shown.context),
+            "question": self.bundle.question_pieces(best.question, text),
+            "context": pieces(best.context),
             "output": answered.best,
             "score": 100 * self.bundle.f1(answered.best, answers),
             "source_use": None,
-            "notes": self._notes(windows, shown),
-            "attentions": [*attention_documents(shown.maps, self.tokens, shown.row)],
+            "notes": self._notes(windows, best),
+            "attentions": [*attention_documents(best.maps, self.tokens, best.row)],
             "answers": answer_rows,
             "no_answer": answered.no_answer,
             "tokens": self.search.token_probabilities(reads),
         }
 
-    def _notes(self, windows: Sequence[Any], shown: Any) -> list[str]:
+    def _notes(self, windows: Sequence[Any], best: Any) -> list[str]:
         notes = []
         if len(windows) > 1:
             notes.append(
                 f"read in {len(windows)} windows; showing weights of the one with the most likely "
                 "answer"
             )
-        if len(shown.context) > self.tokens:
+        if len(best.context) > self.tokens:
             notes.append(f"attention maps show the first {self.tokens} tokens of each side")
         return notes

@@ -61,15 +61,15 @@ class Report(ScoredRun):
         sentences = []
         with progress("analyzing", "sentences") as advance:
             contexts = getattr(rows, "contexts", [None] * len(rows.sources))
-            each = zip(rows.sources, rows.references, contexts, strict=True)
-            for number, row in enumerate(each):
+            inputs = zip(rows.sources, rows.references, contexts, strict=True)
+            for number, row in enumerate(inputs):
                 sentences.append(sentence_document(looks, number, *row))
                 advance(number + 1, count)
         seconds = (time.perf_counter() - began) / len(bundles)
         text = page(self._run_document(looks, rows, sentences, seconds), sentences)
         write_whole(path, text.encode())
-        shown = f"{count:,} sentences of the {self.split} split"
-        print(f"report: {path}   ({shown}, {len(text.encode()) / 1e6:,.1f} MB)", flush=True)
+        summary = f"{count:,} sentences of the {self.split} split"
+        print(f"report: {path}   ({summary}, {len(text.encode()) / 1e6:,.1f} MB)", flush=True)
         return path
 
     def _path(self) -> Path:
@@ -83,14 +83,14 @@ class Report(ScoredRun):
     def _bundles(self) -> list[Bundle]:
         bundles = [self.load(self.generation)]
         for name in self.bundles:
-            other = load_bundle(name, self.device, trust=self.trust)
-            if other.output != bundles[0].output:
+            bundle = load_bundle(name, self.device, trust=self.trust)
+            if bundle.output != bundles[0].output:
                 raise UserError(
                     f"bundles must have the same type of output: {self.bundle} gives "
-                    f"{bundles[0].output}, {name} gives {other.output}"
+                    f"{bundles[0].output}, {name} gives {bundle.output}"
                 )
-            if Path(name).resolve() not in {one.path.resolve() for one in bundles}:
-                bundles.append(other)
+            if Path(name).resolve() not in {loaded.path.resolve() for loaded in bundles}:
+                bundles.append(bundle)
         return bundles
 
     def _run_document(
@@ -102,8 +102,8 @@ class Report(ScoredRun):
     ) -> RunDocument:
         paths = [look.bundle.path.resolve() for look in looks]
         names = distinct_names(paths) if len(paths) > 1 else [paths[0].parent.name]
-        shown = [
-            rows.score(self.scorer, [one["looks"][number]["output"] for one in sentences])
+        scores_by_look = [
+            rows.score(self.scorer, [sentence["looks"][number]["output"] for sentence in sentences])
             for number in range(len(looks))
         ]
         return {
@@ -113,7 +113,7 @@ class Report(ScoredRun):
             "source_use": looks[0].measure,
             "bundles": [
                 bundle_document(name, look.bundle, scores, seconds)
-                for name, look, scores in zip(names, looks, shown, strict=True)
+                for name, look, scores in zip(names, looks, scores_by_look, strict=True)
             ],
             "sentences": [summary_document(sentence) for sentence in sentences],
         }

@@ -19,14 +19,14 @@ _CLOCKS = ("epoch", "step", "train/seconds_left")
 
 
 def bundle_document(
-    name: str, bundle: Bundle, shown: Sequence[TextScore] = (), seconds: float | None = None
+    name: str, bundle: Bundle, page_scores: Sequence[TextScore] = (), seconds: float | None = None
 ) -> BundleDocument:
     """Return the document of a bundle.
 
     Args:
         name: name on the page.
         bundle: loaded from `RUN/model`; other files of RUN are read if present.
-        shown: scores of the sentences on the page.
+        page_scores: scores of the sentences on the page.
         seconds: time to decode these; None if not measured.
     """
     run = bundle.path.parent
@@ -40,7 +40,7 @@ def bundle_document(
     }
     if trained := training_of(rows):
         took, rate = trained
-        steps = (one["steps"][-1] for one in curves if not one["name"].startswith("final/"))
+        steps = (curve["steps"][-1] for curve in curves if not curve["name"].startswith("final/"))
         facts["steps"] = f"{max(steps) + 1:,}"
         facts["training"] = "" if took is None else f"{duration(took)} excluding validation, "
         facts["training"] += f"{rate:,.0f} target tokens per second"
@@ -51,7 +51,7 @@ def bundle_document(
         "kind": bundle.output,
         "facts": facts,
         "settings": flat(bundle.config),
-        "scores": [*saved_scores(bundle.scores), *(_score(one) for one in shown)],
+        "scores": [*saved_scores(bundle.scores), *(_score(score) for score in page_scores)],
         "curves": curves,
         "tables": run_tables(run),
     }
@@ -86,7 +86,7 @@ def flat(node: Any, key: str = "") -> dict[str, str]:
         parts = ((f"{key}.{number}", part) for number, part in enumerate(node))
     else:
         return {key: str(node).rpartition(".")[2] if key.endswith(TARGET) else str(node)}
-    return {name: value for place, part in parts for name, value in flat(part, place).items()}
+    return {name: value for path, part in parts for name, value in flat(part, path).items()}
 
 
 def learning_curves(rows: Sequence[Mapping[str, str]]) -> list[CurveDocument]:

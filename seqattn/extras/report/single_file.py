@@ -37,7 +37,7 @@ def page(
         "documents": "\n".join(documents),
         "script": joined_scripts("live" if run is None else "main"),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _text("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _text("page.html"))
 
 
 def escaped(document: object) -> str:

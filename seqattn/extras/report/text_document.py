@@ -75,25 +75,25 @@ class TextLook:
 
     def document(self, text: str, references: Sequence[str], context: str = "") -> LookDocument:
         """Return the document of a text. Args: references: correct outputs, possibly none."""
-        return self.looked(text, self.searched(text), references)
+        return self.inspected(text, self.searched(text), references)
 
     def searched(self, text: str) -> Searched:
         """Decode a text."""
         windows = self.bundle.encode([text])[0]
         results = [self._searched(window, len(windows)) for window in windows]
-        return max(results, key=lambda one: one.hypotheses[0].score)
+        return max(results, key=lambda result: result.hypotheses[0].score)
 
-    def looked(self, text: str, searched: Searched, references: Sequence[str]) -> LookDocument:
+    def inspected(self, text: str, searched: Searched, references: Sequence[str]) -> LookDocument:
         """Return the document of a text's best output."""
         source, hypotheses, nodes, windows = searched
         best, tokenizer = hypotheses[0], self.bundle.tokenizer
-        outputs = tokenizer.decode_target([one.ids for one in hypotheses])
+        outputs = tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
         target = self.bundle.ended(best.ids)
         read = tokenizer.source_pieces(source, text if windows == 1 else None)
-        said = tokenizer.target_pieces(target)
+        pieces = tokenizer.target_pieces(target)
         document: LookDocument = {
             "source": read,
-            "target": said,
+            "target": pieces,
             "output": outputs[0],
             "score": sentence_chrf(outputs[0], references) if references else None,
             "source_use": None,
@@ -105,12 +105,12 @@ class TextLook:
             "hypotheses": [
                 {
                     "text": output,
-                    "score": round(one.score, 4),
-                    "log_probability": round(one.log_probability, 4),
+                    "score": round(hypothesis.score, 4),
+                    "log_probability": round(hypothesis.log_probability, 4),
                 }
-                for output, one in zip(outputs, hypotheses, strict=True)
+                for output, hypothesis in zip(outputs, hypotheses, strict=True)
             ],
-            "copied": copied_document(read, said),
+            "copied": copied_document(read, pieces),
             "quality": None,
         }
         if source:
@@ -128,7 +128,7 @@ class TextLook:
     def _look(self, document: LookDocument, source: list[int], target: list[int]) -> None:
         model, pair = self.bundle.model, Pair(source, target)
         device = next(model.parameters()).device
-        read, ids, said = (
+        read, ids, output = (
             torch.tensor([row], device=device) for row in (source, pair.read, target)
         )
         with self.passes():
@@ -137,15 +137,15 @@ class TextLook:
             explanation: Explanation | str | None = METHODS[name].why_not(model)
             if explanation is None:
                 with self.passes():
-                    explanation = explain(model, read, said, method=name)
+                    explanation = explain(model, read, output, method=name)
             document["explanations"].append(explanation_document(METHODS[name], explanation))
             if name == self.measure and isinstance(explanation, Explanation):
                 document["source_use"] = source_use(explanation)
         pieces = self.bundle.tokenizer.target_pieces
         with self.passes():
-            contrast = contrast_document(model, read, said, pieces, 2 * self.tokens)
+            contrast = contrast_document(model, read, output, pieces, 2 * self.tokens)
             document["explanations"].append(contrast)
-            document["lens"] = lens_document(model, read, said, pieces)
+            document["lens"] = lens_document(model, read, output, pieces)
         with self.passes():
             document["attentions"] = list(attention_documents(observed(model, pair), self.tokens))
             if self.judge is not None:
@@ -157,10 +157,10 @@ class TextLook:
         one = self.judge.judge_ids(source, target)
         marked = [
             [
-                place
-                for (_, places), (_, bad) in zip(words_of(side), words)
+                index
+                for (_, indices), (_, bad) in zip(words_of(side), words)
                 if bad
-                for place in places
+                for index in indices
             ]
             for side, words in ((document["target"], one.output), (document["source"], one.source))
         ]

@@ -150,7 +150,7 @@ class Texts:
             self.limits.check_shown(len(searched.source), len(best.ids))
             calibrated = self.bundle.config.get("calibration") and choices("quality")
             judge = judge_of(self.bundle) if calibrated and not request.intervene else None
-            return replace(into, passes=passes, judge=judge).looked(source, searched, [])
+            return replace(into, passes=passes, judge=judge).inspected(source, searched, [])
 
         return Alone(look)
 
