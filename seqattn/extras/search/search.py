@@ -42,21 +42,21 @@ class ModelSearch(SearchOptions):
             if error.name != "optuna":
                 raise
             raise UserError(f"search needs optuna; {install('search')}") from error
-        most = None if self.space.ranges else self.budget.candidates
-        drawn = self.space.draw(self.settings, most, self.seed)
-        if len(drawn.candidates) < 2 and not self.space.ranges:
-            raise UserError(f"the space contains only one valid model; {drawn.lines[-1]}")
+        max_count = None if self.space.ranges else self.budget.candidates
+        models = self.space.draw(self.settings, max_count, self.seed)
+        if len(models.candidates) < 2 and not self.space.ranges:
+            raise UserError(f"the space contains only one valid model; {models.lines[-1]}")
         on_cpu = build(self.settings["trainer"], "trainer").on_cpu
         run_dir = Path(self.run_dir)
         with claimed(run_dir), file_faults("write", run_dir):
             jobs = self.jobs or (cores() if on_cpu else 1)
-            halving = Halving(self, drawn.candidates, jobs, self._made_from())
-            print(*drawn.lines, sep="\n", file=sys.stderr)
+            halving = Halving(self, models.candidates, jobs, self._made_from())
+            print(*models.lines, sep="\n", file=sys.stderr)
             try:
                 halving.try_models()
                 halving.train_finalists()
                 print("comparing the finalists", file=sys.stderr)
-                report(halving, drawn.lines)
+                report(halving, models.lines)
             except KeyboardInterrupt:
                 print("repeat the command to resume", file=sys.stderr)
                 raise

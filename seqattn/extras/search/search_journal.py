@@ -94,17 +94,17 @@ def open_study(
             pruner=SuccessiveHalvingPruner(budget.first_steps, budget.factor), load_if_exists=True,
         )  # fmt: skip
         trials = study.trials
-        before = _Study.model_validate(study.user_attrs).made_from
+        previous = _Study.model_validate(study.user_attrs).made_from
         for trial in trials:
             _Trial.model_validate(trial)
     except OSError:
         raise
     except Exception as error:  # replaying a foreign file may raise anything
         raise damaged from error
-    others = [key for key in made_from if before and before.get(key) != made_from[key]]
-    if others:
+    changed_keys = [key for key in made_from if previous and previous.get(key) != made_from[key]]
+    if changed_keys:
         raise UserError(
-            f"run_dir={run_dir} holds a search with different {', '.join(others)}; use the "
+            f"run_dir={run_dir} holds a search with different {', '.join(changed_keys)}; use the "
             "same, or choose another directory"
         )
     if not all(_fits(trial, space) for trial in trials):
@@ -112,9 +112,9 @@ def open_study(
     study.set_user_attr("made_from", made_from)
     study.sampler = TPESampler(seed=seed + len(trials))  # otherwise it would repeat its draws
     number = storage.get_study_id_from_name(study.study_name)
-    running = [one.number for one in trials if one.state is TrialState.RUNNING]
-    ids = [storage.get_trial_id_from_study_id_trial_number(number, one) for one in running]
-    return study, [Trial(study, one) for one in ids]
+    running = [trial.number for trial in trials if trial.state is TrialState.RUNNING]
+    ids = [storage.get_trial_id_from_study_id_trial_number(number, n) for n in running]
+    return study, [Trial(study, n) for n in ids]
 
 
 def _mend(file: Path) -> None:

@@ -30,29 +30,29 @@ _CAVEAT = (
 _LATE = "out of time"
 
 
-def report(halving: Halving, drawn: Sequence[str]) -> None:
+def report(halving: Halving, notes: Sequence[str]) -> None:
     """Compare the finalists; print the findings and write them into the search's directory.
 
     Args:
         halving: the finished halving.
-        drawn: notes on the models of the space.
+        notes: notes on the models of the space.
     """
     run_dir, finalists = halving.run_dir, halving.runs_of_finalists()
     reading = Reading("val", True, "cpu", ())
-    runs = {one.name: [reading.read(run) for run in runs] for one, runs in finalists.items()}
+    runs = {model.name: [reading.read(run) for run in runs] for model, runs in finalists.items()}
     check_alike([run for seeds in runs.values() for run in seeds])
     (run_dir / "finalists").mkdir(exist_ok=True)
     paths = [str(path) for seeds in finalists.values() for path in seeds]
     comparison = Comparison(paths, "val", rounds=5)
     judged, costs = comparison.compare(Systems(runs, []), run_dir / "finalists")
-    best = next(one for one in finalists if one.name == next(iter(judged[0].systems)))
-    own = unchanged(halving.search.overrides, best.overrides)
-    command = shlex.join(["python", "train.py", *halving.search.options, *own, *best.overrides])
+    best = next(model for model in finalists if model.name == next(iter(judged[0].systems)))
+    base = unchanged(halving.search.overrides, best.overrides)
+    command = shlex.join(["python", "train.py", *halving.search.options, *base, *best.overrides])
     tried = tried_models(halving, finalists)
-    started, number = len(tried["rows"]), sum(row[1] is not None for row in tried["rows"])
-    of = f" of {started}" if number < started else ""
+    total, number = len(tried["rows"]), sum(row[1] is not None for row in tried["rows"])
+    of = f" of {total}" if number < total else ""
     lines = [
-        f"tried {number}{of} models in {duration(halving.spent)}; trained finalists for "
+        f"tried {number}{of} models in {duration(halving.seconds_spent)}; trained finalists for "
         f"{halving.budget.steps:,} steps",
         *_front(judged[0], costs),
         f"{'best' if number > 1 else 'only trained'} model: {best.name}; train it in full with: "
@@ -60,9 +60,9 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
     ]
     late = sum(row[1] is None and row[3] == _LATE for row in tried["rows"])
     if late:
-        lines.insert(1, f"{late} of {started} reached no validation in time; raise budget.minutes")
-    listed = "".join(f"- {line}\n" for line in [*judged[0].words, *lines, *drawn, _CAVEAT])
-    head = f"# Model search\n\n{listed}\n[Comparison of the finalists](finalists/index.html)\n\n"
+        lines.insert(1, f"{late} of {total} reached no validation in time; raise budget.minutes")
+    bullets = "".join(f"- {line}\n" for line in [*judged[0].words, *lines, *notes, _CAVEAT])
+    head = f"# Model search\n\n{bullets}\n[Comparison of the finalists](finalists/index.html)\n\n"
     text = head + as_markdown([tried])
     write_whole(run_dir / "report.md", text.encode())
     print(*lines, f"written to {run_dir / 'report.md'}", sep="\n")
@@ -80,10 +80,10 @@ def _front(metric: MetricFigures, costs: Mapping[str, Cost]) -> list[str]:
         for name in front:
             timed = what == DECODING and not costs[name].decodes_faster(costs[best])
             if name in alike and not timed:
-                costs_of = (systems[one][0] for one in (name, best))
-                few, many = (f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}" for cost in costs_of)
+                costs_of = (systems[system][0] for system in (name, best))
+                low, high = (f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}" for cost in costs_of)
                 lines.append(
-                    f"{name}: {what} {few} instead of {many}; {metric.name} "
+                    f"{name}: {what} {low} instead of {high}; {metric.name} "
                     f"{abs(alike[name].difference):.2f} {worse} than {best} (not significant)"
                 )
     return lines
@@ -100,6 +100,6 @@ def tried_models(halving: Halving, finalists: Mapping[Candidate, Sequence[Path]]
         why = trial.user_attrs.get("why", _LATE)
         rows.append([name, step, loss, None if step == halving.budget.steps else why])
     rows.sort(key=lambda row: (-(row[1] or 0), row[2]))
-    shown = [[name, step, step and f"{loss:.3f}", why] for name, step, loss, why in rows]
+    cells = [[name, step, step and f"{loss:.3f}", why] for name, step, loss, why in rows]
     columns = ["model", "steps", "validation loss", "stopped early"]
-    return table("Models tried", columns, shown)
+    return table("Models tried", columns, cells)

@@ -30,13 +30,13 @@ def command(search: SearchOptions, model: Candidate, run_dir: Path, seed: int) -
     """Return the command line that trains a model of a search, as arguments of seqattn."""
     path = str(run_dir).replace("\\", "\\\\").replace("'", "\\'")
     budget, warmup = search.budget, search.settings["schedule"].get("warmup_steps")
-    own = [
+    overrides = [
         *model.overrides, *_SHARED, f"run_dir='{path}'", f"seed={seed}",
         f"trainer.max_steps={budget.steps}", f"trainer.val_check_interval={budget.first_steps}",
     ]  # fmt: skip
     if warmup is not None:  # models are compared at the end
-        own.append(f"schedule.warmup_steps={max(1, min(warmup, budget.first_steps // 2))}")
-    return ["train", *search.options, *unchanged(search.overrides, own), *own]
+        overrides.append(f"schedule.warmup_steps={max(1, min(warmup, budget.first_steps // 2))}")
+    return ["train", *search.options, *unchanged(search.overrides, overrides), *overrides]
 
 
 class TrainingRun:
@@ -66,7 +66,7 @@ class TrainingRun:
                 self.step, self.loss = step, loss
                 yield step, loss
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Return True once the process has ended."""
         return self.process.exitcode is not None
 
@@ -99,17 +99,17 @@ def train_all(
         starts: starts the next run; yields None if it must wait for a running one.
         done: checks a running process, and returns True once it has ended.
     """
-    going: list[TrainingRun] = []
+    active: list[TrainingRun] = []
     try:
         while True:
-            while len(going) < jobs and (run := next(starts, None)) is not None:
-                going.append(run)
-            if not going:
+            while len(active) < jobs and (run := next(starts, None)) is not None:
+                active.append(run)
+            if not active:
                 return
             time.sleep(0.3)
-            going = [run for run in going if not done(run)]
+            active = [run for run in active if not done(run)]
     finally:
-        stop(going)
+        stop(active)
 
 
 def _train(command: Sequence[str], log: Path) -> None:
@@ -128,8 +128,8 @@ def unchanged(overrides: Sequence[str], chosen: Sequence[str]) -> list[str]:
     keys = {word.partition("=")[0].lstrip("~") for word in chosen}
     groups = "|".join(keys & {"attention", "position", "watch"})
     inside = re.compile(rf"(\w+_)?({groups})[.@]" if groups else "$")
-    own = {word: word.partition("=")[0] for word in overrides}
-    return [word for word, key in own.items() if key not in keys and not inside.match(key)]
+    key_of = {word: word.partition("=")[0] for word in overrides}
+    return [word for word, key in key_of.items() if key not in keys and not inside.match(key)]
 
 
 def last_line(log: Path) -> str:

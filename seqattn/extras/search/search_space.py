@@ -20,9 +20,9 @@ from seqattn.settings.nodes import Node, build, nearest
 
 Counts = Annotated[list[Count], MinLen(1)]
 _choices = cache(choices)  # cached: reading the files for each candidate is slow
-_MOST = 1000
+_MAX_MODELS = 1000
 """Number of models of a space without `budget.candidates`."""
-_SHOWN = {"heads": "{}h", "kv_heads": "{}kv", "window": "w{}", "width": "d{}"}
+_NAME_FORMATS = {"heads": "{}h", "kv_heads": "{}kv", "window": "w{}", "width": "d{}"}
 """Formats of values in a model's name."""
 
 
@@ -33,7 +33,7 @@ class Candidate(NamedTuple):
     overrides: tuple[str, ...] = ()
 
 
-class Drawn(NamedTuple):
+class ModelList(NamedTuple):
     """Models of a space, the run's own first, and notes on what was skipped."""
 
     candidates: list[Candidate]
@@ -79,10 +79,10 @@ class SearchSpace:
 
     def __post_init__(self) -> None:
         for key, group in (("attention",) * 2, ("without", "attention"), ("position",) * 2):
-            known = _choices(group)
+            names = _choices(group)
             for name in getattr(self, key) or ():
-                if name not in known:
-                    raise BadValue(key, f"contains the unknown choice {name}{nearest(name, known)}")
+                if name not in names:
+                    raise BadValue(key, f"contains the unknown choice {name}{nearest(name, names)}")
         for key, ends in (self.ranges or {}).items():
             numbers = isinstance(ends, list) and all(type(end) in (int, float) for end in ends)
             if not (
@@ -90,12 +90,12 @@ class SearchSpace:
             ):
                 raise BadValue(f"ranges.{key}", f"must be [MIN,MAX], got {ends}")
 
-    def draw(self, settings: Mapping[str, Node], most: int | None, seed: int) -> Drawn:
+    def draw(self, settings: Mapping[str, Node], max_count: int | None, seed: int) -> ModelList:
         """List the models of the space that can be built, alternating between attentions.
 
         Args:
             settings: settings of the run.
-            most: maximum number of models; None for all.
+            max_count: maximum number of models; None for all.
             seed: seed of the order within an attention.
 
         Raises:
@@ -111,16 +111,16 @@ class SearchSpace:
         grids = [list(self._grid(name, supported.get(name, []), base, settings)) for name in names]
         for grid in grids:
             order.shuffle(grid)
-        turns = [one for turn in zip_longest(*grids) for one in turn if one is not None]
-        own = applied((), settings)
-        models, refused = [(Candidate("as given"), own)], Counter[str]()
+        turns = [model for turn in zip_longest(*grids) for model in turn if model is not None]
+        base_nodes = applied((), settings)
+        models, refused = [(Candidate("as given"), base_nodes)], Counter[str]()
         for candidate in turns:
-            if len(models) >= (most or _MOST):
+            if len(models) >= (max_count or _MAX_MODELS):
                 break
             nodes = applied(candidate.overrides, settings)
-            if nodes == own:
-                models[0] = (Candidate(f"{candidate.name} (as given)"), own)
-            elif nodes in (other for _, other in models):
+            if nodes == base_nodes:
+                models[0] = (Candidate(f"{candidate.name} (as given)"), base_nodes)
+            elif nodes in (tried for _, tried in models):
                 refused["same as another model"] += 1
             else:
                 try:
@@ -130,7 +130,7 @@ class SearchSpace:
                     refused[str(error)] += 1
         lines = [f"models: {len(models)} of {len(turns):,} combinations"]
         lines += [f"{n} skipped: {why}" for why, n in refused.items()]
-        return Drawn([candidate for candidate, _ in models], lines)
+        return ModelList([candidate for candidate, _ in models], lines)
 
     def _check_ranges(self, settings: Mapping[str, Node]) -> None:
         """Raise UserError if a range is for a non-float key, or the run rejects its ends."""
@@ -164,16 +164,16 @@ class SearchSpace:
         for combination in product(*axes.values()):
             values = dict(zip(axes, combination, strict=True))
             sizes = _sizes(values, settings["model"])
-            shown = [
-                _SHOWN.get(axis, "{}").format(value)
+            parts = [
+                _NAME_FORMATS.get(axis, "{}").format(value)
                 for axis, value in values.items()
                 if value and axis != "depth" and len(axes[axis]) > 1
             ]
             if len(axes["depth"]) > 1:
-                shown.append("+".join(f"{n}" for key, n in sizes.items() if key.endswith("layers")))
+                parts.append("+".join(f"{n}" for key, n in sizes.items() if key.endswith("layers")))
             words = _overrides(name, slot, values, settings)
             words += [f"model.{key}={value}" for key, value in sizes.items()]
-            yield Candidate(" ".join([name, *shown]), tuple(words))
+            yield Candidate(" ".join([name, *parts]), tuple(words))
 
 
 def value_at(key: str, node: Node) -> Any:
@@ -215,17 +215,17 @@ def _attention(
     name: str, slot: str | None, values: Mapping[str, Any], settings: Mapping[str, Node]
 ) -> list[str]:
     """Return overrides that choose an attention, with the run's own heads and dropout."""
-    node, own = _choices("attention")[name], settings.get("attention")
-    own = own if isinstance(own, dict) else {}
+    node, base_node = _choices("attention")[name], settings.get("attention")
+    base_node = base_node if isinstance(base_node, dict) else {}
     chosen: dict[str, Any] = {}
     if "num_heads" in node:
-        chosen["num_heads"] = values["heads"] or own.get("num_heads", node["num_heads"])
+        chosen["num_heads"] = values["heads"] or base_node.get("num_heads", node["num_heads"])
     if "num_kv_heads" in node:
         follows = node["num_kv_heads"] == node["num_heads"]
-        theirs = chosen["num_heads"] if follows else node["num_kv_heads"]
-        chosen["num_kv_heads"] = values["kv_heads"] or theirs
-    if "dropout" in node and own.get("dropout"):
-        chosen["dropout"] = own["dropout"]
+        default = chosen["num_heads"] if follows else node["num_kv_heads"]
+        chosen["num_kv_heads"] = values["kv_heads"] or default
+    if "dropout" in node and base_node.get("dropout"):
+        chosen["dropout"] = base_node["dropout"]
     if values["window"] and "window" in node:
         chosen["window"] = values["window"]
     elif values["window"] and "window" in node.get("kernel", {}):

@@ -47,49 +47,49 @@ class Halving:
     ) -> None:
         self.search, self.budget, self.jobs = search, search.budget, jobs
         self.run_dir, self.ranges = Path(search.run_dir), search.space.ranges or {}
-        self._models = {one.name: one for one in candidates}
+        self._models = {candidate.name: candidate for candidate in candidates}
         self._space = distributions([*self._models], self.ranges)
-        self.study, self._stopped = open_study(
+        self.study, self._interrupted = open_study(
             self.run_dir, self.budget, search.seed, self._space, made_from
         )
-        self._spent, self._since = self.study.user_attrs.get("spent", 0.0), time.monotonic()
+        self._earlier, self._since = self.study.user_attrs.get("spent", 0.0), time.monotonic()
         self._trials: dict[str, Trial] = {}
         self._is_prepared = False
         values = {
             key: min(max(value_at(key, search.settings), low), high)
             for key, (low, high) in self.ranges.items()
         }
-        own = {"model": candidates[0].name, **values}
-        self._own = self.candidate(own)
-        grid = [] if self.ranges else [{"model": one.name} for one in candidates[1:]]
-        for params in [own, *grid]:  # Optuna samples a space with ranges
+        base = {"model": candidates[0].name, **values}
+        self._base_model = self.candidate(base)
+        grid = [] if self.ranges else [{"model": candidate.name} for candidate in candidates[1:]]
+        for params in [base, *grid]:  # Optuna samples a space with ranges
             self.study.enqueue_trial(params, skip_if_exists=True)
 
     @property
-    def spent(self) -> float:
+    def seconds_spent(self) -> float:
         """Seconds spent so far, in all invocations of the command."""
-        return self._spent + time.monotonic() - self._since
+        return self._earlier + time.monotonic() - self._since
 
     def save(self) -> None:
         """Write the seconds spent so far."""
-        self.study.set_user_attr("spent", self.spent)
+        self.study.set_user_attr("spent", self.seconds_spent)
 
     def candidate(self, params: Mapping[str, Any]) -> Candidate:
         """Return the model of a trial, with values of ranges rounded to three digits."""
         model = self._models[params["model"]]
-        shown = [f"{key.rpartition('.')[2]}={params[key]:.3g}" for key in self.ranges]
+        values = [f"{key.rpartition('.')[2]}={params[key]:.3g}" for key in self.ranges]
         words = [f"{key}={params[key]:.2e}" for key in self.ranges]
-        return Candidate(" ".join([model.name, *shown]), (*model.overrides, *words))
+        return Candidate(" ".join([model.name, *values]), (*model.overrides, *words))
 
     def latest(self) -> dict[str, FrozenTrial]:
         """Return the last trial of each model that was started, by the model's name."""
-        begun = [one for one in self.study.trials if one.params.keys() == self._space.keys()]
-        return {self.candidate(one.params).name: one for one in begun}
+        started = [t for t in self.study.trials if t.params.keys() == self._space.keys()]
+        return {self.candidate(trial.params).name: trial for trial in started}
 
     def ranked(self, trials: Mapping[str, FrozenTrial]) -> list[str]:
         """Return the names of models, those trained longest first, then by loss."""
         steps = {name: trial.last_step or 0 for name, trial in trials.items()}
-        loss = {name: one.intermediate_values.get(steps[name]) for name, one in trials.items()}
+        loss = {name: trial.intermediate_values.get(steps[name]) for name, trial in trials.items()}
         return sorted(trials, key=lambda name: (-steps[name], loss[name] or math.inf))
 
     def try_models(self) -> None:
@@ -102,7 +102,7 @@ class Halving:
 
     def _is_over(self, share: float) -> bool:
         """Return True once a share of the minutes is spent."""
-        return self.spent > share * self.budget.minutes * 60
+        return self.seconds_spent > share * self.budget.minutes * 60
 
     def _starts(self) -> Iterator[TrainingRun | None]:
         while not self._is_over(_TRYING):
@@ -110,10 +110,10 @@ class Halving:
                 yield None
                 continue
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-            most = (self.budget.candidates or math.inf) if self.ranges else 0
-            if not (self._stopped or waiting or len(self.latest()) < most):
+            max_models = (self.budget.candidates or math.inf) if self.ranges else 0
+            if not (self._interrupted or waiting or len(self.latest()) < max_models):
                 return
-            trial = self._stopped.pop(0) if self._stopped else self.study.ask()
+            trial = self._interrupted.pop(0) if self._interrupted else self.study.ask()
             model = self._sampled(trial)
             self._trials[model.name] = trial
             run = self._start(model, self.search.seed)
@@ -139,19 +139,19 @@ class Halving:
 
     def _report(self, run: TrainingRun) -> bool:
         """Report new losses of a run to the study; return True once it has ended."""
-        trial, ended = self._trials[run.name], run.ended()
-        self._is_prepared |= ended
+        trial, has_ended = self._trials[run.name], run.has_ended()
+        self._is_prepared |= has_ended
         for step, loss in run.new_losses():
             self._is_prepared = True
             trial.report(loss, step)
             if step < self.budget.steps and trial.should_prune():
                 stop([run])
-                return self._tell(run, TrialState.PRUNED, f"not in the best 1/{self.budget.factor}")
-        if ended:
+                return self._end(run, TrialState.PRUNED, f"not in the best 1/{self.budget.factor}")
+        if has_ended:
             why = run.failure()
-            if why and run.name == self._own.name:
+            if why and run.name == self._base_model.name:
                 raise UserError(f"the run's own model {why}")
-            return self._tell(run, TrialState.FAIL if why else TrialState.COMPLETE, why)
+            return self._end(run, TrialState.FAIL if why else TrialState.COMPLETE, why)
         return self._times_out(run, _TRYING)
 
     def _times_out(self, run: TrainingRun, share: float) -> bool:
@@ -160,7 +160,7 @@ class Halving:
         stop([run])  # with more minutes, a study resumes the trials in state RUNNING
         return self._say(run, "out of time")
 
-    def _tell(self, run: TrainingRun, state: TrialState, why: str) -> bool:
+    def _end(self, run: TrainingRun, state: TrialState, why: str) -> bool:
         trial = self._trials[run.name]
         if why:
             trial.set_user_attr("why", why)
@@ -169,10 +169,10 @@ class Halving:
 
     def _say(self, run: TrainingRun, why: str) -> bool:
         """Print the outcome of a run and save; always return True."""
-        left = duration(max(0.0, self.budget.minutes * 60 - self.spent))
+        remaining = duration(max(0.0, self.budget.minutes * 60 - self.seconds_spent))
         parts = [
             run.run_dir.name, f"step {run.step} of {self.budget.steps}",
-            f"val loss {run.loss:.3f}" if run.step else "", why, f"{left} left",
+            f"val loss {run.loss:.3f}" if run.step else "", why, f"{remaining} left",
         ]  # fmt: skip
         print(" · ".join(filter(None, parts)), file=sys.stderr, flush=True)
         self.save()
@@ -216,8 +216,8 @@ class Halving:
         train_all(starts, self.jobs, self._has_ended)
 
     def _has_ended(self, run: TrainingRun) -> bool:
-        ended, _ = run.ended(), [*run.new_losses()]
-        if not ended:
+        has_ended, _ = run.has_ended(), [*run.new_losses()]
+        if not has_ended:
             return self._times_out(run, _TRAINING)
         return self._say(run, run.failure())
 

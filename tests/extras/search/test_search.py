@@ -255,7 +255,7 @@ def test_a_search_ends_in_its_minutes_and_goes_on_with_more(halving):
     with pytest.raises(UserError, match="no model reached its first validation"):
         race.train_finalists()
     again = halving()
-    assert again.spent >= 31.0
+    assert again.seconds_spent >= 31.0
     again._spent = 29.0
     again.try_models()
     assert len(FakeRun.started) == len(LOSSES)
