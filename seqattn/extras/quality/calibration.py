@@ -121,7 +121,7 @@ def calibrated(
     """
     if len(readings) < 2 * BINS:
         raise UserError(f"a calibration needs {2 * BINS} outputs with words, got {len(readings)}")
-    rows, expected = [one.signals for one in readings], np.zeros(len(readings))
+    rows, expected = [reading.signals for reading in readings], np.zeros(len(readings))
     for half in (0, 1):
         fit = Calibration.fit(rows[half::2], scores[half::2], score)
         expected[1 - half :: 2] = [fit.expected(row) for row in rows[1 - half :: 2]]
@@ -129,8 +129,8 @@ def calibrated(
     merits = {**fit.merits(rows), "expected": expected}
     return replace(
         fit,
-        support=_bound([value for one in readings for value in one.support], marked),
-        use=_bound([value for one in readings for value in one.use], marked),
+        support=_bound([value for reading in readings for value in reading.support], marked),
+        use=_bound([value for reading in readings for value in reading.use], marked),
         correlation={name: spearman(values, scores) for name, values in merits.items()},
         reliability=reliability(expected, scores),
     )

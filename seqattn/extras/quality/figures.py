@@ -10,13 +10,13 @@ BINS = 10
 
 def ranks(values: Floats) -> Floats:
     """Return ranks (N,) from 1, equal values sharing the mean of theirs."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((counts.cumsum() - (counts - 1) / 2)[places])
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((counts.cumsum() - (counts - 1) / 2)[inverse])
 
 
-def spearman(one: Floats, other: Floats) -> float:
+def spearman(x: Floats, y: Floats) -> float:
     """Return the rank correlation of two arrays (N,); 0 if all values of one are equal."""
-    first, second = (ranks(values) - (len(values) + 1) / 2 for values in (one, other))
+    first, second = (ranks(values) - (len(values) + 1) / 2 for values in (x, y))
     size = np.sqrt((first**2).sum() * (second**2).sum())
     return float((first * second).sum() / size) if size else 0.0
 

@@ -48,7 +48,7 @@ class Judgement(NamedTuple):
         """Marked words with their places, from 0: "unsupported" and "left_out"."""
         sides = {"unsupported": self.output, "left_out": self.source}
         return {
-            name: [(place, word) for place, (word, marked) in enumerate(side) if marked]
+            name: [(index, word) for index, (word, marked) in enumerate(side) if marked]
             for name, side in sides.items()
         }
 
@@ -122,23 +122,23 @@ class Judge:
             [(word, value < bound) for (word, _), value in zip(words, values)]
             for (words, values), bound in zip(sides, bounds, strict=True)
         ]
-        known = [value for value in reading.use if value < inf]
-        left_out = sum(value < self.calibration.use for value in known) / max(1, len(known))
+        uses = [value for value in reading.use if value < inf]
+        left_out = sum(value < self.calibration.use for value in uses) / max(1, len(uses))
         label = self.settings.label(expected, left_out)
         return Judgement(expected, label, reading.signals, *marked)
 
     def joined(self, parts: Sequence[Judgement]) -> Judgement:
         """Return the judgement of a text of several lines: that of its worst line."""
-        return min(parts, key=lambda one: one.rank)
+        return min(parts, key=lambda judgement: judgement.rank)
 
-    def count(self, line: int, one: Judgement, output: str) -> None:
+    def count(self, line: int, result: Judgement, output: str) -> None:
         """Count the judgement of the best output for a line."""
-        if one.expected is not None and one.label is not None:
-            self._labels[one.label] += 1
-            self._total += one.expected
-            told = f"line {line:,}: {one.expected:.1f}, {one.label}: {in_one_line(output)}"
+        if result.expected is not None and result.label is not None:
+            self._labels[result.label] += 1
+            self._total += result.expected
+            text = f"line {line:,}: {result.expected:.1f}, {result.label}: {in_one_line(output)}"
             self._counted = nsmallest(
-                self.settings.worst, [*self._counted, (*one.rank, line, told)]
+                self.settings.worst, [*self._counted, (*result.rank, line, text)]
             )
 
     def say(self) -> None:
@@ -148,7 +148,7 @@ class Judge:
             numbers = {label: self._labels[label] for label in reversed(LABELS)}
             shares = [f"{n:,} ({n / count:.0%}) {label}" for label, n in numbers.items()]
             first = f"expected {self.calibration.score} {mean:.1f}, {self.settings.label(mean)}: "
-            lines = [first + ", ".join(shares), *(told for *_, told in self._counted)]
+            lines = [first + ", ".join(shares), *(text for *_, text in self._counted)]
             print(*lines, sep="\n", file=sys.stderr)
 
 

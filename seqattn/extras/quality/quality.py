@@ -109,24 +109,24 @@ class Quality:
         Raises:
             UserError: as `of`, for too few outputs, or if `labels` does not fit them.
         """
-        sources, found = outputs.rows.sources, outputs.texts
-        faulty = self._faulty(len(found), part)
-        name, scores = _sentence_scores(scorer, found, outputs.rows.references)
+        sources, texts = outputs.rows.sources, outputs.texts
+        faulty = self._faulty(len(texts), part)
+        name, scores = _sentence_scores(scorer, texts, outputs.rows.references)
         began = time.perf_counter()
-        pairs = pairs_of(_checked(bundle), sources, found)
+        pairs = pairs_of(_checked(bundle), sources, texts)
         readings = signals_of(bundle, [*pairs.values()], self.words)
-        scores, faulty, rows = scores[[*pairs]], faulty[[*pairs]], [one.signals for one in readings]
-        seconds, more = (time.perf_counter() - began) / len(found), {}
+        scores, faulty, rows = scores[[*pairs]], faulty[[*pairs]], [r.signals for r in readings]
+        seconds, more = (time.perf_counter() - began) / len(texts), {}
         if split == "val":
             fit = calibrated(readings, scores, name, self.marked)
             store(bundle.path, bundle.config, calibration=asdict(fit))
             bundle.config["calibration"] = asdict(fit)
             more = {"correlation": fit.correlation, "reliability": fit.reliability}
         judge = self.of(bundle)
-        judged = judge.judged(sources, found, pairs, readings)
-        write_lines((json.dumps(one.document()) for one in judged), str(directory / FILE))
-        for number, (one, output) in enumerate(zip(judged, found, strict=True), 1):
-            judge.count(number, one, output)
+        judged = judge.judged(sources, texts, pairs, readings)
+        write_lines((json.dumps(result.document()) for result in judged), str(directory / FILE))
+        for number, (result, output) in enumerate(zip(judged, texts, strict=True), 1):
+            judge.count(number, result, output)
         judge.say()
         figures = {**_figures(judge.calibration, rows, scores, faulty), **more}
         table = _table(figures, name)
@@ -165,10 +165,10 @@ def _sentence_scores(
     scorer: Any, outputs: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[str, Floats]:
     """Return the score of each output (N,), and its name: chrF, or the scorer's first."""
-    scores = [one for one in scorer.sentences(outputs, references) if not one.lower]
+    scores = [score for score in scorer.sentences(outputs, references) if not score.lower]
     if not scores:
         raise UserError("quality=true needs a scorer with a score for which higher is better")
-    score = next((one for one in scores if one.name == "chrF"), scores[0])
+    score = next((score for score in scores if score.name == "chrF"), scores[0])
     return score.name, score.each
 
 
@@ -193,14 +193,14 @@ def _figures(
 
 def _table(figures: dict[str, Any], score: str) -> dict[str, str]:
     """Return figures as rows of a table."""
-    (_, kept, best), mean = figures["risk_coverage"][4], figures["actual"]
-    named: dict[str, str] = {
+    (_, half_mean, best), mean = figures["risk_coverage"][4], figures["actual"]
+    merit_rows: dict[str, str] = {
         name: ", ".join(f"{signal} {value:.3f}" for signal, value in figures[name].items())
         for name in ("correlation", "auc")
         if name in figures
     }
     return {
         f"expected {score}": f"{figures['expected']:.2f} (mean over sentences: {mean:.2f})",
-        f"{score} of the best half": f"{kept:.2f} by expected score, at most {best:.2f}",
-        **named,
+        f"{score} of the best half": f"{half_mean:.2f} by expected score, at most {best:.2f}",
+        **merit_rows,
     }

@@ -90,34 +90,34 @@ def signals_of(bundle: Bundle, pairs: Sequence[Read], words: bool = True) -> lis
     model, ids = bundle.model, [pair.ids for pair in pairs]
     likely = target_log_probabilities(model, ids)
     nothing = [*bundle.tokenizer.source_begin, EOS]
-    alone = target_log_probabilities(model, [(nothing, target) for _, target in ids])
+    priors = target_log_probabilities(model, [(nothing, target) for _, target in ids])
     shares = _shares(model, ids)
     uses = _uses(model, pairs, likely) if words else ([inf] * len(pair.source) for pair in pairs)
     return [
-        Reading(_signals(pair, own, prior, part), _supports(pair, own), use)
-        for pair, own, prior, part, use in zip(pairs, likely, alone, shares, uses, strict=True)
+        Reading(_signals(pair, values, prior, part), _supports(pair, values), use)
+        for pair, values, prior, part, use in zip(pairs, likely, priors, shares, uses, strict=True)
     ]
 
 
 def _supports(pair: Read, values: Tensor) -> list[float]:
-    return [float(values[places].mean()) if _is_word(word) else inf for word, places in pair.output]
+    return [float(values[pieces].mean()) if _is_word(word) else inf for word, pieces in pair.output]
 
 
-def _signals(pair: Read, likely: Tensor, alone: Tensor, shares: Tensor | None) -> dict[str, float]:
+def _signals(pair: Read, likely: Tensor, prior: Tensor, shares: Tensor | None) -> dict[str, float]:
     source, output = (
         split_words(" ".join(word for word, _ in side)) for side in (pair.source, pair.output)
     )
-    told = [word for word in output if _is_word(word)]
+    real_words = [word for word in output if _is_word(word)]
     signals = {
         "log_probability": float(likely.mean()),
         "weakest": float(likely.min()),
-        "contrast": float((likely - alone).mean()),
+        "contrast": float((likely - prior).mean()),
         "repetition": max(0.0, _repeated(output) - _repeated(source)),
-        "copied": sum(word in source for word in told) / max(1, len(told)),
+        "copied": sum(word in source for word in real_words) / max(1, len(real_words)),
         "length": log(max(1, len(output)) / max(1, len(source))),
     }
     if shares is not None:
-        parts = [float(shares[:, places].sum(1).max()) for _, places in pair.source]
+        parts = [float(shares[:, pieces].sum(1).max()) for _, pieces in pair.source]
         signals["source_share"] = float(shares.sum(1).mean())
         signals["coverage"] = sum(parts) / max(1, len(parts))
     return signals
@@ -125,8 +125,8 @@ def _signals(pair: Read, likely: Tensor, alone: Tensor, shares: Tensor | None) -
 
 def _repeated(words: Sequence[str]) -> float:
     """Return the share of pairs of adjacent words that occurred before."""
-    found = [*pairwise(words)]
-    return 1 - len({*found}) / len(found) if found else 0.0
+    bigrams = [*pairwise(words)]
+    return 1 - len({*bigrams}) / len(bigrams) if bigrams else 0.0
 
 
 def _is_word(word: str) -> bool:
@@ -144,11 +144,11 @@ def _shares(model: Seq2SeqModel, pairs: Sequence[Sides]) -> list[Tensor | None]:
         return results
     with inference(model) as device:
         for batch in batches([pairs[n] for n in short], _AT_ONCE):
-            rows = [short[place] for place in batch]
+            rows = [short[index] for index in batch]
             source, target = (padded([pairs[n][side] for n in rows]).to(device) for side in (0, 1))
-            found = explain(model, source, target, "alti").source.cpu().double()
-            for n, one in zip(rows, found, strict=True):
-                results[n] = one[: len(pairs[n][1]), : len(pairs[n][0])]
+            shares = explain(model, source, target, "alti").source.cpu().double()
+            for n, share in zip(rows, shares, strict=True):
+                results[n] = share[: len(pairs[n][1]), : len(pairs[n][0])]
     return results
 
 
@@ -156,19 +156,19 @@ def _uses(
     model: Seq2SeqModel, pairs: Sequence[Read], likely: Sequence[Tensor]
 ) -> Iterator[list[float]]:
     """Yield what each word of a source adds to the log-probability of the output."""
-    for begin in range(0, len(pairs), _SOURCES):
-        part = [pair for pair in pairs[begin : begin + _SOURCES] if len(pair.source) <= LONGEST]
-        words = [(pair, places) for pair in part for word, places in pair.source if _is_word(word)]
-        rest = iter(forced_log_probabilities(model, [_without(*one) for one in words]))
-        for pair, own in zip(pairs[begin : begin + _SOURCES], likely[begin:]):
+    for start in range(0, len(pairs), _SOURCES):
+        part = [pair for pair in pairs[start : start + _SOURCES] if len(pair.source) <= LONGEST]
+        words = [(pair, pieces) for pair in part for word, pieces in pair.source if _is_word(word)]
+        scores = iter(forced_log_probabilities(model, [_without(*removed) for removed in words]))
+        for pair, values in zip(pairs[start : start + _SOURCES], likely[start:]):
             tried = len(pair.source) <= LONGEST
             yield [
-                float(own.sum()) - next(rest) if tried and _is_word(word) else inf
+                float(values.sum()) - next(scores) if tried and _is_word(word) else inf
                 for word, _ in pair.source
             ]
 
 
-def _without(pair: Read, places: Sequence[int]) -> Sides:
+def _without(pair: Read, pieces: Sequence[int]) -> Sides:
     """Return ids of a pair without those places of the source."""
     source, target = pair.ids
-    return [token for place, token in enumerate(source) if place not in places], target
+    return [token for index, token in enumerate(source) if index not in pieces], target
