@@ -32,7 +32,7 @@ from tests.forked_ranks import run_ranks
 from tests.models.test_copies import assert_copies_say_the_same
 from tests.models.test_no_waiting import meta, operations, padded_right  # noqa: F401
 from tests.tolerance import close
-from tests.training.test_parts import frozen_names
+from tests.training.test_parameter_groups import frozen_names
 from tests.training.test_sharding import gradients_in_shards
 
 MODELS = {
