@@ -12,7 +12,7 @@ from seqattn.attention.kernels.base import HeadShape, KernelFactory
 from seqattn.attention.masks import Mask
 from seqattn.checking import BadValue, Count, Dropout, Width
 from seqattn.errors import UserError
-from seqattn.ops.layers import Linear, can_join, joined
+from seqattn.ops.layers import Linear, can_join, joint_linear
 from seqattn.positions.base import Position
 
 
@@ -160,7 +160,7 @@ class MultiHeadAttention(KernelAttention):
         layers = [layer for layer in (self.query, self.key, self.value) if layer is not None]
         if not self.training or not _is_usual(self) or not can_join(x, layers):
             return super().mix(x, mask, position, cache)
-        *query, keys, values = joined(x, layers)
+        *query, keys, values = joint_linear(x, layers)
         keys_values = self._keys_values(keys, values)
         queries = query[0] if query else keys
         output: Tensor = self(x, keys_values, mask, position, cache, projected=queries)[0]
@@ -223,7 +223,7 @@ def project_all(attentions: Sequence[Attention], memory: Tensor) -> list[KeysVal
     layers = [layer for one in heads for layer in (one.key, one.value)]
     if len(heads) < len(attentions) or not heads or not can_join(memory, layers):
         return [attention.project(memory) for attention in attentions]
-    parts = iter(joined(memory, layers))
+    parts = iter(joint_linear(memory, layers))
     return [one._keys_values(next(parts), next(parts)) for one in heads]
 
 

@@ -63,9 +63,9 @@ class Embedding(nn.Module):
         if self.training and self.word_dropout.p:
             x = x * self.word_dropout(torch.ones_like(x[..., :1]))
         if self.training and self.cutoff:
-            cut = (torch.rand(ids.shape, device=ids.device) < self.cutoff) & (ids >= RESERVED)
-            cut[: len(ids) // 2] = False
-            x = x.masked_fill(cut[..., None], 0.0)
+            is_cut = (torch.rand(ids.shape, device=ids.device) < self.cutoff) & (ids >= RESERVED)
+            is_cut[: len(ids) // 2] = False
+            x = x.masked_fill(is_cut[..., None], 0.0)
         if self.position is not None and positions is not None:
             x = self.position.embed(x, positions)
         if self.norm is not None:

@@ -44,11 +44,11 @@ class RecurrentEncoder(nn.Module):
         bidirectional: bool = True,
     ) -> None:
         super().__init__()
-        make, own = CELLS[cell], dim // 2 if bidirectional else dim
+        make, direction_dim = CELLS[cell], dim // 2 if bidirectional else dim
         widths = [input_dim, *[dim] * (layers - 1)]
-        self.ahead = nn.ModuleList(make(width, own, batch_first=True) for width in widths)
+        self.ahead = nn.ModuleList(make(width, direction_dim, batch_first=True) for width in widths)
         self.back = nn.ModuleList(
-            make(width, own, batch_first=True) for width in widths if bidirectional
+            make(width, direction_dim, batch_first=True) for width in widths if bidirectional
         )
         self.dropout = dropout
 
@@ -58,29 +58,29 @@ class RecurrentEncoder(nn.Module):
         if order is not None:
             x = _at(x, order)
         steps = torch.arange(real.shape[1], device=real.device)
-        left = real.sum(dim=1, keepdim=True) - 1 - steps  # (B, S) tokens after each
-        turned = torch.where(left >= 0, left, steps)
-        ends = left[:, :1].clamp(min=0)  # (B, 1) the last token of each row
+        tokens_after = real.sum(dim=1, keepdim=True) - 1 - steps  # (B, S) tokens after each
+        reversal = torch.where(tokens_after >= 0, tokens_after, steps)
+        ends = tokens_after[:, :1].clamp(min=0)  # (B, 1) the last token of each row
         last = []
         for number, ahead in enumerate(self.ahead):
             x = self.dropout(x) if number else x
             forth = _read(ahead, x)
             last.append(_at(forth, ends)[:, 0])
             if self.back:
-                back = _at(_read(self.back[number], _at(x, turned)), turned)
+                back = _at(_read(self.back[number], _at(x, reversal)), reversal)
                 last.append(back[:, 0])
                 forth = torch.cat((forth, back), dim=2)
             x = forth
-        states = torch.cat(last, dim=1).masked_fill(left[:, :1] < 0, 0.0)
-        x = x.masked_fill((left < 0)[..., None], 0.0)
+        states = torch.cat(last, dim=1).masked_fill(tokens_after[:, :1] < 0, 0.0)
+        x = x.masked_fill((tokens_after < 0)[..., None], 0.0)
         if order is not None:
             x = _at(x, order.argsort(dim=1))
         return Encoded(x, states)
 
 
-def _at(x: Tensor, places: Tensor) -> Tensor:
-    """Gather x (B, S, D) at places (B, L): (B, L, D)."""
-    return x.take_along_dim(places[..., None], dim=1)
+def _at(x: Tensor, positions: Tensor) -> Tensor:
+    """Gather x (B, S, D) at positions (B, L): (B, L, D)."""
+    return x.take_along_dim(positions[..., None], dim=1)
 
 
 def _read(layer: nn.Module, x: Tensor) -> Tensor:

@@ -64,16 +64,16 @@ class Steps:
     """
 
     def __init__(self, layer: RecurrentLayer, x: Tensor | None, rows: int, count: int) -> None:
-        named = dict(layer.rnn.named_parameters())
-        enter, own = named["weight_ih_l0"], named["weight_hh_l0"]
-        bias, own_bias = named["bias_ih_l0"], named["bias_hh_l0"]
-        known, extra = enter[:, : layer.input_dim], enter[:, layer.input_dim :]
-        self.weights = [known] if x is None else []
+        parameters = dict(layer.rnn.named_parameters())
+        enter, hidden_weight = parameters["weight_ih_l0"], parameters["weight_hh_l0"]
+        bias, hidden_bias = parameters["bias_ih_l0"], parameters["bias_hh_l0"]
+        input_weight, extra = enter[:, : layer.input_dim], enter[:, layer.input_dim :]
+        self.weights = [input_weight] if x is None else []
         self.weights += [extra] if layer.extra_dim else []
-        both = bias + own_bias if layer.parts == 2 else bias
-        base = both.expand(rows, count, -1) if x is None else ops.linear(x, known, both)
-        self.bases, self.own = base.unbind(dim=1), own
-        self.own_bias = None if layer.parts == 2 else own_bias
+        total = bias + hidden_bias if layer.parts == 2 else bias
+        base = total.expand(rows, count, -1) if x is None else ops.linear(x, input_weight, total)
+        self.bases, self.hidden_weight = base.unbind(dim=1), hidden_weight
+        self.hidden_bias = None if layer.parts == 2 else hidden_bias
 
     def __call__(self, t: int, inputs: Sequence[Tensor], hidden: Hidden) -> Hidden:
         """Return the state after step t.
@@ -86,9 +86,11 @@ class Steps:
         gates = self.bases[t]
         for x, weight in zip(inputs, self.weights, strict=True):
             gates = ops.add_linear(gates, x, weight)
-        if self.own_bias is None:
-            return _lstm(ops.add_linear(gates, hidden[0], self.own), hidden[1])
-        return (_gru(gates, ops.linear(hidden[0], self.own, self.own_bias), hidden[0]),)
+        if self.hidden_bias is None:
+            return _lstm(ops.add_linear(gates, hidden[0], self.hidden_weight), hidden[1])
+        return (
+            _gru(gates, ops.linear(hidden[0], self.hidden_weight, self.hidden_bias), hidden[0]),
+        )
 
 
 def _lstm(gates: Tensor, cell: Tensor) -> Hidden:
@@ -97,10 +99,10 @@ def _lstm(gates: Tensor, cell: Tensor) -> Hidden:
     return leave.sigmoid() * cell.tanh(), cell
 
 
-def _gru(gates: Tensor, own: Tensor, hidden: Tensor) -> Tensor:
+def _gru(gates: Tensor, recurrent: Tensor, hidden: Tensor) -> Tensor:
     dim = hidden.shape[1]
-    reset, update = (gates[:, : 2 * dim] + own[:, : 2 * dim]).sigmoid().chunk(2, dim=1)
-    new = (gates[:, 2 * dim :] + reset * own[:, 2 * dim :]).tanh()
+    reset, update = (gates[:, : 2 * dim] + recurrent[:, : 2 * dim]).sigmoid().chunk(2, dim=1)
+    new = (gates[:, 2 * dim :] + reset * recurrent[:, 2 * dim :]).tanh()
     return new + update * (hidden - new)
 
 

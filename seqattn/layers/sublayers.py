@@ -66,8 +66,8 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, branch: Tensor) -> Tensor:
         """Add the sublayer's output to x, and normalize the sum of post-norm layers."""
-        joined = self.join(x, branch)
-        return joined if self.pre_norm else self.norm(joined)
+        total = self.join(x, branch)
+        return total if self.pre_norm else self.norm(total)
 
     def join(self, x: Tensor, branch: Tensor) -> Tensor:
         """Add the sublayer's output to x."""

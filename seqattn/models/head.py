@@ -40,8 +40,8 @@ class SourceTokens(NamedTuple):
     @classmethod
     def of(cls, ids: Tensor) -> "SourceTokens":
         """Prepare source ids. Args: ids: (B, S), padded on either side."""
-        same = ids[:, :, None] == ids[:, None]
-        return cls(ids, same.byte().argmax(dim=2), ids >= RESERVED)
+        is_same_id = ids[:, :, None] == ids[:, None]
+        return cls(ids, is_same_id.byte().argmax(dim=2), ids >= RESERVED)
 
     def keep(self, sentences: Tensor) -> "SourceTokens":
         """Select the tokens of some sentences. Args: sentences: (B',) rows."""

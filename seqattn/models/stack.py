@@ -63,13 +63,13 @@ class LayerStack(nn.Module):
         stack = Stack(shape.dim, 1, len(layers), bidirectional)
         if attentions:
             heads, width = attentions[0].position_heads, attentions[0].head_dim
-            stack = replace(stack, num_heads=heads, own_head_dim=width)
+            stack = replace(stack, num_heads=heads, explicit_head_dim=width)
         # a mixer that does not attend has no heads, and so no parameters of the position scheme
         retained = [mixer.kept_heads if isinstance(mixer, Attention) else () for mixer in mixers]
         if attentions and any(heads is not None for heads in retained):
             every = stack.heads(0)
-            kept = [every if heads is None else heads for heads in retained]
-            stack = replace(stack, kept_heads=kept)
+            retained_heads = [every if heads is None else heads for heads in retained]
+            stack = replace(stack, kept_heads=retained_heads)
         self.position = position(stack)
         check_position(self.position, mixers)
         limits = [self.position.max_length, *(mixer.max_length for mixer in mixers)]
@@ -105,8 +105,8 @@ class LayerStack(nn.Module):
             _vary(args)
         if not self.checkpointing:
             return call(*args)
-        both = (nullcontext(), padded_as_now())  # for the forward pass and for recomputation
-        return checkpoint(call, *args, use_reentrant=False, context_fn=lambda: both)
+        contexts = (nullcontext(), padded_as_now())  # for the forward pass and for recomputation
+        return checkpoint(call, *args, use_reentrant=False, context_fn=lambda: contexts)
 
 
 def compile_layers(model: nn.Module, **options: Any) -> None:
@@ -140,14 +140,14 @@ def compiling_steps(model: nn.Module, **options: Any) -> Iterator[None]:
 
 def _vary(inputs: Sequence[Any]) -> None:
     """Tell the compiler which axes of a layer's inputs have any length."""
-    for one in inputs:
-        if isinstance(one, Tensor):
-            vary(one, 0, 1)  # (B, T, D)
-        elif isinstance(one, KeysValues):
-            for part in one:
+    for value in inputs:
+        if isinstance(value, Tensor):
+            vary(value, 0, 1)  # (B, T, D)
+        elif isinstance(value, KeysValues):
+            for part in value:
                 vary(part, 0, 2)  # (B, G, S, Dh)
-        elif isinstance(one, Mask):
-            for part in vars(one).values():
+        elif isinstance(value, Mask):
+            for part in vars(value).values():
                 if isinstance(part, Tensor):
                     vary(part, *range(part.dim()))
 
@@ -175,8 +175,8 @@ class Decoder(LayerStack):
 
     def __init__(self, shape: LayerShape, memory_dim: int, slots: Slots) -> None:
         layers = [
-            DecoderLayer(shape, memory_dim, own, cross)
-            for own, cross in zip(slots.decoder, slots.cross, strict=True)
+            DecoderLayer(shape, memory_dim, self_attention, cross)
+            for self_attention, cross in zip(slots.decoder, slots.cross, strict=True)
         ]
         super().__init__(shape, layers, slots.position, bidirectional=False)
 

@@ -176,12 +176,12 @@ def product(x: Tensor, y: Tensor) -> Tensor:
     x may also be a single matrix without gradient.
     """
     few = torch.compiler.is_compiling() or x.shape[-2] <= onednn.FEW_ROWS  # a graph fits any length
-    if not few and onednn.serves(x, y):
+    if not few and onednn.is_faster_for(x, y):
         return onednn.product(x, y)
     return x @ y
 
 
-def exact(x: Tensor) -> Tensor:
+def float32_on_cpu(x: Tensor) -> Tensor:
     """Return x in at least float32 on a CPU, as a softmax should not read rounded scores."""
     return wide(x) if x.device.type == "cpu" else x
 
@@ -189,7 +189,7 @@ def exact(x: Tensor) -> Tensor:
 def exact_product(x: Tensor, y: Tensor) -> Tensor:
     """Return `product` of `exact` x and y."""
     if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
-        return product(exact(x), exact(y))
+        return product(float32_on_cpu(x), float32_on_cpu(y))
     with torch.autocast("cpu", enabled=False):
         return product(wide(x), wide(y))
 
@@ -206,7 +206,7 @@ def linear(
         packed: the weight packed by `onednn.pack`, for products without gradients; or None.
     """
     large = not torch.compiler.is_compiling() and x.numel() * weight.shape[0] >= LEAST
-    if not large or not onednn.takes(x, weight):
+    if not large or not onednn.can_multiply(x, weight):
         return F.linear(x, weight, bias)
     if packed is not None and not torch.is_grad_enabled():
         return onednn.packed_linear(x, packed, bias)
@@ -220,7 +220,7 @@ def joins_products(x: Tensor) -> bool:
 
 def add_linear(base: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """Return base (B, O) + x (B, I) W^T (O, I), in one launch unless oneDNN is used."""
-    if onednn.serves(x, weight):
+    if onednn.is_faster_for(x, weight):
         return base + linear(x, weight)
     return torch.addmm(base, x, weight.T)
 

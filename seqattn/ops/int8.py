@@ -52,7 +52,7 @@ class Int8Linear(nn.Linear):
     """The int8 values (I, O), and the scales (1, O) of the outputs."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or not (onednn.takes(x, x) and multiplies_int8()):
+        if torch.is_grad_enabled() or not (onednn.can_multiply(x, x) and multiplies_int8()):
             return super().forward(x)
         if self.rounded is None:
             numbers, scale = Rounded.of(self.weight.detach())
@@ -99,5 +99,5 @@ def matrices(model: nn.Module) -> list[Tensor]:
 @cache
 def multiplies_int8() -> bool:
     """Return True if int8 products are exact and fast: x86 with VNNI, through oneDNN."""
-    known = getattr(torch.cpu, "_is_vnni_supported", None)  # undocumented, as is `_int_mm`
-    return bool(known and known()) and torch.backends.mkldnn.is_available()
+    check = getattr(torch.cpu, "_is_vnni_supported", None)  # undocumented, as is `_int_mm`
+    return bool(check and check()) and torch.backends.mkldnn.is_available()

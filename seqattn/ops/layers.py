@@ -39,7 +39,7 @@ def can_join(x: Tensor, layers: Sequence[Linear]) -> bool:
     )
 
 
-def joined(x: Tensor, layers: Sequence[Linear]) -> Sequence[Tensor]:
+def joint_linear(x: Tensor, layers: Sequence[Linear]) -> Sequence[Tensor]:
     """Return the outputs of linear layers for one x (..., I), by a single product.
 
     It reads and converts x once, as does the sum of its gradients.

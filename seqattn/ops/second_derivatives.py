@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def wanted() -> bool:
+def creates_graph() -> bool:
     """Return True if this backward pass will itself be differentiated (`create_graph=True`).
 
     False for compiled code, which appears to be differentiated but never is.
@@ -14,7 +14,7 @@ def wanted() -> bool:
     return torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
-def refuse(message: str) -> None:
+def forbid_second_derivatives(message: str) -> None:
     """Raise in a backward pass that will be differentiated, as the result would be wrong.
 
     `once_differentiable` is not enough: `autograd.grad` may not reach the node that raises.
@@ -22,7 +22,7 @@ def refuse(message: str) -> None:
     Raises:
         RuntimeError: with `message`.
     """
-    if wanted():
+    if creates_graph():
         raise RuntimeError(message)
 
 

@@ -35,13 +35,13 @@ def largest(x: Tensor, bonus: Tensor, count: int, size: int = 64) -> tuple[Tenso
     line = block // blocks
     start = line * length + block % blocks * size
     inside = torch.arange(size, device=x.device)
-    places = (start[..., None] + inside).flatten(1)  # (B, count) -> (B, count*size)
-    values = x.flatten(1).gather(1, places).unflatten(1, (count, size))
+    indices = (start[..., None] + inside).flatten(1)  # (B, count) -> (B, count*size)
+    values = x.flatten(1).gather(1, indices).unflatten(1, (count, size))
     values = (values + bonus.gather(1, line[..., None])).flatten(1)
     if covered < length:
-        rest = torch.arange(covered, length, device=x.device)
-        ends = torch.arange(0, lines * length, length, device=x.device)[:, None] + rest
-        places = torch.cat((places, ends.flatten().expand(len(x), -1)), dim=1)
+        tail = torch.arange(covered, length, device=x.device)
+        ends = torch.arange(0, lines * length, length, device=x.device)[:, None] + tail
+        indices = torch.cat((indices, ends.flatten().expand(len(x), -1)), dim=1)
         values = torch.cat((values, (x[..., covered:] + bonus).flatten(1)), dim=1)
     best, order = values.topk(count, dim=1)
-    return best, places.gather(1, order)
+    return best, indices.gather(1, order)

@@ -10,7 +10,7 @@ from seqattn.ops.cpu import onednn
 from seqattn.ops.cross_entropy import LossTerms, Mixture, TokenLoss, gain
 from seqattn.ops.gpu import fused_loss
 from seqattn.ops.memory import block_numbers
-from seqattn.ops.second_derivatives import refuse
+from seqattn.ops.second_derivatives import forbid_second_derivatives
 from seqattn.tokens import PAD
 
 _BLOCK_NUMBERS = 1 << 21  # logits of a block on a CPU: 8 MiB in float32, to fit the caches
@@ -62,21 +62,21 @@ def blockwise_cross_entropy(
         x, gold = _selected(features, rows), _selected(targets, rows)
         if mixture is not None:
             mixture = Mixture(*(_selected(part, rows) for part in mixture))
-        if learn and is_plain and fused_loss.serves(x):
+        if learn and is_plain and fused_loss.is_available_for(x):
             kind = _product_type(x)
             sums, gradients = fused_loss.smoothed_cross_entropy(x, weight, gold, smoothing, kind)
         else:
             sums, gradients = _over_blocks(x, weight, gold, terms, mixture, learn, softcap)
         gradients = [
-            one if of is weight or one is None else _spread(one, rows, of)
-            for one, of in zip(gradients, inputs)
+            gradient if of is weight or gradient is None else _spread(gradient, rows, of)
+            for gradient, of in zip(gradients, inputs)
         ]
     nll, spread, correct, divergence = sums.unbind()
     smoothed = (1 - smoothing) * nll + smoothing * spread
     if pairs:
         smoothed = smoothed + pairs * divergence
     if learn:
-        smoothed = _Known.apply(smoothed, gradients, *inputs)  # type: ignore[no-untyped-call]
+        smoothed = _PrecomputedGradients.apply(smoothed, gradients, *inputs)  # type: ignore[no-untyped-call]
     scored = real.chunk(2)[0] if terms.simcut else real
     return TokenLoss(smoothed, nll, correct, scored.sum(), divergence)
 
@@ -85,10 +85,10 @@ def _real_rows(real: Tensor, tokens: int | None) -> tuple[Tensor, ...]:
     """Return the places of real tokens (B, T) as two index tensors (N,)."""
     if tokens is None or real.device.type == "cpu" or torch.compiler.is_compiling():
         return real.nonzero(as_tuple=True)
-    return places(real, tokens)
+    return nonzero_indices(real, tokens)
 
 
-def places(real: Tensor, tokens: int) -> tuple[Tensor, ...]:
+def nonzero_indices(real: Tensor, tokens: int) -> tuple[Tensor, ...]:
     """Return `real.nonzero(as_tuple=True)` for real (B, T) without synchronizing a GPU.
 
     Args:
@@ -120,7 +120,7 @@ def _product_type(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
-class _Known(torch.autograd.Function):
+class _PrecomputedGradients(torch.autograd.Function):
     """A scalar whose gradients are already computed."""
 
     @staticmethod
@@ -130,9 +130,11 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor | None, ...]:
-        refuse("this loss does not support second derivatives; use ops.cross_entropy of the logits")
+        forbid_second_derivatives(
+            "this loss does not support second derivatives; use ops.cross_entropy of the logits"
+        )
         pairs = zip(ctx.gradients, ctx.dtypes, strict=True)
-        scaled = (None if one is None else (one * scales[0]).to(dtype) for one, dtype in pairs)
+        scaled = (None if part is None else (part * scales[0]).to(dtype) for part, dtype in pairs)
         return None, None, *scaled
 
 
@@ -148,26 +150,26 @@ def _over_blocks(
     """Return sums (nll, spread, correct, divergence) over tokens (N, D), and if `learn` the
     gradients of the inputs, None for a frozen weight's."""
     smoothing, pairs, compute = terms.label_smoothing, terms.divergence_weight, _product_type(x)
-    exact = torch.promote_types(weight.dtype, torch.float32)
+    kind = torch.promote_types(weight.dtype, torch.float32)
     output = weight.to(compute)
-    narrow = x.to(compute) if compute == exact else _padded(x, compute)
-    sums = torch.zeros(4, dtype=exact, device=x.device)
+    narrow = x.to(compute) if compute == kind else _padded(x, compute)
+    sums = torch.zeros(4, dtype=kind, device=x.device)
     of_x, of_weight = torch.empty_like(x if learn else x[:0]), None
     if learn and weight.requires_grad:  # transposed at the end, for a faster product
-        of_weight = weight.new_zeros(weight.T.shape, dtype=exact)
+        of_weight = weight.new_zeros(weight.T.shape, dtype=kind)
     lost = None if mixture is None else torch.zeros_like(mixture.copy)
     pull = sums.new_zeros(len(x), 1)
     scored = pull + 1  # weight of each token's cross-entropy
     if terms.simcut:
         scored[1::2] = 0
-    most = block_numbers(x, _BLOCK_NUMBERS) // len(weight) // _NARROW_ROWS * _NARROW_ROWS
-    rows = max(_LEAST_ROWS, most)
+    limit = block_numbers(x, _BLOCK_NUMBERS) // len(weight) // _NARROW_ROWS * _NARROW_ROWS
+    rows = max(_LEAST_ROWS, limit)
     memory = narrow.new_empty(min(rows, len(narrow)), len(weight))  # every block's logits
     for start in range(0, len(x), rows):
         block = slice(start, min(start + rows, len(x)))
         features, gold = narrow[start : start + rows], targets[block, None]
         product = torch.mm(features, output.T, out=memory[: len(features)])
-        logits = product[: len(gold)].to(exact)
+        logits = product[: len(gold)].to(kind)
         slope = None  # of the capped logits
         if softcap is not None:
             slope = 1 - logits.div_(softcap).tanh_().square()
@@ -198,7 +200,7 @@ def _over_blocks(
         gradient.scatter_add_(1, gold, total * (smoothing - 1) * scored[block])
         if slope is not None:
             gradient.sub_(total * (smoothing / len(weight)) * scored[block]).mul_(slope)
-        if compute != exact:
+        if compute != kind:
             product[: len(gold)] = gradient
             product[len(gold) :] = 0
             gradient = product
@@ -208,13 +210,13 @@ def _over_blocks(
         scaled = torch.zeros_like(features)
         scaled[: len(gold)] = x[block] / total
         transposed = scaled.T.contiguous()
-        if compute == exact and not (at_hand(x) and onednn.is_quicker()):
+        if compute == kind and not (at_hand(x) and onednn.is_quicker()):
             of_weight.addmm_(transposed, gradient)
         else:  # oneDNN's accumulating product is slower than a separate addition
             of_weight += transposed @ gradient
     # the smoothed target gives every token the same share, so its term needs no uncapped logits
-    features_sum = (x[::2] if terms.simcut else x).sum(dim=0, dtype=exact)
-    weight_sum = weight.sum(dim=0, dtype=exact)
+    features_sum = (x[::2] if terms.simcut else x).sum(dim=0, dtype=kind)
+    weight_sum = weight.sum(dim=0, dtype=kind)
     if softcap is None:
         sums[1] -= torch.dot(features_sum, weight_sum) / len(weight)
     if not learn:
@@ -294,21 +296,21 @@ def _block(
             likely = exponentials / total
         else:
             likely = (logits.scatter_add_(1, mixture.ids, more) - norm).exp()
-        divergence, apart = _apart(logits, norm, likely, both=not terms.simcut)
+        divergence, apart = _apart(logits, norm, likely, symmetric=not terms.simcut)
     if mixture is not None:
-        wanted = here.to(more.dtype) * (1 - smoothing) + smoothing / logits.shape[1]
-        wanted = wanted * scored
+        target = here.to(more.dtype) * (1 - smoothing) + smoothing / logits.shape[1]
+        target = target * scored
         if apart is not None:
-            wanted = wanted - pairs * apart.gather(1, mixture.ids)
-        copied = -torch.expm1(-more) * wanted
+            target = target - pairs * apart.gather(1, mixture.ids)
+        copied = -torch.expm1(-more) * target
         spread = norm - more.sum(dim=-1, keepdim=True) / logits.shape[1]
-    each = (norm - gold_logit) * scored, spread * scored, right * scored
-    parts = *(part.sum() for part in each), divergence
+    per_token = (norm - gold_logit) * scored, spread * scored, right * scored
+    parts = *(part.sum() for part in per_token), divergence
     return _Block(torch.stack(parts), exponentials, total, copied, apart)
 
 
-def _apart(logits: Tensor, norm: Tensor, likely: Tensor, both: bool) -> tuple[Tensor, Tensor]:
-    """Return KL(P1 || P2), with KL(P2 || P1) added if `both`, summed over pairs of rows, and its
+def _apart(logits: Tensor, norm: Tensor, likely: Tensor, symmetric: bool) -> tuple[Tensor, Tensor]:
+    """Return KL(P1 || P2), with KL(P2 || P1) added if `symmetric`, over pairs of rows, and its
     gradient at log P as a free variable: P1 (log P1 - log P2) + P1 - P2 at the first of a pair.
 
     Args:
@@ -318,10 +320,10 @@ def _apart(logits: Tensor, norm: Tensor, likely: Tensor, both: bool) -> tuple[Te
     scores, norms, likely = (part.unflatten(0, (-1, 2)) for part in (logits, norm, likely))
     gap = (scores[:, 0] - scores[:, 1]).sub_(norms[:, 0] - norms[:, 1])  # (N/2, V)
     first, second = likely.unbind(dim=1)
-    shift = first - second if both else first
+    shift = first - second if symmetric else first
     divergence = torch.dot(gap.flatten(), shift.flatten())
     torch.addcmul(shift, first, gap, out=scores[:, 0])
     torch.neg(shift, out=scores[:, 1])
-    if both:
+    if symmetric:
         scores[:, 1].addcmul_(second, gap, value=-1)
     return divergence, logits

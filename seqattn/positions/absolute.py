@@ -42,8 +42,8 @@ class SinusoidalPosition(Position):
         self.layout, self.first, self.endpoint = layout, first, endpoint
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        dim, exact = self.stack.dim, torch.promote_types(x.dtype, torch.float32)
-        even = torch.arange(0, dim, 2, device=x.device, dtype=exact)
+        dim, kind = self.stack.dim, torch.promote_types(x.dtype, torch.float32)
+        even = torch.arange(0, dim, 2, device=x.device, dtype=kind)
         last = (dim - 1) // 2 * 2 if self.endpoint else dim
         frequency = torch.exp(even * (-math.log(10000.0) / last))
         angle = (positions + self.first)[..., None] * frequency  # (T or B T, ceil(D/2))

@@ -17,7 +17,7 @@ class Stack:
         bidirectional: True for an encoder, where queries also see later tokens.
         kept_heads: for each layer the heads retained by pruning, none where it does not attend; ()
             if all layers have all heads.
-        own_head_dim: width of a head; None for dim / num_heads.
+        explicit_head_dim: width of a head; None for dim / num_heads.
     """
 
     dim: int
@@ -25,12 +25,12 @@ class Stack:
     layers: int = 1
     bidirectional: bool = True
     kept_heads: Sequence[Sequence[int]] = ()
-    own_head_dim: int | None = None
+    explicit_head_dim: int | None = None
 
     @property
     def head_dim(self) -> int:
         """Width Dh of a head."""
-        return self.own_head_dim or self.dim // self.num_heads
+        return self.explicit_head_dim or self.dim // self.num_heads
 
     def heads(self, layer: int) -> list[int]:
         """Return the indices, among `num_heads`, of the heads that a layer has."""

@@ -90,7 +90,7 @@ class DeBERTaLayer(Position):
 
     def score_term(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         if self.tables is not None and k_positions.dim() == 1 and _together(q_positions):
-            return self._of_one_place(q, k, *self._rows(q_positions[:1], k_positions))
+            return self._of_one_position(q, k, *self._rows(q_positions[:1], k_positions))
         forth, back = self._rows(q_positions, k_positions)
         size = 2 * self._shared[0].reach
         forth, part = reached(forth, size)
@@ -113,7 +113,7 @@ class DeBERTaLayer(Position):
             return forth, forth.transpose(-1, -2)
         return forth, table_rows(k_positions, q_positions, *ends)
 
-    def _of_one_place(self, q: Tensor, k: Tensor, forth: Tensor, back: Tensor) -> Tensor:
+    def _of_one_position(self, q: Tensor, k: Tensor, forth: Tensor, back: Tensor) -> Tensor:
         """Return the score term for queries at one position, with one row of Kr (1, S) and one of
         Qr (S, 1) for each key."""
         key, query = self._projected(0, forth[0]), self._projected(1, back[:, 0])  # (H, S, Dh)
@@ -123,11 +123,11 @@ class DeBERTaLayer(Position):
         return (to_position + to_content[:, :, None]).to(q.dtype)
 
     def prepared(self) -> Position:
-        same = copy.copy(self)
+        copied = copy.copy(self)
         # also for attentions that compute in full precision under autocast
         with torch.autocast(self.key.weight.device.type, enabled=False):
-            same.tables = (self._projected(0, slice(None)), self._projected(1, slice(None)))
-        return same
+            copied.tables = (self._projected(0, slice(None)), self._projected(1, slice(None)))
+        return copied
 
     def _projected(self, number: int, part: slice | Tensor) -> Tensor:
         """Return Kr (0) or Qr (1) for a range of distances, scaled: (H, R, Dh)."""

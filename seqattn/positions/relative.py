@@ -169,10 +169,10 @@ def alibi_slopes(num_heads: int, like: Tensor) -> Tensor:
     every other one of the next higher, as in the authors' code (`get_slopes`).
     """
     power = 2 ** (num_heads.bit_length() - 1)
-    exact = torch.promote_types(like.dtype, torch.float32)
-    count = torch.arange(1, power + 1, device=like.device, dtype=exact)
-    own, between = count * (8 / power), (2 * count - 1)[: num_heads - power] * (4 / power)
-    return torch.exp2(-torch.cat((own, between)))
+    kind = torch.promote_types(like.dtype, torch.float32)
+    count = torch.arange(1, power + 1, device=like.device, dtype=kind)
+    exponents, between = count * (8 / power), (2 * count - 1)[: num_heads - power] * (4 / power)
+    return torch.exp2(-torch.cat((exponents, between)))
 
 
 class T5Position(HeadwisePosition):
@@ -230,7 +230,7 @@ def t5_buckets(
         start = (distance < 0) * num_buckets
         distance = distance.abs()
     distance = distance.clamp(min=0)
-    exact = num_buckets // 2
-    growth = (distance.clamp(min=1) / exact).log() / math.log(max_distance / exact)
-    large = exact + (growth * (num_buckets - exact)).long()
-    return start + torch.where(distance < exact, distance, large.clamp(max=num_buckets - 1))
+    num_exact = num_buckets // 2
+    growth = (distance.clamp(min=1) / num_exact).log() / math.log(max_distance / num_exact)
+    large = num_exact + (growth * (num_buckets - num_exact)).long()
+    return start + torch.where(distance < num_exact, distance, large.clamp(max=num_buckets - 1))

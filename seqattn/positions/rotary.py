@@ -11,7 +11,7 @@ from seqattn.errors import UserError
 from seqattn.positions.base import Position, Stack
 
 Tables = tuple[Tensor, Tensor]
-_known = WeakTensorKeyDictionary()
+_cached_tables = WeakTensorKeyDictionary()
 """Cached tables of each positions tensor, by head width and type, for the tensor's lifetime."""
 
 
@@ -50,16 +50,16 @@ class RotaryPosition(Position):
     def _tables(self, positions: Tensor, head_dim: int, kind: torch.dtype) -> Tables:
         """Return cosines and sines, (T, Dh) or (B, 1, T, Dh), cached for all layers of a pass."""
         if torch.compiler.is_compiling():
-            return self._made(positions, head_dim, kind)
-        known = _known.setdefault(positions, {})
+            return self._new_tables(positions, head_dim, kind)
+        tables = _cached_tables.setdefault(positions, {})
         shape = (head_dim, kind, self.base, self.scaling)
-        if shape not in known:
-            known[shape] = self._made(positions, head_dim, kind)
-        return known[shape]
+        if shape not in tables:
+            tables[shape] = self._new_tables(positions, head_dim, kind)
+        return tables[shape]
 
-    def _made(self, positions: Tensor, head_dim: int, kind: torch.dtype) -> Tables:
-        exact = torch.promote_types(kind, torch.float32)
-        even = torch.arange(0, head_dim, 2, device=positions.device, dtype=exact)
+    def _new_tables(self, positions: Tensor, head_dim: int, kind: torch.dtype) -> Tables:
+        wide_kind = torch.promote_types(kind, torch.float32)
+        even = torch.arange(0, head_dim, 2, device=positions.device, dtype=wide_kind)
         frequency = torch.exp(even * (-math.log(self.base) / head_dim)) / self.scaling
         frequency = torch.cat((-frequency, frequency))  # sines of opposite sign for the two halves
         angle = positions[..., None] * frequency  # (T or B T, Dh)

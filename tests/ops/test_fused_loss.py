@@ -27,7 +27,7 @@ def with_pytorch(logits, targets, sums, smoothing):
 @pytest.fixture(params=[1 << 29, 4 * V])
 def on_gpu(request, monkeypatch):
     """Stand in for a GPU, with all tokens in one block, or in blocks of 4, 4 and 1."""
-    monkeypatch.setattr(fused_loss, "serves", lambda x: True)
+    monkeypatch.setattr(fused_loss, "is_available_for", lambda x: True)
     monkeypatch.setattr(fused_loss, "to_gradients", with_pytorch)
     monkeypatch.setattr(fused_loss, "_NUMBERS", request.param)
 
@@ -67,7 +67,7 @@ def test_frozen_weights_get_no_gradient_and_products_their_type():
 
 
 def test_a_cpu_takes_the_loss_in_blocks_and_so_does_a_gpu_whose_triton_fails(capsys, monkeypatch):
-    assert not fused_loss.serves(torch.ones(2))
+    assert not fused_loss.is_available_for(torch.ones(2))
 
     def fails(*args):
         raise RuntimeError("Failed to find C compiler.\nSet CC")

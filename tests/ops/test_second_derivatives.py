@@ -62,7 +62,7 @@ RIGHT = {
 }
 REFUSED = {
     "_Entmax": (lambda x: entmax(x, torch.tensor(1.5)), (3, 5)),
-    "_Known": (
+    "_PrecomputedGradients": (
         lambda x, w: blockwise_cross_entropy(x, w, torch.ones(2, 5).long(), LossTerms()).smoothed,
         (2, 5, 7),
         (9, 7),

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.cross_entropy import LossTerms, cross_entropy, symmetric_divergence
-from seqattn.ops.vocabulary_loss import blockwise_cross_entropy, places
+from seqattn.ops.vocabulary_loss import blockwise_cross_entropy, nonzero_indices
 from tests.builders import padded
 from tests.operations import operations
 
@@ -253,7 +253,7 @@ def test_under_autocast_to_float16_no_gradient_overflows():
 
 def test_places_are_those_that_a_look_would_find():
     real = torch.rand(7, 11, generator=torch.Generator().manual_seed(0)) < 0.6
-    for found, wanted in zip(places(real, int(real.sum())), real.nonzero(as_tuple=True)):
+    for found, wanted in zip(nonzero_indices(real, int(real.sum())), real.nonzero(as_tuple=True)):
         assert torch.equal(found, wanted)
 
 

@@ -35,12 +35,12 @@ class AdditiveKernel(SoftmaxKernel):
 
     def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         """Return the scores (B, H, T, S), in blocks of queries."""
-        keys = ops.exact(keys).repeat_interleave(q.shape[1] // keys.shape[1], dim=1)
+        keys = ops.float32_on_cpu(keys).repeat_interleave(q.shape[1] // keys.shape[1], dim=1)
         rows = q.shape[2]
         if not torch.compiler.is_compiling():
             rows = max(1, block_numbers(keys, _BLOCK_NUMBERS) // max(1, keys.numel()))
         v = self.v.to(keys.dtype)[:, :, None].expand(len(q), -1, -1, -1)  # (B, H, Dh, 1)
-        parts = [_scores(part, keys, v) for part in ops.exact(q).split(rows, dim=2)]
+        parts = [_scores(part, keys, v) for part in ops.float32_on_cpu(q).split(rows, dim=2)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 

@@ -16,7 +16,7 @@ from seqattn.attention.masks import Mask, all_at_hand
 from seqattn.checking import BadValue
 from seqattn.ops.memory import block_numbers
 from seqattn.ops.precision import LOG2_E, wide
-from seqattn.ops.second_derivatives import refuse
+from seqattn.ops.second_derivatives import forbid_second_derivatives
 from seqattn.positions.base import Position
 
 Alpha = Annotated[float, Ge(1), Le(2)]
@@ -115,7 +115,7 @@ class _Entmax(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        refuse("entmax does not support second derivatives")
+        forbid_second_derivatives("entmax does not support second derivatives")
         weights, alpha = ctx.saved_tensors
         learned = ctx.needs_input_grad[1]
         blocks = _blocks(_excess(alpha, weights), weights, gradient.to(weights.dtype))

@@ -46,6 +46,6 @@ class HopfieldKernel(SoftmaxKernel):
         return super().weights(q, keys, mask, position)
 
     def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
-        q = ops.exact(q)
+        q = ops.float32_on_cpu(q)
         beta = self.log_beta.exp().to(q.dtype)[:, None, None]
         return super()._products(q * beta, keys, mask, position)

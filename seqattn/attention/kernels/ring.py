@@ -20,7 +20,7 @@ from seqattn.attention.masks import Mask, gathered, split_group, split_over
 from seqattn.checking import Count
 from seqattn.errors import UserError
 from seqattn.ops.precision import wide
-from seqattn.ops.second_derivatives import refuse
+from seqattn.ops.second_derivatives import forbid_second_derivatives
 from seqattn.positions.base import Position
 
 
@@ -163,7 +163,9 @@ class _Ring(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        refuse("sequence_parallel does not support second derivatives; compute them without it")
+        forbid_second_derivatives(
+            "sequence_parallel does not support second derivatives; compute them without it"
+        )
         plan: Plan = ctx.plan
         query, keys, values, everyone, context, log_total = ctx.saved_tensors
         q = wide(query).unflatten(1, (keys.shape[1], -1)) * plan.scale

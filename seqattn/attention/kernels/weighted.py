@@ -73,7 +73,7 @@ class WeightedKernel(Kernel):
 
     def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         """Return scaled products of queries and keys: (B, H, T, S)."""
-        q = ops.exact(q) * position.score_scale(self.head_dim)
+        q = ops.float32_on_cpu(q) * position.score_scale(self.head_dim)
         return per_group(q, keys.mT, ops.exact_product)
 
     def _score_term(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor | None:

@@ -43,13 +43,13 @@ def pooled(bundle: Bundle, name: str, num_kv_heads: int, slots: Sequence[str]) -
 def _grouped(config: dict[str, Any], name: str, count: int, slots: Sequence[str]) -> dict[str, Any]:
     """Return the configuration with `count` key heads in the attentions of the slots."""
     shared, names = config["attention"], config.get("choices") or {}
-    own = {slot: config.get(f"{slot}_attention") for slot in SLOTS}
+    by_slot = {slot: config.get(f"{slot}_attention") for slot in SLOTS}
     mixed = isinstance(shared, list) and not all(map(_has_key_heads, shared))
-    if set(slots) == set(SLOTS) and not (mixed or any(own.values())):
+    if set(slots) == set(SLOTS) and not (mixed or any(by_slot.values())):
         nodes = {"attention": _fewer(shared, count, "self-", names.get("attention"), ["cross"])}
     else:
         usual = {"encoder": shared, "decoder": shared, "cross": cross_node(shared)}
-        chosen = {slot: own[slot] or usual[slot] for slot in SLOTS}
+        chosen = {slot: by_slot[slot] or usual[slot] for slot in SLOTS}
         able = [slot for slot in SLOTS if any(map(_has_key_heads, _layers(chosen[slot])))]
         nodes = {}
         for slot in slots:
@@ -85,9 +85,9 @@ def _fewer(node: Any, count: int, where: str, choice: str | None, able: Sequence
         able: slots with key heads, for messages.
     """
     if not any(map(_has_key_heads, _layers(node))):
-        others = f"; choose slots with key heads: slots=[{','.join(able)}]" if able else ""
+        hint = f"; choose slots with key heads: slots=[{','.join(able)}]" if able else ""
         raise UserError(
-            f"the {where}attention (attention={choice or 'NAME'}) has no key heads to pool{others}"
+            f"the {where}attention (attention={choice or 'NAME'}) has no key heads to pool{hint}"
         )
     if isinstance(node, list):
         return [
@@ -107,6 +107,6 @@ def _fewer(node: Any, count: int, where: str, choice: str | None, able: Sequence
 def _is_softmax(node: Any) -> bool:
     """Return True if the node is `attention=gqa` or `attention=mqa` except for its sizes."""
     return all(
-        _has_key_heads(one) and import_path(one["kernel"]["_target_"]) is SoftmaxKernel
-        for one in _layers(node)
+        _has_key_heads(layer) and import_path(layer["kernel"]["_target_"]) is SoftmaxKernel
+        for layer in _layers(node)
     )

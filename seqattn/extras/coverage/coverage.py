@@ -29,8 +29,8 @@ class CoverageScore(AdditiveScore):
 
     def covered(self, query: Tensor, keys: Tensor, coverage: Tensor) -> Tensor:
         """Return scores (B, K, S). Args: (B, K, Q), (B, S, A), and weights so far (B, K, S)."""
-        seen = coverage[..., None].to(keys.dtype) * self.coverage  # (B, K, S, A)
-        inside = self.query(query)[:, :, None] + keys[:, None] + seen
+        covered_term = coverage[..., None].to(keys.dtype) * self.coverage  # (B, K, S, A)
+        inside = self.query(query)[:, :, None] + keys[:, None] + covered_term
         scores: Tensor = self.v(inside.tanh())[..., 0]
         return scores
 
@@ -87,8 +87,8 @@ def coverage_loss(weights: Tensor, real: Tensor) -> Tensor:
         real: (B, T) bool, True for the tokens that count; padding follows them.
     """
     weights = wide(weights)
-    before = F.pad(weights.cumsum(dim=1)[:, :-1], (0, 0, 1, 0))
-    again: Tensor = torch.minimum(weights, before).sum(dim=2)
+    earlier = F.pad(weights.cumsum(dim=1)[:, :-1], (0, 0, 1, 0))
+    again: Tensor = torch.minimum(weights, earlier).sum(dim=2)
     return (again * real).sum()
 
 

@@ -75,13 +75,13 @@ def chunked(steps: Steps, state: Tensor | None = None, chunk: int = 64) -> tuple
         errors = _solved(system, v_written)
         return (weights @ errors)[:, :, 0, :length], (k.mT @ errors)[:, :, 0]
     right = torch.cat((v_written, k_written * since[..., None]), dim=-1)
-    own, seen = _solved(system, right).split((v.shape[-1], k.shape[-1]), dim=-1)
+    added, removed = _solved(system, right).split((v.shape[-1], k.shape[-1]), dim=-1)
     q = q * since[..., None]
     decays = since[..., -1, None, None]
     if state is None:
         state = _zeros(steps)
     outputs = []
-    for part in zip(*(x.unbind(2) for x in (q, k, own, seen, weights, decays))):
+    for part in zip(*(x.unbind(2) for x in (q, k, added, removed, weights, decays))):
         queries, keys, values, old, inner, share = part
         error = values - old @ state
         outputs.append(queries @ state + inner @ error)

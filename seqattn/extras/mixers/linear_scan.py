@@ -26,12 +26,12 @@ def products(log_decay: Tensor) -> Decays:
     kind, size = torch.finfo(log_decay.dtype), log_decay.shape[-1]
     least = math.log(kind.smallest_normal * kind.eps) - 1
     wide = torch.float32 if log_decay.device.type == "mps" else torch.float64  # it has no other
-    exact = log_decay.clamp(min=least).to(wide).cumsum(dim=-1)
-    since = exact.to(log_decay.dtype)
-    rest = (exact - since).to(log_decay.dtype).detach()  # `since` has the gradient
+    log_sums = log_decay.clamp(min=least).to(wide).cumsum(dim=-1)
+    since = log_sums.to(log_decay.dtype)
+    error = (log_sums - since).to(log_decay.dtype).detach()  # `since` has the gradient
     later = torch.ones(size, size, dtype=torch.bool, device=since.device).triu(1)
-    between = (since[..., None] - since[..., None, :]).add_(rest[..., None] - rest[..., None, :])
-    until = (exact[..., -1:] - exact).to(log_decay.dtype)
+    between = (since[..., None] - since[..., None, :]).add_(error[..., None] - error[..., None, :])
+    until = (log_sums[..., -1:] - log_sums).to(log_decay.dtype)
     return Decays(between.masked_fill_(later, -torch.inf).exp_(), since.exp(), until.exp())
 
 
@@ -42,18 +42,18 @@ def in_chunks(x: Tensor, size: int) -> Tensor:
     return F.pad(x, (0, 0) * (x.ndim - 3) + (0, -x.shape[2] % size)).unflatten(2, (-1, size))
 
 
-def scan_by_token(decay: Tensor, new: Tensor, before: Tensor | None = None) -> Tensor:
+def scan_by_token(decay: Tensor, new: Tensor, first_state: Tensor | None = None) -> Tensor:
     """Compute the recurrence token by token.
 
     Args:
         decay: a, (B, T, ...).
         new: b, (B, T, ...), of the shape of `decay` or one that it broadcasts to.
-        before: h_0, (B, ...); None for zeros.
+        first_state: h_0, (B, ...); None for zeros.
 
     Returns:
         h_1 to h_T, (B, T, ...).
     """
-    state, states = torch.zeros_like(new[:, 0]) if before is None else before, []
+    state, states = torch.zeros_like(new[:, 0]) if first_state is None else first_state, []
     for a, b in zip(decay.unbind(1), new.unbind(1), strict=True):
         state = a * state + b
         states.append(state)
@@ -61,15 +61,15 @@ def scan_by_token(decay: Tensor, new: Tensor, before: Tensor | None = None) -> T
 
 
 def scan_in_parallel(
-    decay: Tensor, new: Tensor, before: Tensor | None = None, chunk: int = 16
+    decay: Tensor, new: Tensor, first_state: Tensor | None = None, chunk: int = 16
 ) -> Tensor:
     """Compute `scan_by_token` by log2(`chunk`) passes over chunks, and the same between chunks.
 
     Each pass doubles the number of earlier tokens that a state covers (Hillis and Steele 1986).
     Nothing is divided by a decay, so decays may be 0. Time T log2(`chunk`).
     """
-    if before is not None:
-        new = torch.cat((new[:, :1] + (decay[:, 0] * before)[:, None], new[:, 1:]), dim=1)
+    if first_state is not None:
+        new = torch.cat((new[:, :1] + (decay[:, 0] * first_state)[:, None], new[:, 1:]), dim=1)
     steps = new.shape[1]
     if steps <= chunk or chunk < 2:
         return _doubled(decay, new)[1]

@@ -110,7 +110,7 @@ def states_by_token(
     log_decay: Tensor,
     keys: Tensor,
     queries: Tensor,
-    before: Tensor | None = None,
+    first_state: Tensor | None = None,
     chunk: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """Compute S_t = exp(log_decay_t) S_{t-1} + new_t keys_t^T and y_t = S_t queries_t by token.
@@ -120,7 +120,7 @@ def states_by_token(
         log_decay: (B, T, H), at most 0.
         keys: (B, T, G, N), of H/G heads each.
         queries: (B, T, G, N).
-        before: S_0, (B, H, P, N); None for zeros.
+        first_state: S_0, (B, H, P, N); None for zeros.
         chunk: not used.
 
     Returns:
@@ -128,7 +128,7 @@ def states_by_token(
     """
     heads = new.shape[2] // keys.shape[2]
     keys, queries = (part.repeat_interleave(heads, dim=2) for part in (keys, queries))
-    state = new.new_zeros(*new[:, 0].shape, keys.shape[3]) if before is None else before
+    state = new.new_zeros(*new[:, 0].shape, keys.shape[3]) if first_state is None else first_state
     outputs = []
     for t in range(new.shape[1]):
         added = new[:, t, :, :, None] * keys[:, t, :, None]  # (B, H, P, N)
@@ -142,7 +142,7 @@ def states_by_chunk(
     log_decay: Tensor,
     keys: Tensor,
     queries: Tensor,
-    before: Tensor | None = None,
+    first_state: Tensor | None = None,
     chunk: int = 64,
 ) -> tuple[Tensor, Tensor]:
     """Compute `states_by_token` with matrix products within chunks and a scan between them.
@@ -153,23 +153,23 @@ def states_by_chunk(
     length, groups = new.shape[1], keys.shape[2]
     size = min(chunk, length)
 
-    def cut(x: Tensor, heads: int) -> Tensor:
+    def in_chunks(x: Tensor, heads: int) -> Tensor:
         """(B, T, H, X) -> (B, N, G, H/G, C, X), filled up with zeros."""
         x = F.pad(x, (0, 0, 0, 0, 0, -length % size)).unflatten(1, (-1, size))
         return x.unflatten(3, (groups, heads)).permute(0, 1, 3, 4, 2, 5)
 
     heads = new.shape[2] // groups
-    new, log_decay = cut(new, heads), cut(log_decay[..., None], heads)
-    keys, queries = cut(keys, 1), cut(queries, 1)
+    new, log_decay = in_chunks(new, heads), in_chunks(log_decay[..., None], heads)
+    keys, queries = in_chunks(keys, 1), in_chunks(queries, 1)
     between, since, until = products(log_decay[..., 0])  # of (B, N, G, H/G, C)
     near = (queries @ keys.mT * between) @ new  # (B, N, G, H/G, C, P)
     sums = (until[..., None] * new).mT @ keys  # (B, N, G, H/G, P, N)
-    state = None if before is None else before.unflatten(1, (groups, heads))
-    after = scan_in_parallel(since[..., -1:, None], sums, state)
+    state = None if first_state is None else first_state.unflatten(1, (groups, heads))
+    states = scan_in_parallel(since[..., -1:, None], sums, state)
     y = near
-    if state is not None or after.shape[1] > 1:
-        first = torch.zeros_like(after[:, 0]) if state is None else state
-        past = torch.cat((first[:, None], after[:, :-1]), dim=1)
+    if state is not None or states.shape[1] > 1:
+        first = torch.zeros_like(states[:, 0]) if state is None else state
+        past = torch.cat((first[:, None], states[:, :-1]), dim=1)
         y = y + since[..., None] * (queries @ past.mT)
     y = y.permute(0, 1, 4, 2, 3, 5).flatten(3, 4).flatten(1, 2)[:, :length]
-    return y, after[:, -1].flatten(1, 2)
+    return y, states[:, -1].flatten(1, 2)

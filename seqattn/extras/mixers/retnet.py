@@ -68,13 +68,13 @@ class RetNet(RecurrentMixer):
             decay = torch.log1p(-(2.0 ** (-5 - order.to(values.dtype))))
             decay = without_padding(decay.expand(rows, steps, -1), real)  # (B, T, H)
             values = without_padding(values, real)
-            before = states.get("length", torch.zeros(rows, dtype=torch.long, device=x.device))
-            states["length"] = before + (steps if real is None else real.sum(dim=1))
+            past_length = states.get("length", torch.zeros(rows, dtype=torch.long, device=x.device))
+            states["length"] = past_length + (steps if real is None else real.sum(dim=1))
             if both_ways:
                 queries, keys, values, decay = map(half_reversed, (queries, keys, values, decay))
-            places = before[:, None] + torch.arange(steps, device=x.device)
+            positions = past_length[:, None] + torch.arange(steps, device=x.device)
             queries, keys = (
-                self.rotary.rotate(part.transpose(1, 2), places).transpose(1, 2)
+                self.rotary.rotate(part.transpose(1, 2), positions).transpose(1, 2)
                 for part in (queries, keys * keys.shape[3] ** -0.5)
             )
             scan = states_by_token if steps == 1 else states_by_chunk

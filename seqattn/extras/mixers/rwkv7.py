@@ -65,15 +65,15 @@ def chunked(steps: Steps, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
     r, log_decay, k, v, removed, rate = (in_chunks(part, chunk) for part in steps)
     total = log_decay.cumsum(dim=3)  # (B, H, N, C, Dh)
     readers = torch.cat((r * total.exp(), removed * (total - log_decay).exp()), dim=3)
-    written = torch.cat([part * (-total).exp() for part in (k, -rate * removed)], dim=3)
-    scores = readers @ written.mT  # (B, H, N, 2C, 2C)
-    (key, removal), (held, system) = (rows.chunk(2, dim=4) for rows in scores.chunk(2, dim=3))
-    held = held.tril(-1) @ v
+    writers = torch.cat([part * (-total).exp() for part in (k, -rate * removed)], dim=3)
+    scores = readers @ writers.mT  # (B, H, N, 2C, 2C)
+    (key, removal), (past, system) = (rows.chunk(2, dim=4) for rows in scores.chunk(2, dim=3))
+    past = past.tril(-1) @ v
     outputs = []
-    parts = (v, readers, written, key.tril(), removal.tril(), held, -system, total[..., -1:, :].mT)
-    for v, read, write, key, removal, held, system, decay in zip(*(x.unbind(2) for x in parts)):
+    parts = (v, readers, writers, key.tril(), removal.tril(), past, -system, total[..., -1:, :].mT)
+    for v, read, write, key, removal, past, system, decay in zip(*(x.unbind(2) for x in parts)):
         now, old = (read @ state).chunk(2, dim=2)
-        old = torch.linalg.solve_triangular(system, old + held, upper=False, unitriangular=True)
+        old = torch.linalg.solve_triangular(system, old + past, upper=False, unitriangular=True)
         outputs.append(now + key @ v + removal @ old)
         state = decay.exp() * (state + write.mT @ torch.cat((v, old), dim=2))
     return torch.stack(outputs, dim=2).flatten(2, 3)[:, :, :length], state
@@ -124,8 +124,8 @@ class RWKV7(RecurrentMixer):
         # decays from slow to fast within each head, and half of a key removed at first
         spread = torch.linspace(-6, 1, query_dim // num_heads).repeat(num_heads)
         self.decay = nn.Parameter(spread)
-        self.rate, self.bonus, self.norm_bias = _filled(0.0, query_dim)
-        self.removal, self.replacement, self.norm_weight = _filled(1.0, query_dim)
+        self.rate, self.bonus, self.norm_bias = _vectors(0.0, query_dim)
+        self.removal, self.replacement, self.norm_weight = _vectors(1.0, query_dim)
         self.output = Linear(query_dim, query_dim, bias=False)
         for linear in (*self.projections, *self.downs, *self.ups, self.output):
             nn.init.xavier_uniform_(linear.weight)
@@ -150,8 +150,8 @@ class RWKV7(RecurrentMixer):
             flipped = half_reversed if both_ways else lambda part: part
             steps = Steps(*(flipped(part).transpose(1, 2) for part in by_head))
             zeros = steps.keys.new_zeros(len(x), self.num_heads, *steps.keys.shape[3:] * 2)
-            state, one = states.get("state", zeros), x.shape[1] == 1
-            outputs, state = loop(steps, state) if one else chunked(steps, state, self.chunk)
+            state, is_step = states.get("state", zeros), x.shape[1] == 1
+            outputs, state = loop(steps, state) if is_step else chunked(steps, state, self.chunk)
             states["state"], outputs = state, flipped(outputs.transpose(1, 2))  # (B, T, H, Dh)
             outputs = F.layer_norm(outputs, outputs.shape[3:], eps=1e-5 * outputs.shape[3])
         outputs, bonus = (part.flatten(2).to(gate.dtype) for part in (outputs, bonus))
@@ -169,5 +169,5 @@ class RWKV7(RecurrentMixer):
         return half_reversed(inputs[:, :-1]) if both_ways else inputs[:, :-1]
 
 
-def _filled(value: float, width: int) -> list[nn.Parameter]:
+def _vectors(value: float, width: int) -> list[nn.Parameter]:
     return [nn.Parameter(torch.full((width,), value)) for _ in range(3)]

@@ -60,7 +60,7 @@ class HardMonotonic(Luong):
         return AlignmentOutput(source.values, scores, past)
 
 
-def moved(scores: Tensor, before: Tensor) -> Tensor:
+def transition(scores: Tensor, previous: Tensor) -> Tensor:
     """Return log p(s) = log of the sum over s' <= s of p(s | s') p(s'), (..., S).
 
     Args:
@@ -68,7 +68,7 @@ def moved(scores: Tensor, before: Tensor) -> Tensor:
         before: (..., S) log p(s').
     """
     totals = scores.flip(-1).logcumsumexp(dim=-1).flip(-1)  # log of the sums over s >= s'
-    return scores + (before - totals).logcumsumexp(dim=-1)
+    return scores + (previous - totals).logcumsumexp(dim=-1)
 
 
 class MarginalDecoder(RecurrentDecoder):
@@ -100,11 +100,11 @@ class MarginalDecoder(RecurrentDecoder):
         features, weights = [], []
         for t in range(top.shape[1]):
             [joint] = state.past
-            place = moved(scores[:, t], read(joint, rows.ids[:, t]))
-            place, shown = self._shown(place, state)
-            new = place[..., None] + words[:, t]  # (B*K, S, V)
+            position = transition(scores[:, t], read(joint, rows.ids[:, t]))
+            position, alignment = self._edited(position, state)
+            new = position[..., None] + words[:, t]  # (B*K, S, V)
             features.append(new.logsumexp(dim=1))
-            weights.append(shown)
+            weights.append(alignment)
             if rows.active is not None:
                 new = torch.where(rows.active[:, t, None, None], new, joint)
             state.past = (new,)
@@ -119,18 +119,18 @@ class MarginalDecoder(RecurrentDecoder):
         features = self.dropout((states[:, :, None] + contexts[:, None]).tanh())  # (N, T, S, D)
         return wide(self.words(features)).log_softmax(dim=-1)
 
-    def _shown(self, place: Tensor, state: RecurrentState) -> tuple[Tensor, Tensor]:
+    def _edited(self, log_p: Tensor, state: RecurrentState) -> tuple[Tensor, Tensor]:
         """Return log p(s) after edits (B*K, S), and the weights (B, K, S)."""
-        weights = place.exp().unflatten(0, (-1, state.beams))
+        weights = log_p.exp().unflatten(0, (-1, state.beams))
         if self.cross_attention.edits:
             real = state.source.real[:, None, None]
             used = self.cross_attention.edit_and_show(weights[:, None], lambda: real)
             assert used is not None
             weights = used[:, 0]
             edited = weights.flatten(0, 1)
-            place = edited.clamp(min=torch.finfo(place.dtype).tiny).log()
-            place = place.masked_fill(edited <= 0, _NEVER)
-        return place, weights
+            log_p = edited.clamp(min=torch.finfo(log_p.dtype).tiny).log()
+            log_p = log_p.masked_fill(edited <= 0, _NEVER)
+        return log_p, weights
 
 
 def read(joint: Tensor, ids: Tensor) -> Tensor:
@@ -165,11 +165,11 @@ class GivenHead(Head):
                 "attention=hard_monotonic supports neither task.r_drop nor task.simcut; set them "
                 "to 0"
             )
-        found, real, smoothing = output.features, targets != PAD, terms.label_smoothing
-        gold = found.gather(2, targets[..., None])[..., 0]
-        nll, spread = -(gold * real).sum(), -(found.mean(dim=2) * real).sum()
+        log_probabilities, real, smoothing = output.features, targets != PAD, terms.label_smoothing
+        gold = log_probabilities.gather(2, targets[..., None])[..., 0]
+        nll, spread = -(gold * real).sum(), -(log_probabilities.mean(dim=2) * real).sum()
         smoothed = (1 - smoothing) * nll + smoothing * spread
-        correct = ((found.argmax(dim=2) == targets) & real).sum()
+        correct = ((log_probabilities.argmax(dim=2) == targets) & real).sum()
         return TokenLoss(smoothed, nll, correct, real.sum(), nll.new_zeros(()))
 
 

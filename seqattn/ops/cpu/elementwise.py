@@ -22,7 +22,7 @@ def factor(p: float) -> float:
     return _LEVELS / retained if retained else 0.0
 
 
-def drawn(shape: torch.Size, p: float) -> Tensor:
+def random_mask(shape: torch.Size, p: float) -> Tensor:
     """Return an int16 mask on the CPU: 0 with probability p (to 1/65536), else 1."""
     dropped = _dropped(p)
     if dropped == _LEVELS:  # does not fit into 16 bits
@@ -36,7 +36,7 @@ def drawn(shape: torch.Size, p: float) -> Tensor:
 class _CpuDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        mask = drawn(x.shape, p)
+        mask = random_mask(x.shape, p)
         if x.dtype.itemsize == mask.itemsize:  # reinterpret as x's own type
             one = torch.ones((), dtype=x.dtype).view(torch.int16).item()
             mask = mask.mul_(one).view(x.dtype)

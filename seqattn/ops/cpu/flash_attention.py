@@ -37,7 +37,7 @@ class _Heads(NamedTuple):
     def bias(self, bias: Tensor, rows: slice, keys: slice) -> Tensor:
         """Return a tile of the group's `bias`, broadcastable to (sentences, heads, rows, keys)."""
         at = (self.sentences, self.heads, rows, keys)
-        return bias[tuple(one if n > 1 else slice(None) for one, n in zip(at, bias.shape))]
+        return bias[tuple(index if n > 1 else slice(None) for index, n in zip(at, bias.shape))]
 
 
 class _Tiles:
@@ -60,8 +60,8 @@ class _Tiles:
         """Query ranges, each with the ranges of keys that it attends to."""
         for first in range(0, queries, rows):
             last = min(first + rows, queries)
-            seen = last if is_causal else slots
-            parts = [slice(at, min(at + columns, seen)) for at in range(0, seen, columns)]
+            end = last if is_causal else slots
+            parts = [slice(at, min(at + columns, end)) for at in range(0, end, columns)]
             self.tiles.append((slice(first, last), parts))
 
     def groups(self) -> Iterator[_Heads]:
@@ -72,15 +72,15 @@ class _Tiles:
             for head in range(0, self.heads, part):
                 yield _Heads(some, slice(head, min(head + part, self.heads)))
 
-    def scores(self, heads: _Heads, q: Tensor, keys: Tensor, rows: slice, seen: slice) -> Tensor:
+    def scores(self, heads: _Heads, q: Tensor, keys: Tensor, rows: slice, columns: slice) -> Tensor:
         """Return the scores of a tile: (heads, rows, keys), in log2 units."""
         with quick_products():
-            scores = q[:, rows].bmm(keys[:, seen].mT)
+            scores = q[:, rows].bmm(keys[:, columns].mT)
         if self.bias is not None:
-            heads.apart(scores).add_(heads.bias(self.bias, rows, seen))
-        elif self.is_causal and seen.stop > rows.start + 1:
+            heads.apart(scores).add_(heads.bias(self.bias, rows, columns))
+        elif self.is_causal and columns.stop > rows.start + 1:
             hidden = scores.new_full(scores.shape[1:], -torch.inf)
-            scores.add_(hidden.triu_(rows.start - seen.start + 1))
+            scores.add_(hidden.triu_(rows.start - columns.start + 1))
         return scores
 
 
@@ -105,13 +105,13 @@ class _FlashAttention(torch.autograd.Function):
             of_keys, of_values = heads.of(keys), heads.of(values)
             for rows, parts in tiles.tiles:
                 peak, total, sums = torch.tensor(_LOWEST), torch.tensor(0.0), torch.tensor(0.0)
-                for seen in parts:
-                    scores = tiles.scores(heads, of_q, of_keys, rows, seen)
-                    known, peak = peak, scores.amax(dim=-1, keepdim=True).maximum(peak)
+                for columns in parts:
+                    scores = tiles.scores(heads, of_q, of_keys, rows, columns)
+                    old_peak, peak = peak, scores.amax(dim=-1, keepdim=True).maximum(peak)
                     powers = scores.sub_(peak).exp2_()
                     with quick_products():
-                        partial_sums = powers.bmm(of_values[:, seen])
-                    shrunk = (known - peak).exp2_()
+                        partial_sums = powers.bmm(of_values[:, columns])
+                    shrunk = (old_peak - peak).exp2_()
                     total = powers.sum(dim=-1, keepdim=True) + total * shrunk
                     sums = partial_sums if len(parts) == 1 else partial_sums + sums * shrunk
                 at = heads.sentences, heads.heads, rows
@@ -126,7 +126,7 @@ class _FlashAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         tiles, scale = ctx.tiles, ctx.scale
         q, keys, values, learnt, context, totals = ctx.saved_tensors
-        if second_derivatives.wanted():
+        if second_derivatives.creates_graph():
             constant = None if tiles.bias is None else tiles.bias / LOG2_E
             plain = partial(_written_out, is_causal=tiles.is_causal, scale=scale)
             inputs = (q, keys, values, constant if learnt is None else learnt)
@@ -134,25 +134,25 @@ class _FlashAttention(torch.autograd.Function):
         gradients = [torch.empty_like(part) for part in (q, keys, values)]
         of_bias = torch.zeros_like(tiles.bias) if ctx.needs_input_grad[3] else None
         for heads in tiles.groups():
-            own = heads.of(q) * (scale * LOG2_E), heads.of(keys), heads.of(values)
+            group = heads.of(q) * (scale * LOG2_E), heads.of(keys), heads.of(values)
             change, total = heads.of(gradient), heads.of(totals)
             share = (change * heads.of(context)).sum(dim=-1, keepdim=True)
-            of_q, of_keys, of_values = map(torch.zeros_like, own)
+            of_q, of_keys, of_values = map(torch.zeros_like, group)
             for rows, parts in tiles.tiles:
-                for seen in parts:
-                    scores = tiles.scores(heads, own[0], own[1], rows, seen)
+                for columns in parts:
+                    scores = tiles.scores(heads, group[0], group[1], rows, columns)
                     powers = scores.sub_(total[:, rows]).exp2_()
                     with quick_products():
-                        of_values[:, seen] += powers.mT.bmm(change[:, rows])
-                        of_scores = change[:, rows].bmm(own[2][:, seen].mT)
+                        of_values[:, columns] += powers.mT.bmm(change[:, rows])
+                        of_scores = change[:, rows].bmm(group[2][:, columns].mT)
                         of_scores = of_scores.sub_(share[:, rows]).mul_(powers)
                         if of_bias is not None:
-                            part = heads.bias(of_bias, rows, seen)
+                            part = heads.bias(of_bias, rows, columns)
                             part += heads.apart(of_scores).sum_to_size(part.shape)
-                        of_q[:, rows] += of_scores.bmm(own[1][:, seen])
-                        of_keys[:, seen] += of_scores.mT.bmm(own[0][:, rows])
-            own = of_q.mul_(scale), of_keys.div_(LOG2_E), of_values
-            for full, part in zip(gradients, own, strict=True):
+                        of_q[:, rows] += of_scores.bmm(group[1][:, columns])
+                        of_keys[:, columns] += of_scores.mT.bmm(group[0][:, rows])
+            group = of_q.mul_(scale), of_keys.div_(LOG2_E), of_values
+            for full, part in zip(gradients, group, strict=True):
                 full[heads.sentences, heads.heads] = heads.apart(part)
         return *gradients, of_bias, None, None
 

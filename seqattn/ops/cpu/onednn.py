@@ -23,8 +23,8 @@ def mkl_lags() -> bool:
 
     On AMD CPUs it uses AVX2, at half the speed for products and a quarter for exponentials.
     """
-    wide = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-    return wide and torch.backends.mkl.is_available() and _is_amd()
+    has_avx512 = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    return has_avx512 and torch.backends.mkl.is_available() and _is_amd()
 
 
 def _is_amd() -> bool:
@@ -35,14 +35,14 @@ def _is_amd() -> bool:
 
 def bf16_is_native() -> bool:
     """Return True if this CPU has bfloat16 multiplication instructions."""
-    known = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)  # a private name
-    return bool(known())
+    check = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)  # a private name
+    return bool(check())
 
 
 def bf16_is_emulated() -> bool:
     """Return True if PyTorch reports that it emulates bfloat16 multiplication."""
-    known = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)  # private, too
-    return not known()
+    check = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)  # private, too
+    return not check()
 
 
 @contextmanager
@@ -65,22 +65,22 @@ def is_quicker() -> bool:
     return mkl_lags() and onednn_is_exact()
 
 
-def takes(x: Tensor, y: Tensor) -> bool:
+def can_multiply(x: Tensor, y: Tensor) -> bool:
     """Return True if x and y are float32 on a CPU, so oneDNN can multiply them."""
     single = x.device.type == "cpu" and x.dtype == y.dtype == torch.float32
     return single and not torch.is_autocast_enabled("cpu")
 
 
-def serves(x: Tensor, y: Tensor) -> bool:
+def is_faster_for(x: Tensor, y: Tensor) -> bool:
     """Return True if oneDNN is faster for large products of x and y."""
-    return takes(x, y) and not torch.compiler.is_compiling() and is_quicker()
+    return can_multiply(x, y) and not torch.compiler.is_compiling() and is_quicker()
 
 
 @cache
 def onednn_is_exact() -> bool:
     """Return True if a test shows that oneDNN keeps float32 precision when allowed to lower it."""
-    known = hasattr(torch.backends.mkldnn, "matmul")  # since PyTorch 2.9
-    if not known or not torch.backends.mkldnn.is_available():
+    has_matmul = hasattr(torch.backends.mkldnn, "matmul")  # since PyTorch 2.9
+    if not has_matmul or not torch.backends.mkldnn.is_available():
         return False
     source, shapes = torch.Generator().manual_seed(0), ((64, 32, 96), (3, 200, 17), (40, 600, 40))
     with torch.no_grad(), torch.autocast("cpu", enabled=False), _less_allowed:
@@ -91,19 +91,19 @@ class _LessAllowed:
     """Thread-safe context manager that lets oneDNN use less than float32 precision."""
 
     def __init__(self) -> None:
-        self.lock, self.blocks, self.before = Lock(), 0, ""
+        self.lock, self.blocks, self.saved_precision = Lock(), 0, ""
 
     def __enter__(self) -> None:
         with self.lock:
             if self.blocks == 0:
-                self.before, _matmul().fp32_precision = _matmul().fp32_precision, "bf16"
+                self.saved_precision, _matmul().fp32_precision = _matmul().fp32_precision, "bf16"
             self.blocks += 1
 
     def __exit__(self, *error: object) -> None:
         with self.lock:
             self.blocks -= 1
             if self.blocks == 0:
-                _matmul().fp32_precision = self.before
+                _matmul().fp32_precision = self.saved_precision
 
 
 _less_allowed = _LessAllowed()
@@ -116,9 +116,9 @@ def _matmul() -> Any:
 def _is_exact(source: torch.Generator, rows: int, inner: int, columns: int) -> bool:
     kind: dict[str, Any] = {"generator": source, "dtype": torch.float32, "device": "cpu"}
     x, y = torch.randn(2, rows, inner, **kind), torch.randn(2, columns, inner, **kind).mT
-    wanted = (x.double() @ y.double()).float()
-    products = (x @ y, torch.stack([one @ other for one, other in zip(x, y)]))
-    return all(torch.allclose(one, wanted, rtol=1e-5, atol=1e-4) for one in products)
+    expected = (x.double() @ y.double()).float()
+    products = (x @ y, torch.stack([a @ b for a, b in zip(x, y)]))
+    return all(torch.allclose(a, expected, rtol=1e-5, atol=1e-4) for a in products)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -173,7 +173,7 @@ class _Product(torch.autograd.Function):
 
 
 def _either(x: Tensor, y: Tensor) -> Tensor:
-    return product(x, y) if x.shape[-2] > FEW_ROWS and serves(x, y) else x @ y
+    return product(x, y) if x.shape[-2] > FEW_ROWS and is_faster_for(x, y) else x @ y
 
 
 def _dense(x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seqattn.ops import second_derivatives
-from seqattn.ops.cpu.elementwise import drawn, factor
+from seqattn.ops.cpu.elementwise import factor, random_mask
 from seqattn.ops.cpu.onednn import quick_products
 from seqattn.ops.gpu import for_all_heads
 from seqattn.ops.precision import wide
@@ -29,7 +29,7 @@ class _ShortAttention(torch.autograd.Function):
         if hidden is not None:
             scores.masked_fill_(hidden, -torch.inf)
         weights = scores.softmax(dim=-1)
-        dropout_mask = drawn(weights.shape, dropout) if dropout else None
+        dropout_mask = random_mask(weights.shape, dropout) if dropout else None
         ctx.save_for_backward(q, keys, values, weights, dropout_mask, hidden)
         ctx.scale, ctx.factor = scale, factor(dropout)
         with quick_products():
@@ -39,10 +39,10 @@ class _ShortAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, keys, values, weights, dropout_mask, hidden = ctx.saved_tensors
-        if second_derivatives.wanted():
+        if second_derivatives.creates_graph():
             bias = None if hidden is None else torch.where(hidden, -torch.inf, 0.0)
-            rest = {"bias": bias, "scale": ctx.scale, "factor": ctx.factor}
-            plain = partial(plain_attention, dropout_mask=dropout_mask, **rest)
+            options = {"bias": bias, "scale": ctx.scale, "factor": ctx.factor}
+            plain = partial(plain_attention, dropout_mask=dropout_mask, **options)
             gradients = second_derivatives.gradients(plain, (q, keys, values), gradient)
             return *gradients, None, None, None
         gradient = gradient.contiguous() if dropout_mask is None else gradient * ctx.factor

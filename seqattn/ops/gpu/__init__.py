@@ -29,12 +29,12 @@ def without_cudnn_attention() -> Iterator[None]:
     Since 2.11, PyTorch prefers it on Hopper; nearly every batch of texts and every decoding step
     has a new shape.
     """
-    before = torch.backends.cuda.cudnn_sdp_enabled()
+    enabled = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
+        torch.backends.cuda.enable_cudnn_sdp(enabled)
 
 
 def groups_are_fused(q: Tensor, bias: Tensor | None) -> bool:

@@ -34,7 +34,7 @@ def _works(device: torch.device) -> bool:
     return True
 
 
-def serves(x: Tensor) -> bool:
+def is_available_for(x: Tensor) -> bool:
     """Return True on a GPU with a working Triton, outside compiled code, except in float64."""
     fits = x.is_cuda and x.dtype != torch.float64
     return fits and not torch.compiler.is_compiling() and _works(x.device)

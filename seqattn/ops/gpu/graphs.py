@@ -37,7 +37,7 @@ class Recorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         with _lock, torch.cuda.device(device):
-            used = {one._stream for one in self._all}
+            used = {other_graphs._stream for other_graphs in self._all}
             streams = [torch.cuda.Stream() for _ in range(32)]  # as many as PyTorch has
             free = [stream for stream in streams if stream not in used]
             if not free:
@@ -78,7 +78,7 @@ class LateReader:
     """
 
     def __init__(self, first: int, waits: bool) -> None:
-        self._known, self._waits = first, waits
+        self._number, self._waits = first, waits
         self._copies: deque[tuple[Tensor, Any]] = deque()
 
     def __call__(self, number: Tensor) -> int:
@@ -93,5 +93,5 @@ class LateReader:
         if len(self._copies) > _STEPS_AGO:
             copy, copied = self._copies.popleft()
             copied.synchronize()
-            self._known = int(copy)
-        return self._known
+            self._number = int(copy)
+        return self._number

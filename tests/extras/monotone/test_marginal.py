@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqattn.errors import UserError
-from seqattn.extras.monotone.marginal import moved
+from seqattn.extras.monotone.marginal import transition
 from seqattn.ops.cross_entropy import LossTerms
 from tests.builders import padded
 from tests.models.recurrents import make_recurrent
@@ -78,7 +78,7 @@ def test_the_words_after_each_prefix_sum_to_1_and_so_do_the_weights():
 def test_places_before_the_last_stay_impossible_at_any_score(dtype):
     scores = torch.tensor([[-500.0, 3e3, 0.0, -3e3, 20.0]], dtype=dtype, requires_grad=True)
     before = torch.tensor([[-1e6, -1e6, 0.0, -1e6, -1e6]], dtype=dtype)
-    place = moved(scores, before)
+    place = transition(scores, before)
     expected = torch.cat((torch.zeros(1, 2).to(dtype), scores[:, 2:].softmax(dim=1)), dim=1)
     torch.testing.assert_close(place.exp(), expected)
     place[:, 2:].exp().square().sum().backward()

@@ -47,7 +47,7 @@ def test_it_is_pytorchs_attention_with_its_gradients(groups, mask, length):
 @pytest.mark.parametrize("length", [5, 40])
 def test_dropout_takes_weights_and_scales_the_others(groups, length, monkeypatch):
     kept = (torch.rand(2, 4, length, length) < 0.7).to(torch.int16)
-    monkeypatch.setattr(module, "drawn", lambda shape, p: kept)
+    monkeypatch.setattr(module, "random_mask", lambda shape, p: kept)
     q, keys, values = (heads(count, length, torch.float64) for count in (4, groups, groups))
     got = short_attention(q, keys, values, None, True, 0.3, dropout=0.25)
     k, v = (part.repeat_interleave(4 // groups, dim=1) for part in (keys, values))
