@@ -247,31 +247,31 @@ def generate(model, source, beams=5):
     sources, allowed = model.encode(torch.tensor([read]))
     memory = [[part.expand(beams, -1, -1, -1) for part in pair] for pair in sources], allowed
     caches = model.empty_caches(beams)
-    said = torch.full((beams, 1), BEGIN)
+    prefixes = torch.full((beams, 1), BEGIN)
     totals = torch.full((beams,), -math.inf)
     totals[0] = 0.0  # all beams are equal at first: only one of them may continue
     finished = []
     longest = int(1.5 * len(read)) + 10
     for length in range(1, longest + 1):
-        new = model.decode(said[:, -1:], memory, caches)[:, -1]  # (K, V): one new token each
+        new = model.decode(prefixes[:, -1:], memory, caches)[:, -1]  # (K, V): one new token each
         new[:, PAD] = -math.inf
         best, places = (totals[:, None] + new).flatten().topk(2 * beams)
         parents, tokens = places // new.shape[1], places % new.shape[1]
         ends = tokens == END
         for rank in range(beams):
             if ends[rank] and best[rank] > -math.inf:
-                finished.append((best[rank].item() / length, said[parents[rank], 1:].tolist()))
+                finished.append((best[rank].item() / length, prefixes[parents[rank], 1:].tolist()))
         # 2K candidates have at most K ends, so that K others continue
         live = (~ends).nonzero()[:beams, 0]
         totals, parents = best[live], parents[live]
-        said = torch.cat((said[parents], tokens[live, None]), dim=1)
+        prefixes = torch.cat((prefixes[parents], tokens[live, None]), dim=1)
         for cache in caches:  # each beam goes on with the past of its parent
             cache[:] = [part[parents] for part in cache]
         if len(finished) >= beams:
             break
     else:  # at the limit, without an end
         finished += [
-            (total / longest, row[1:]) for total, row in zip(totals.tolist(), said.tolist())
+            (total / longest, row[1:]) for total, row in zip(totals.tolist(), prefixes.tolist())
         ]
     return max(finished)[1]
 

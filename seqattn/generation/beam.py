@@ -60,8 +60,8 @@ class BeamSearch(Search):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_best > self.beam_size:
-            most = f"generation.beam_size ({self.beam_size})"
-            raise BadValue("n_best", f"must be from 1 to {most}, got {self.n_best}")
+            largest = f"generation.beam_size ({self.beam_size})"
+            raise BadValue("n_best", f"must be from 1 to {largest}, got {self.n_best}")
 
     @property
     def beams(self) -> int:
@@ -98,10 +98,10 @@ class BeamSearch(Search):
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        most = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
+        max_length = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
         covers = self.coverage_penalty > 0
         stepper = Stepper(self, model, memory, self.beam_size, need_weights=covers)
-        return hypotheses(self, stepper.run(BeamBatch(self, most)))
+        return hypotheses(self, stepper.run(BeamBatch(self, max_length)))
 
     @property
     def captured_as(self) -> Hashable | None:
@@ -117,56 +117,56 @@ class BeamBatch(Running):
 
     Args:
         search: its settings, with K beams.
-        most: (B,) maximum tokens of each sentence, end included.
+        max_length: (B,) maximum tokens of each sentence, end included.
     """
 
-    names = (*Running.names, "scores", "ended", "finished", "links")
+    names = (*Running.names, "scores", "num_finished", "finished", "links")
     by_step = ("links",)
     outcome = ("finished", "links")
 
-    def __init__(self, search: BeamSearch, most: Tensor) -> None:
-        super().__init__(most, search.beam_size)
+    def __init__(self, search: BeamSearch, max_length: Tensor) -> None:
+        super().__init__(max_length, search.beam_size)
         self.search = search
         sentences, beams = self.ids.shape
-        self.scores = torch.full((sentences, beams), -torch.inf, device=most.device)
+        self.scores = torch.full((sentences, beams), -torch.inf, device=max_length.device)
         """(B', K) log-probabilities of the live beams."""
         self.scores[:, 0] = 0.0  # all beams are equal at first
-        self.going = torch.ones_like(most, dtype=torch.bool)
-        self.ended = torch.zeros_like(most)
+        self.active = torch.ones_like(max_length, dtype=torch.bool)
+        self.num_finished = torch.zeros_like(max_length)
         """(B',) number of hypotheses that have ended."""
         # (B', 3K, 3) score, log-probability and number of the best finished; -inf for none
         self.finished = self.scores.new_full((sentences, 3 * beams, 3), -torch.inf).double()
         # (B', K, steps, 2) parent and token of each live beam
-        self.links = self.ids.new_zeros(sentences, beams, int(most.max()), 2, dtype=torch.int)
+        self.links = self.ids.new_zeros(sentences, beams, int(max_length.max()), 2, dtype=torch.int)
 
     def advance(self, stepper: Any) -> None:
         following, beams = stepper.step(self.ids), self.search.beam_size
-        length = stepper.place + 1  # (1,) tokens of each candidate, end included
-        last = (length >= self.most)[:, None]
+        length = stepper.position + 1  # (1,) tokens of each candidate, end included
+        last = (length >= self.max_length)[:, None]
         # 2K of each sentence, or as many as there are, best first
         scores, parents, tokens = self.search.propose(stepper, following, self, stepper.steps)
-        scores = scores.masked_fill(~self.going[:, None], -torch.inf)
+        scores = scores.masked_fill(~self.active[:, None], -torch.inf)
         ends = tokens == EOS
         growing = scores.masked_fill(ends, -torch.inf)
         order = growing.argsort(dim=1, descending=True, stable=True)[:, :beams]
         live = Candidates(*(part.gather(1, order) for part in (growing, parents, tokens)))
         self.search.observe(stepper.steps, Candidates(scores, parents, tokens), live, last)
 
-        ended = scores.masked_fill(~ends, -torch.inf)[:, :beams]
-        cut = live.scores.masked_fill(~last, -torch.inf)  # at the limit, without an end
-        before = torch.cat((parents[:, :beams], live.parents), dim=1)
-        after = torch.arange(beams, device=before.device).expand_as(live.parents)
-        numbers = torch.cat((before[:, :beams] - beams, after), dim=1) + length * beams
-        covered, extra = stepper.coverage(), 0.0
+        finished = scores.masked_fill(~ends, -torch.inf)[:, :beams]
+        unfinished = live.scores.masked_fill(~last, -torch.inf)  # at the limit, without an end
+        all_parents = torch.cat((parents[:, :beams], live.parents), dim=1)
+        beam_numbers = torch.arange(beams, device=all_parents.device).expand_as(live.parents)
+        numbers = torch.cat((all_parents[:, :beams] - beams, beam_numbers), dim=1) + length * beams
+        covered, extra = stepper.coverage_score(), 0.0
         if covered is not None:
-            extra = covered.gather(1, before) * self.search.coverage_penalty
-        self._finish(length, torch.cat((ended, cut), dim=1), extra, numbers)
+            extra = covered.gather(1, all_parents) * self.search.coverage_penalty
+        self._finish(length, torch.cat((finished, unfinished), dim=1), extra, numbers)
 
         self.scores.copy_(live.scores)
         self.ids.copy_(live.tokens)
         links = torch.stack((live.parents, live.tokens), dim=2).int()
         self.links.index_copy_(2, length - 1, links[:, :, None])
-        self.going &= ~(last[:, 0] | (live.scores[:, 0] == -torch.inf) | self._is_final())
+        self.active &= ~(last[:, 0] | (live.scores[:, 0] == -torch.inf) | self._is_final())
         self.count()
         stepper.reorder(live.parents)
 
@@ -181,15 +181,15 @@ class BeamBatch(Running):
         order = every[..., 0].argsort(dim=1, descending=True, stable=True)
         order = order[:, : self.finished.shape[1], None]
         self.finished.copy_(every.take_along_dim(order, dim=1))
-        self.ended += (log_probabilities > -torch.inf).sum(dim=1)
+        self.num_finished += (log_probabilities > -torch.inf).sum(dim=1)
 
     def _is_final(self) -> Tensor:
         """Return which sentences need no further step: (B',) bool."""
         search = self.search
         if search.early_stopping:
-            return self.ended >= search.beam_size
+            return self.num_finished >= search.beam_size
         # an upper bound: log-probabilities only fall, lengths are at most this, extras are <= 0
-        reachable = self.scores[:, 0].double() / self.most**search.length_penalty
+        reachable = self.scores[:, 0].double() / self.max_length**search.length_penalty
         return self.finished[:, search.n_best - 1, 0] >= reachable
 
 
@@ -240,5 +240,5 @@ def candidates(following: Tensor, scores: Tensor) -> Candidates:
         (B, 2K) candidates or as many as there are, best first.
     """
     _, beams, size = following.shape
-    best, place = largest(following, scores, min(2 * beams, beams * size))
-    return Candidates(best, place // size, place % size)
+    best, index = largest(following, scores, min(2 * beams, beams * size))
+    return Candidates(best, index // size, index % size)

@@ -133,7 +133,7 @@ class Captures:
         parts = model.modules()
         observed = any(isinstance(part, Observable) and part.is_observed for part in parts)
         is_sharded = hasattr(model, "unshard")  # an FSDPModule, which waits for other streams
-        if observed or is_sharded or stepper.looked is not None or not may_replay(device):
+        if observed or is_sharded or stepper.coverage is not None or not may_replay(device):
             return None
         with _lock:
             known = _captures.get(model)

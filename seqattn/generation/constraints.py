@@ -28,21 +28,21 @@ class Constraints:
     whole: bool = True
     processor: Processor | None = None
 
-    def restrict(self, scores: Tensor, processed: Tensor, said: Tensor) -> None:
+    def restrict(self, scores: Tensor, processed: Tensor, prefix: Tensor) -> None:
         """Allow hypotheses within the first tokens nothing else.
 
         Args:
             scores: (R, V) before other processors.
             processed: (R, V) after them, changed in place.
-            said: (R, L) tokens so far.
+            prefix: (R, L) tokens so far.
         """
-        place, first = said.shape[1], len(self.ids) + 1 - len(self.ends)
-        if place >= len(self.ids) + bool(self.ends):
+        position, first = prefix.shape[1], len(self.ids) + 1 - len(self.ends)
+        if position >= len(self.ids) + bool(self.ends):
             return
-        ends = self.ends[place - first] if place >= first else ()
-        tokens = np.hstack([self.ids[place : place + 1], ends]).astype(np.int64)
-        allowed = torch.as_tensor(tokens, device=said.device)
-        within = (said == said.new_tensor(self.ids[:place])).all(dim=1, keepdim=True)
+        ends = self.ends[position - first] if position >= first else ()
+        tokens = np.hstack([self.ids[position : position + 1], ends]).astype(np.int64)
+        allowed = torch.as_tensor(tokens, device=prefix.device)
+        within = (prefix == prefix.new_tensor(self.ids[:position])).all(dim=1, keepdim=True)
         forced = torch.full_like(scores, -torch.inf)
         forced[:, allowed] = scores[:, allowed]
         processed.copy_(torch.where(within, forced, processed))
@@ -57,15 +57,15 @@ class PerSource(Processor):
     reads_source = reads_numbers = True
 
     def __call__(
-        self, scores: Tensor, said: Tensor, source: Any = None, numbers: Sequence[int] = ()
+        self, scores: Tensor, prefix: Tensor, source: Any = None, numbers: Sequence[int] = ()
     ) -> None:
-        begins = said.shape[1] <= max(len(one.ids) for one in self.each)
-        before = scores.clone() if begins else scores
-        process(self.then, scores, said, source)
-        parts = (part.unflatten(0, (len(numbers), -1)) for part in (before, scores, said))
+        begins = prefix.shape[1] <= max(len(constraints.ids) for constraints in self.each)
+        unprocessed = scores.clone() if begins else scores
+        process(self.then, scores, prefix, source)
+        parts = (part.unflatten(0, (len(numbers), -1)) for part in (unprocessed, scores, prefix))
         for number, *rows in zip(numbers, *parts, strict=True):
-            own = self.each[number]
-            if own.processor is not None:
-                own.processor(*rows[1:])
+            constraints = self.each[number]
+            if constraints.processor is not None:
+                constraints.processor(*rows[1:])
             if begins:
-                own.restrict(*rows)
+                constraints.restrict(*rows)

@@ -68,8 +68,8 @@ def padded(rows: Sequence[Sequence[int]], filling: int = PAD) -> Tensor:
 
 def _likely(model: Seq2SeqModel | Ensemble, source: Tensor, target: Tensor) -> Tensor:
     """Return log-probabilities of targets (B, T), padded on the right, without their begin."""
-    said = torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
+    prefix = torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
     memory: object = model.encode(source)
     state: object = model.start(memory, cached=False)  # type: ignore[arg-type]
-    likely = model.log_probabilities(said, state).log_probabilities  # type: ignore[arg-type]
+    likely = model.log_probabilities(prefix, state).log_probabilities  # type: ignore[arg-type]
     return likely.gather(2, target[..., None])[..., 0]  # (B, T, V) -> (B, T)

@@ -31,13 +31,13 @@ class Processor(ABC):
         return type(self).__name__
 
     @abstractmethod
-    def __call__(self, scores: Tensor, said: Tensor) -> None:
+    def __call__(self, scores: Tensor, prefix: Tensor) -> None:
         """Set forbidden tokens to -inf in place.
 
         Args:
             scores: (R, V) log-probabilities of the next token of R hypotheses, before temperature,
                 top-k and top-p of sampling.
-            said: (R, L) their tokens so far, without begin.
+            prefix: (R, L) their tokens so far, without begin.
         """
 
 
@@ -51,8 +51,8 @@ class NoRepeatNgram(Processor):
 
     size: Count
 
-    def __call__(self, scores: Tensor, said: Tensor) -> None:
-        _forbid_ngrams(scores, said, said, self.size)
+    def __call__(self, scores: Tensor, prefix: Tensor) -> None:
+        _forbid_ngrams(scores, prefix, prefix, self.size)
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,19 @@ class EncoderNoRepeatNgram(Processor):
     size: Count
     reads_source = True
 
-    def __call__(self, scores: Tensor, said: Tensor, source: Tensor | None = None) -> None:
+    def __call__(self, scores: Tensor, prefix: Tensor, source: Tensor | None = None) -> None:
         assert source is not None
-        _forbid_ngrams(scores, said, source, self.size)
+        _forbid_ngrams(scores, prefix, source, self.size)
 
 
-def _forbid_ngrams(scores: Tensor, said: Tensor, read: Tensor, size: int) -> None:
-    """Forbid tokens that would make the last ones of `said` an n-gram of `read` (R, M)."""
-    length = said.shape[1]
+def _forbid_ngrams(scores: Tensor, prefix: Tensor, read: Tensor, size: int) -> None:
+    """Forbid tokens that would make the last ones of `prefix` an n-gram of `read` (R, M)."""
+    length = prefix.shape[1]
     if min(length + 1, read.shape[1]) < size:
         return
     ngrams = read.unfold(1, size, 1)  # (R, M) -> (R, M-n+1, n)
-    begun = said[:, None, length - size + 1 :]  # the last n-1 tokens
-    again = (ngrams[..., :-1] == begun).all(dim=2)
+    suffix = prefix[:, None, length - size + 1 :]  # the last n-1 tokens
+    again = (ngrams[..., :-1] == suffix).all(dim=2)
     # without `nonzero`, which would synchronize a GPU
     bans = torch.where(again, -torch.inf, torch.inf).to(scores.dtype)
     scores.scatter_reduce_(1, ngrams[..., -1], bans, "amin")
@@ -100,8 +100,8 @@ class RepetitionPenalty(Processor):
     penalty: Annotated[float, Gt(0), Le(100)]
     end: bool = False
 
-    def __call__(self, scores: Tensor, said: Tensor) -> None:
-        scores.scatter_(1, said, scores.gather(1, said) * self.penalty)
+    def __call__(self, scores: Tensor, prefix: Tensor) -> None:
+        scores.scatter_(1, prefix, scores.gather(1, prefix) * self.penalty)
         if self.end:
             scores[:, EOS] *= self.penalty
 
@@ -120,18 +120,18 @@ class BadWords(Processor):
         if not self.ids or not all(self.ids):
             raise BadValue("ids", f"must list sequences of token ids, got {shown(self.ids)}")
 
-    def __call__(self, scores: Tensor, said: Tensor) -> None:
-        for *before, last in self.ids:
-            if max(last, *before, -1) >= scores.shape[1]:
+    def __call__(self, scores: Tensor, prefix: Tensor) -> None:
+        for *start, last in self.ids:
+            if max(last, *start, -1) >= scores.shape[1]:
                 raise UserError(
                     f"bad_words: ids must be below {scores.shape[1]:,}, the size of the "
-                    f"vocabulary, got {[*before, last]}"
+                    f"vocabulary, got {[*start, last]}"
                 )
-            if len(before) <= said.shape[1]:
-                begun = torch.ones_like(scores[:, 0], dtype=torch.bool)
-                for back, token in enumerate(reversed(before), 1):
-                    begun &= said[:, -back] == token
-                scores[:, last].masked_fill_(begun, -torch.inf)
+            if len(start) <= prefix.shape[1]:
+                matches = torch.ones_like(scores[:, 0], dtype=torch.bool)
+                for back, token in enumerate(reversed(start), 1):
+                    matches &= prefix[:, -back] == token
+                scores[:, last].masked_fill_(matches, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -152,30 +152,32 @@ class ForcedPrefix(Processor):
     def __str__(self) -> str:
         return "forced first tokens"
 
-    def __call__(self, scores: Tensor, said: Tensor, source: Tensor | None = None) -> None:
-        place = said.shape[1]
-        if place < len(self.ids):
-            forced = scores[:, self.ids[place]].clone()
+    def __call__(self, scores: Tensor, prefix: Tensor, source: Tensor | None = None) -> None:
+        position = prefix.shape[1]
+        if position < len(self.ids):
+            forced = scores[:, self.ids[position]].clone()
             scores.fill_(-torch.inf)
-            scores[:, self.ids[place]] = forced
+            scores[:, self.ids[position]] = forced
             return
-        process(self.then, scores, said, source)
+        process(self.then, scores, prefix, source)
 
 
 def process(
     processors: Iterable[Processor],
     scores: Tensor,
-    said: Tensor,
+    prefix: Tensor,
     source: Tensor | None,
     numbers: Sequence[int] = (),
 ) -> None:
     """Apply processors in order.
 
     Args:
-        processors, scores, said: as `Processor`.
+        processors, scores, prefix: as `Processor`.
         source: ids of the sources (R, S).
         numbers: number in its batch of each source (B'), whose hypotheses are adjacent.
     """
-    for one in processors:
-        reads = getattr(one, "reads_source", False) + getattr(one, "reads_numbers", False)
-        one(scores, said, *(source, numbers)[:reads])
+    for processor in processors:
+        reads = getattr(processor, "reads_source", False) + getattr(
+            processor, "reads_numbers", False
+        )
+        processor(scores, prefix, *(source, numbers)[:reads])

@@ -18,25 +18,25 @@ class Running(ABC):
     for none. `advance` has fixed shapes and reads no number back, so that it can be captured.
 
     Args:
-        most: (B,) maximum tokens of each sentence, end included.
+        max_length: (B,) maximum tokens of each sentence, end included.
         beams: K.
     """
 
-    names: tuple[str, ...] = ("most", "ids", "going")
+    names: tuple[str, ...] = ("max_length", "ids", "active")
     by_step: ClassVar[tuple[str, ...]] = ()
     """Those of `names` with an axis 2 of steps."""
     outcome: ClassVar[tuple[str, ...]] = ()
     """Those of `names` that hold the results."""
-    going: Tensor
+    active: Tensor
     """(B', ...) bool, True for hypotheses that go on."""
 
-    def __init__(self, most: Tensor, beams: int) -> None:
-        self.most = most
-        self.ids = torch.full((len(most), beams), BOS, device=most.device)
+    def __init__(self, max_length: Tensor, beams: int) -> None:
+        self.max_length = max_length
+        self.ids = torch.full((len(max_length), beams), BOS, device=max_length.device)
         """(B', K) last tokens."""
-        self.live = torch.full((), len(most), device=most.device)
+        self.live = torch.full((), len(max_length), device=max_length.device)
         """Number of sentences that go on."""
-        self.sentences = torch.arange(len(most), device=most.device)
+        self.sentences = torch.arange(len(max_length), device=max_length.device)
         """(B\',) indices of the remaining sentences among all."""
         self.results: dict[str, Tensor] = {}
         """Outcome of all B sentences, for those that do not remain."""
@@ -47,14 +47,14 @@ class Running(ABC):
 
     def count(self) -> None:
         """Count the sentences that go on."""
-        self.live.copy_(self._goes_on().sum())
+        self.live.copy_(self._is_active().sum())
 
-    def _goes_on(self) -> Tensor:
-        return self.going.view(len(self.going), -1).any(dim=1)
+    def _is_active(self) -> Tensor:
+        return self.active.view(len(self.active), -1).any(dim=1)
 
     def rows(self, live: int) -> Tensor:
         """Return the rows of `live` sentences, in order, with all that go on among them."""
-        return self._goes_on().byte().argsort(descending=True, stable=True)[:live]
+        return self._is_active().byte().argsort(descending=True, stable=True)[:live]
 
     def blank(self, rows: int, length: int) -> Self:
         """Return empty hypotheses of `rows` sentences and `length` steps, for `load`."""
@@ -84,9 +84,9 @@ class Running(ABC):
     def store(self) -> dict[str, Tensor]:
         """Add the outcome of the remaining sentences to the results, and return these."""
         for name in self.outcome:
-            own = getattr(self, name)
-            results = self.results.setdefault(name, own)  # at first those of all sentences
-            if results is not own:
+            values = getattr(self, name)
+            results = self.results.setdefault(name, values)  # at first those of all sentences
+            if results is not values:
                 inside = (slice(len(self.sentences)), *map(slice, results.shape[1:]))
-                results.index_copy_(0, self.sentences, own[inside])
+                results.index_copy_(0, self.sentences, values[inside])
         return self.results

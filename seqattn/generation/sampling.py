@@ -21,7 +21,7 @@ from seqattn.roles import Role
 from seqattn.tokens import EOS
 
 _COLDEST = 1e-30  # minimum temperature: below it all logits may overflow
-_FEW = 128  # number of tokens that most nuclei fit in
+_TOP = 128  # number of tokens that most nuclei fit in
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class GreedySearch(Search):
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        most = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
-        return extend(Stepper(self, model, memory, 1), most)
+        max_length = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
+        return extend(Stepper(self, model, memory, 1), max_length)
 
     def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities and tokens (B, 1) of the largest scores (B, 1, V)."""
@@ -81,14 +81,14 @@ class Sampling(Search):
         self, model: SearchModel, memory: Memory, numbers: Sequence[int], count: int
     ) -> list[list[Hypothesis]]:
         """Draw `count` samples of each sentence, possibly with duplicates. Args: as in `search`."""
-        most = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
-        uniform = self._uniform(numbers, int(most.max()), count, most.device)  # (B, K, longest)
-        return extend(Stepper(self, model, memory, count), most, uniform)
+        max_length = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
+        uniform = self._uniform(numbers, int(max_length.max()), count, max_length.device)
+        return extend(Stepper(self, model, memory, count), max_length, uniform)
 
     def choose(self, scores: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Draw from scores (B, K, V) by numbers (B, K); return log-probabilities and tokens."""
-        scored, drawn = self._draw(scores.flatten(0, 1), uniform.flatten())
-        return scored.view(uniform.shape), drawn.view(uniform.shape)
+        scored, tokens = self._draw(scores.flatten(0, 1), uniform.flatten())
+        return scored.view(uniform.shape), tokens.view(uniform.shape)
 
     @property
     def captured_as(self) -> Hashable | None:
@@ -100,11 +100,11 @@ class Sampling(Search):
         self, numbers: Sequence[int], steps: int, count: int, device: torch.device
     ) -> Tensor:
         """Return uniform numbers (B, K, steps) in [0, 1); prefixes do not depend on `steps`."""
-        drawn, source = [], torch.Generator()
+        rows, source = [], torch.Generator()
         for number in numbers:
             source.manual_seed(self.seed * 1_000_003 + number)
-            drawn.append(torch.rand(steps, count, generator=source).T)
-        return to_device(torch.stack(drawn), device)
+            rows.append(torch.rand(steps, count, generator=source).T)
+        return to_device(torch.stack(rows), device)
 
     def _draw(self, scores: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Draw one token per row (R,) by inversion; return log-probabilities and tokens."""
@@ -113,37 +113,39 @@ class Sampling(Search):
         if self.top_k:
             logits, order = logits.topk(min(self.top_k, scores.shape[-1]), dim=-1)
         probabilities = logits.softmax(dim=-1)
-        if self.top_p < 1 and (ops.at_hand(scores) or probabilities.shape[-1] <= _FEW):
+        if self.top_p < 1 and (ops.at_hand(scores) or probabilities.shape[-1] <= _TOP):
             probabilities, places = _nucleus(probabilities, self.top_p)
             order = places if order is None else order.gather(1, places)
         elif self.top_p < 1:
             probabilities = _nucleus_unsorted(probabilities, self.top_p)
         reached = running_sums(probabilities)
-        most = reached[:, -1:]
-        below = torch.nextafter(most, torch.zeros_like(most))  # rounding could reach `most`
-        threshold = (uniform[:, None] * most).minimum(below)
+        total = reached[:, -1:]
+        below = torch.nextafter(total, torch.zeros_like(total))  # rounding could reach `total`
+        threshold = (uniform[:, None] * total).minimum(below)
         place = torch.searchsorted(reached, threshold, right=True)
-        drawn = place if order is None else order.gather(1, place)
-        return scores.gather(1, drawn)[:, 0], drawn[:, 0]
+        tokens = place if order is None else order.gather(1, place)
+        return scores.gather(1, tokens)[:, 0], tokens[:, 0]
 
 
 def _nucleus(probabilities: Tensor, share: float) -> tuple[Tensor, Tensor]:
     """Return the most probable tokens of each row (R, V) that reach a share; 0 for the others.
 
-    Rows whose first few tokens reach it are not sorted. On a GPU, V is at most `_FEW`.
+    Rows whose first few tokens reach it are not sorted. On a GPU, V is at most `_TOP`.
 
     Returns:
         Probabilities (R, N), the largest first, and their tokens.
     """
-    ordered, order = probabilities.topk(min(_FEW, probabilities.shape[-1]), dim=-1)
+    ordered, order = probabilities.topk(min(_TOP, probabilities.shape[-1]), dim=-1)
     on_cpu = ops.at_hand(probabilities)  # elsewhere the first few are all
-    if on_cpu and len(wide := (ordered.sum(dim=-1) < share).nonzero()[:, 0]):
-        few, first = ordered, order
+    if on_cpu and len(short := (ordered.sum(dim=-1) < share).nonzero()[:, 0]):
+        top, first = ordered, order
         ordered, order = torch.zeros_like(probabilities), torch.zeros_like(probabilities).long()
-        ordered[:, : few.shape[1]], order[:, : few.shape[1]] = few, first
-        ordered[wide], order[wide] = probabilities[wide].sort(dim=-1, descending=True, stable=True)
-    before = running_sums(ordered) - ordered
-    return ordered.masked_fill((before >= share) & (before > 0), 0), order
+        ordered[:, : top.shape[1]], order[:, : top.shape[1]] = top, first
+        ordered[short], order[short] = probabilities[short].sort(
+            dim=-1, descending=True, stable=True
+        )
+    preceding = running_sums(ordered) - ordered
+    return ordered.masked_fill((preceding >= share) & (preceding > 0), 0), order
 
 
 def _nucleus_unsorted(probabilities: Tensor, share: float) -> Tensor:
@@ -154,12 +156,12 @@ def _nucleus_unsorted(probabilities: Tensor, share: float) -> Tensor:
     float32 numbers from 0 to 1 are ordered as their bits are as integers, which are below 2^30.
     """
     bits = torch.zeros(len(probabilities), 1, dtype=torch.int32, device=probabilities.device)
-    for place in reversed(range(30)):
-        larger = bits + (1 << place)
+    for bit in reversed(range(30)):
+        larger = bits + (1 << bit)
         likely = probabilities * (probabilities >= larger.view(torch.float32))
         bits = torch.where(likely.sum(dim=-1, keepdim=True) >= share, larger, bits)
-    most = probabilities.amax(dim=-1, keepdim=True)  # less than t if the share rounds to 0
-    return probabilities * (probabilities >= bits.view(torch.float32).minimum(most))
+    peak = probabilities.amax(dim=-1, keepdim=True)  # less than t if the share rounds to 0
+    return probabilities * (probabilities >= bits.view(torch.float32).minimum(peak))
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
@@ -172,7 +174,7 @@ class Extended(Running):
 
     Args:
         search: a search whose `choose` chooses the next tokens.
-        most, beams: as in `Running`.
+        max_length, beams: as in `Running`.
         uniform: (B, K, steps) numbers in [0, 1) for it; None for none.
     """
 
@@ -180,43 +182,45 @@ class Extended(Running):
     by_step = ("tokens", "uniform")
     outcome = ("tokens", "totals")
 
-    def __init__(self, search: Any, most: Tensor, beams: int, uniform: Tensor | None) -> None:
-        super().__init__(most, beams)
+    def __init__(self, search: Any, max_length: Tensor, beams: int, uniform: Tensor | None) -> None:
+        super().__init__(max_length, beams)
         self.search, self.uniform = search, uniform
         if uniform is not None:
             self.names = (*self.names, "uniform")
-        self.going = torch.ones_like(self.ids, dtype=torch.bool)
-        self.tokens = self.ids.new_full((*self.ids.shape, int(most.max())), EOS)
+        self.active = torch.ones_like(self.ids, dtype=torch.bool)
+        self.tokens = self.ids.new_full((*self.ids.shape, int(max_length.max())), EOS)
         """(B', K, steps)."""
-        self.totals = torch.zeros(self.ids.shape, device=most.device)
+        self.totals = torch.zeros(self.ids.shape, device=max_length.device)
         """(B', K) log-probabilities."""
 
     def advance(self, stepper: Any) -> None:
-        scores, place = stepper.step(self.ids), stepper.place
-        numbers = () if self.uniform is None else (self.uniform.index_select(2, place)[..., 0],)
+        scores, position = stepper.step(self.ids), stepper.position
+        numbers = () if self.uniform is None else (self.uniform.index_select(2, position)[..., 0],)
         log_probability, ids = self.search.choose(scores, *numbers)
-        self.ids.copy_(ids.where(self.going, EOS))
-        self.totals += log_probability.where(self.going, 0.0)
-        self.tokens.index_copy_(2, place, self.ids[..., None])
-        self.going &= (self.ids != EOS) & (place + 1 < self.most[:, None])
+        self.ids.copy_(ids.where(self.active, EOS))
+        self.totals += log_probability.where(self.active, 0.0)
+        self.tokens.index_copy_(2, position, self.ids[..., None])
+        self.active &= (self.ids != EOS) & (position + 1 < self.max_length[:, None])
         self.count()
 
 
-def extend(stepper: Stepper, most: Tensor, uniform: Tensor | None = None) -> list[list[Hypothesis]]:
+def extend(
+    stepper: Stepper, max_length: Tensor, uniform: Tensor | None = None
+) -> list[list[Hypothesis]]:
     """Extend each hypothesis independently by chosen tokens until its end or its limit.
 
     Args:
         stepper: before its first step.
-        most, uniform: as in `Extended`.
+        max_length, uniform: as in `Extended`.
 
     Returns:
         K hypotheses for each sentence, scored by their mean log-probability.
     """
-    results = stepper.run(Extended(stepper.search, most, stepper.beams, uniform))
+    results = stepper.run(Extended(stepper.search, max_length, stepper.beams, uniform))
     totals, tokens = results["totals"].tolist(), results["tokens"].tolist()
     return [
         [_finished(row[:length], total) for row, total in zip(rows, sums, strict=True)]
-        for rows, length, sums in zip(tokens, most.tolist(), totals, strict=True)
+        for rows, length, sums in zip(tokens, max_length.tolist(), totals, strict=True)
     ]
 
 

@@ -15,7 +15,7 @@ from seqattn.models.base import Memory
 from seqattn.ops.gpu.graphs import LateReader
 from seqattn.tokens import EOS, PAD
 
-_TELL = 1_000
+_NOTICE_EVERY = 1_000
 """Number of output tokens between notices about long outputs."""
 
 
@@ -49,9 +49,9 @@ class Stepper:
         rows, length = memory.ids.shape
         self.numbers = [*range(rows)]
         """Number in the batch of each remaining sentence."""
-        self.said: Tensor | None = None
+        self.prefix: Tensor | None = None
         """(B, K, L) tokens of each hypothesis, without begin, if a processor reads them."""
-        self.looked: Tensor | None = None
+        self.coverage: Tensor | None = None
         """(B, K, S) accumulated weights of each hypothesis on each source token, if requested."""
         if need_weights:
             if not model.has_weights:
@@ -59,7 +59,7 @@ class Stepper:
                     "generation.coverage_penalty needs attention weights over the source, which "
                     "this model lacks; set generation.coverage_penalty=0"
                 )
-            self.looked = torch.zeros(rows, beams, length, device=memory.ids.device)
+            self.coverage = torch.zeros(rows, beams, length, device=memory.ids.device)
 
     def step(self, ids: Tensor) -> Tensor:
         """Return the model's log-probabilities (B, K, V) after one more token each, in float32.
@@ -77,7 +77,7 @@ class Stepper:
         minimum = self.search.limit.minimum
         if minimum or self.processors:
             end = scores[:, EOS].clone()
-            scores[:, EOS].masked_fill_(self.place < minimum, -torch.inf)
+            scores[:, EOS].masked_fill_(self.position < minimum, -torch.inf)
             if self.processors:
                 self._process(scores, ids)
             silent = scores.amax(dim=1) == -torch.inf  # those without any allowed token may end
@@ -85,7 +85,7 @@ class Stepper:
         return scores.unflatten(0, ids.shape)
 
     @property
-    def place(self) -> Tensor:
+    def position(self) -> Tensor:
         """(1,) index of the last step, from 0."""
         table: Any = getattr(self.state, "table", None)
         if table is not None:  # only the device knows it in a captured step
@@ -95,7 +95,7 @@ class Stepper:
     def begin(self) -> None:
         """Count a step."""
         self.steps += 1
-        if self.steps % _TELL == 0:
+        if self.steps % _NOTICE_EVERY == 0:
             line = (
                 f"outputs have reached {self.steps:,} tokens and are not finished; "
                 "generation.limit sets their maximum length"
@@ -104,52 +104,52 @@ class Stepper:
 
     def _following(self, tokens: Tensor, beams: torch.Size) -> Tensor:
         """Return the model's log-probabilities (B*K, 1, V) after tokens (B*K, 1)."""
-        following = self.model.log_probabilities(tokens, self.state, self.looked is not None)
-        if self.looked is not None:
+        following = self.model.log_probabilities(tokens, self.state, self.coverage is not None)
+        if self.coverage is not None:
             assert following.weights is not None
-            self.looked = self.looked + following.weights[:, -1].float().unflatten(0, beams)
+            self.coverage = self.coverage + following.weights[:, -1].float().unflatten(0, beams)
         return following.log_probabilities
 
     def _process(self, scores: Tensor, ids: Tensor) -> None:
         """Apply the processors."""
-        if self.said is None:  # first step: `ids` are begin
-            self.said = ids.new_empty(*ids.shape, 0)
+        if self.prefix is None:  # first step: `ids` are begin
+            self.prefix = ids.new_empty(*ids.shape, 0)
         else:
-            self.said = torch.cat((self.said, ids[..., None]), dim=2)
+            self.prefix = torch.cat((self.prefix, ids[..., None]), dim=2)
         source = self.source.repeat_interleave(ids.shape[1], dim=0)
-        process(self.processors, scores, self.said.flatten(0, 1), source, self.numbers)
+        process(self.processors, scores, self.prefix.flatten(0, 1), source, self.numbers)
 
-    def coverage(self) -> Tensor | None:
+    def coverage_score(self) -> Tensor | None:
         """Return the source coverage of each hypothesis (B, K); None if not requested.
 
         The sum over source tokens of log(min(weight on it so far, 1)), at most 0 (Wu et al. 2016,
         arXiv 1609.08144, eq. 14, without its factor beta). A token without any weight counts as
         if it had a tiny one, so that the sum stays finite.
         """
-        if self.looked is None:
+        if self.coverage is None:
             return None
-        least = torch.finfo(self.looked.dtype).tiny
-        logs = self.looked.clamp(min=least, max=1.0).log()
+        least = torch.finfo(self.coverage.dtype).tiny
+        logs = self.coverage.clamp(min=least, max=1.0).log()
         return logs.masked_fill(~self.real[:, None], 0.0).sum(dim=2)
 
     def reorder(self, index: Tensor) -> None:
         """Continue beam k of sentence b from its beam index[b, k]. Args: index: (B, K)."""
         self.state.reorder(index)
-        for name in ("said", "looked"):
-            part = getattr(self, name)
-            if part is not None:
-                rows = index[..., None].expand(-1, -1, part.shape[2])
-                setattr(self, name, part.gather(1, rows))
+        for name in ("prefix", "coverage"):
+            values = getattr(self, name)
+            if values is not None:
+                rows = index[..., None].expand(-1, -1, values.shape[2])
+                setattr(self, name, values.gather(1, rows))
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all but these sentences. Args: sentences: (B',) rows, in their new order."""
         self.state.keep(sentences)
-        if any(getattr(one, "reads_numbers", False) for one in self.processors):
+        if any(getattr(processor, "reads_numbers", False) for processor in self.processors):
             self.numbers = [self.numbers[row] for row in sentences.tolist()]
-        for name in ("source", "real", "said", "looked"):
-            part = getattr(self, name)
-            if part is not None:
-                setattr(self, name, part.index_select(0, sentences))
+        for name in ("source", "real", "prefix", "coverage"):
+            values = getattr(self, name)
+            if values is not None:
+                setattr(self, name, values.index_select(0, sentences))
 
     def next(self, running: Running) -> Running:
         """Advance hypotheses by a step, and return them."""
@@ -176,7 +176,7 @@ class Stepper:
         Args:
             running: all hypotheses, before their first token.
         """
-        longest = int(running.most.max())
+        longest = int(running.max_length.max())
         # steps that read numbers wait anyway
         waits = self.search.captured_as is None or len(self.processors) > 0
         remaining = LateReader(len(running.sentences), waits=waits)

@@ -82,7 +82,7 @@ class Without(Processor):
     def __init__(self, token):
         self.token, self.rows = token, set()
 
-    def __call__(self, scores, said):
+    def __call__(self, scores, prefix):
         self.rows.add(len(scores))
         scores[:, self.token] = -math.inf
 
@@ -118,8 +118,8 @@ def test_beginnings_beyond_the_limit_of_an_output_are_refused():
 
 def test_rows_without_a_beginning_keep_their_scores():
     scores = torch.randn(2, 6)
-    processed, said = scores.clone(), torch.tensor([[4], [5]])
-    Constraints((4, 4), ENDS).restrict(scores, processed, said)
+    processed, prefix = scores.clone(), torch.tensor([[4], [5]])
+    Constraints((4, 4), ENDS).restrict(scores, processed, prefix)
     assert torch.equal(processed[1], scores[1])
     allowed = [token for token in range(6) if processed[0, token] > -math.inf]
     assert allowed == [4, 5]

@@ -23,7 +23,7 @@ def test_a_minimum_beyond_the_model_s_positions_is_refused_before_any_search(sea
 
 
 def test_a_search_over_long_outputs_says_that_it_goes_on(monkeypatch, capsys):
-    monkeypatch.setattr(stepper, "_TELL", 10)
+    monkeypatch.setattr(stepper, "_NOTICE_EVERY", 10)
     model = TableModel(7)
     Generator(model, GreedySearch(LengthLimit(0, 25, minimum=25))).generate([[5, EOS]])
     told = capsys.readouterr().err.splitlines()

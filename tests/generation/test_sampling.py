@@ -24,7 +24,7 @@ ONE = LengthLimit(ratio=0.0, extra=1)
 def device(request, monkeypatch):
     if request.param == "as on a GPU":
         monkeypatch.setattr(ops, "at_hand", lambda x: False)
-        monkeypatch.setattr(sampling, "_FEW", 3)
+        monkeypatch.setattr(sampling, "_TOP", 3)
 
 
 def drawn(**options):

@@ -127,11 +127,11 @@ class Watch(Processor):
     def __str__(self) -> str:
         return self.needs
 
-    def __call__(self, scores: Tensor, said: Tensor) -> None:
+    def __call__(self, scores: Tensor, prefix: Tensor) -> None:
         if self.left():
             raise Gone
-        if self.on_output is not None and said.shape[1]:
-            self.on_output(said[0].tolist())
+        if self.on_output is not None and prefix.shape[1]:
+            self.on_output(prefix[0].tolist())
 
 
 def watched(search: Search, watch: Watch) -> Search:

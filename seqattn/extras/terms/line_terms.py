@@ -152,9 +152,9 @@ class LineTerms(Processor):
                     return done
         return None
 
-    def __call__(self, scores: Tensor, said: Tensor) -> None:
+    def __call__(self, scores: Tensor, prefix: Tensor) -> None:
         after = torch.as_tensor(self.lexicon.after, device=scores.device)
-        for row, ids in enumerate(said.tolist()):
+        for row, ids in enumerate(prefix.tolist()):
             text = self.text(ids)
             if not all(one.met(text) for one in self.required):
                 scores[row, EOS] = -torch.inf

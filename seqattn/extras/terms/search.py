@@ -50,24 +50,24 @@ class TermBeamSearch(BeamSearch):
         usual = super().propose(stepper, following, batch, length)
         if not self.each:
             return usual
-        lasts, going = (length >= batch.most).tolist(), batch.going.tolist()
+        lasts, active = (length >= batch.max_length).tolist(), batch.active.tolist()
         each = [self.each[number] for number in stepper.numbers]
         rows = [
             row
             for row, terms in enumerate(each)
-            if isinstance(terms, LineTerms) and (terms.required or lasts[row]) and going[row]
+            if isinstance(terms, LineTerms) and (terms.required or lasts[row]) and active[row]
         ]
         if not rows:
             return usual
-        assert stepper.said is not None
+        assert stepper.prefix is not None
         scores, likely = batch.scores.tolist(), following.argmax(dim=2).tolist()
         pairs = torch.stack((usual.parents, usual.tokens), dim=2)[rows].tolist()
-        said, first = stepper.said[rows].tolist(), (batch.ended[rows] == 0).tolist()
+        prefixes, first = stepper.prefix[rows].tolist(), (batch.num_finished[rows] == 0).tolist()
         chosen: list[list[tuple[float, int, int]]] = []
-        for place, row in enumerate(rows):
-            own = _Sentence(each[row], said[place], scores[row], following[row])
-            own.add(likely[row], pairs[place])
-            chosen.append(own.chosen(self.beam_size, lasts[row], first[place]))
+        for index, row in enumerate(rows):
+            sentence = _Sentence(each[row], prefixes[index], scores[row], following[row])
+            sentence.add(likely[row], pairs[index])
+            chosen.append(sentence.chosen(self.beam_size, lasts[row], first[index]))
         columns = torch.tensor(chosen, dtype=torch.double, device=following.device)
         for part, values in zip(usual, columns.unbind(dim=2)):
             part[rows] = values.to(part.dtype)
@@ -82,21 +82,21 @@ class _Sentence:
 
     Args:
         terms: its terms.
-        said: tokens of each beam.
+        prefixes: tokens of each beam.
         scores: (K) their log-probabilities.
         following: (K, V) log-probability of each token after each.
     """
 
     def __init__(
-        self, terms: LineTerms, said: list[list[int]], scores: list[float], following: Tensor
+        self, terms: LineTerms, prefixes: list[list[int]], scores: list[float], following: Tensor
     ) -> None:
-        self.terms, self.said, self.scores, self.following = terms, said, scores, following
+        self.terms, self.prefixes, self.scores, self.following = terms, prefixes, scores, following
         self.found: dict[tuple[int, int], tuple[float, Progress]] = {}
 
     def add(self, likely: Sequence[int], pairs: Sequence[Sequence[int]]) -> None:
         """Add candidates. Args: likely: best token of each beam; pairs: beams and tokens."""
         new = {(beam, token) for beam, token in pairs}
-        for beam, ids in enumerate(self.said):
+        for beam, ids in enumerate(self.prefixes):
             progress = self.terms.progress(ids)
             new.update((beam, token) for token in (likely[beam], *progress.wanted))
             if progress.fresh:  # the best token that leaves the last word as it is
@@ -107,7 +107,7 @@ class _Sentence:
         for beam, token, value in zip(beams, tokens, values, strict=True):
             score = self.scores[beam] + value
             if score > -math.inf:
-                ids = self.said[beam] if token == EOS else [*self.said[beam], token]
+                ids = self.prefixes[beam] if token == EOS else [*self.prefixes[beam], token]
                 self.found[beam, token] = score, self.terms.progress(ids)
 
     def chosen(self, beams: int, last: bool, first: bool) -> list[tuple[float, int, int]]:
@@ -122,14 +122,14 @@ class _Sentence:
         full = [one for one in ranked if self.found[one][1].met]
         ends = [one for one in full[:beams] if one[1] == EOS]
         ends += [one for one in ranked if one[1] == EOS and not self.found[one][1].met]  # silent
-        going = [one for one in ranked if one[1] != EOS]
-        if last and (ends or not first or any(self.found[one][1].met for one in going)):
-            going = [one for one in going if self.found[one][1].met]
+        growing = [one for one in ranked if one[1] != EOS]
+        if last and (ends or not first or any(self.found[one][1].met for one in growing)):
+            growing = [one for one in growing if self.found[one][1].met]
         places, seen = {}, Counter[int]()
-        for one in going:
+        for one in growing:
             bank = self.found[one][1].bank
             places[one] = seen[bank], -bank  # the first of each bank, then the second, ...
             seen[bank] += 1
-        live = sorted(going, key=places.__getitem__)
+        live = sorted(growing, key=places.__getitem__)
         parts = ([(self.found[one][0], *one) for one in some[:beams]] for some in (ends, live))
         return [one for part in parts for one in (*part, *[_NONE] * (beams - len(part)))]
