@@ -129,8 +129,8 @@ class LocalKernel(BlockwiseKernel):
             i, j = i - beyond, torch.where(j < self.first, j, j - beyond)
             keys = position.rotate(keys, j)
         mask = Mask(i, j, extra=allowed, all_see=real is None)
-        met = AttentionInputs(position.rotate(q, i), keys, values, mask)
-        return met, columns
+        inputs = AttentionInputs(position.rotate(q, i), keys, values, mask)
+        return inputs, columns
 
     def _first_ones_first(self, cached: CachedTokens) -> CachedTokens:
         """Move the tokens that every query sees to the front; their slots differ by row."""
