@@ -183,7 +183,7 @@ class FakeRun:
         if self.step == 6:
             (self.run_dir / "result.yaml").touch()
 
-    def ended(self):
+    def has_ended(self):
         return True
 
     def failure(self):
@@ -248,7 +248,7 @@ def test_a_search_that_was_stopped_goes_on_where_it_was(halving, number):
 
 def test_a_search_ends_in_its_minutes_and_goes_on_with_more(halving):
     race = halving()
-    race._spent = 31.0
+    race._earlier = 31.0
     race.save()
     race.try_models()
     assert FakeRun.started == []
@@ -256,10 +256,10 @@ def test_a_search_ends_in_its_minutes_and_goes_on_with_more(halving):
         race.train_finalists()
     again = halving()
     assert again.seconds_spent >= 31.0
-    again._spent = 29.0
+    again._earlier = 29.0
     again.try_models()
     assert len(FakeRun.started) == len(LOSSES)
-    again._spent = 55.0
+    again._earlier = 55.0
     again.train_finalists()
     assert len(FakeRun.started) == len(LOSSES)
     assert [one.name for one in again.runs_of_finalists()] == ["c"]
