@@ -94,7 +94,7 @@ def _read(tensors: Any, name: str, scales: set[str]) -> Tensor:
     """Return a tensor of the file; a rounded matrix is multiplied by its scales."""
     tensor: Tensor = tensors.get_tensor(name)
     if name + _SCALE not in scales:
-        return torch.atleast_1d(tensor)  # earlier versions had scalars
+        return torch.atleast_1d(tensor)  # `load_state_dict` takes it for a scalar, too
     scale = tensors.get_tensor(name + _SCALE)
     if tensor.dtype != torch.int8 or tensor.dim() != 2 or scale.shape != (len(tensor), 1):
         raise _Wrong(f"{name} and {name}{_SCALE} are not an int8 matrix with row scales")
@@ -135,6 +135,7 @@ def _check(
     for name, tensor in state.items():
         if id(tensor) not in held:
             raise _Wrong(f"missing tensor {name}")
-        shape = shapes.get(name, tuple(tensor.shape))
-        if shape != tuple(tensor.shape):
-            raise _Wrong(f"{name} is {shape}, but {tuple(tensor.shape)} in the model")
+        own = tuple(tensor.shape) or (1,)
+        shape = shapes.get(name, own)
+        if shape != own:
+            raise _Wrong(f"{name} is {shape}, but {own} in the model")

@@ -84,6 +84,9 @@ def read(path: Path, **how: Any) -> dict[str, Any]:
     """
     try:
         checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, **how)
+        for key in {"state_dict", "current_model_state"} & checkpoint.keys():
+            weights = checkpoint[key]  # `load_state_dict` takes one number for a scalar, too
+            weights |= {n: torch.atleast_1d(x) for n, x in weights.items() if torch.is_tensor(x)}
     except _DAMAGE as error:
         raise UserError(
             f"cannot read {path}, or it contains more than weights and numbers; start a new run"

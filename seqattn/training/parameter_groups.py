@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seqattn.checking import BadValue, CountOrNone, shown
@@ -124,12 +124,22 @@ def regrouped(state: Mapping[str, Any], model: nn.Module, optimizer: Optimizer) 
         orders.append([index_of[id(weight)] for weight in weights])
     for order in orders:
         pairs = [(new, before.get(old)) for new, old in enumerate(order)]
-        moments = {new: saved[old] for new, old in pairs if old in saved}
+        moments = {new: _shaped(saved[old], weights[new]) for new, old in pairs if old in saved}
         sizes = [(one.get(key), weights[new]) for new, one in moments.items() for key in _MOMENTS]
         if all(moment is None or moment.shape == weight.shape for moment, weight in sizes):
             return {**state, "state": moments, "param_groups": groups}
     first = "the checkpoint has the optimizer of an earlier version"
     raise UserError(f"{first}; start a new run with init_from=RUN/model")
+
+
+def _shaped(state: Mapping[str, Any], weight: Tensor) -> dict[str, Any]:
+    """Return the state of a weight; that of a single number may be a scalar of earlier versions."""
+    return {
+        key: x.reshape(weight.shape)
+        if weight.numel() == 1 and key != "step" and isinstance(x, Tensor)
+        else x
+        for key, x in state.items()
+    }
 
 
 def _matching(model: nn.Module, pattern: str, key: str) -> list[nn.Parameter]:

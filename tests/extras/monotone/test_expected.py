@@ -1,13 +1,20 @@
 """Monotonic attention against plain loops; the laws of recurrent attention are in tests/models."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from seqattn.bundle.weights import load_model
+from seqattn.extras.monotone import expected as kernels
 from seqattn.extras.monotone.expected import MoChA, Monotonic, in_chunks, reached
 from seqattn.settings.assembly import Architecture, Vocabularies
 from seqattn.settings.choices import choices
+from seqattn.training.checkpoint_files import read
+from seqattn.training.optim import adamw
+from seqattn.training.parameter_groups import regrouped
 from tests.builders import padded, randomised
 from tests.models.recurrents import make_recurrent
 
@@ -216,12 +223,43 @@ def test_training_through_a_model_step_by_step_equals_a_complete_target():
     torch.testing.assert_close(torch.cat(steps, dim=1), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_the_scalars_of_an_earlier_bundle_are_read(tmp_path):
+class ScalarEnergy(kernels.Energy):
+    """As it was, and as a kernel of a person's own may be."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.gain = nn.Parameter(self.gain.detach()[0])
+        self.offset = nn.Parameter(self.offset.detach()[0])
+
+
+@pytest.mark.parametrize("later", [kernels.Energy, ScalarEnergy])
+def test_scalars_of_a_bundle_are_read(tmp_path, monkeypatch, later):
     names = {"model": "rnn", "attention": "monotonic"}
     architecture = Architecture.of({group: choices(group)[name] for group, name in names.items()})
     sizes = Vocabularies(9, 9, True)
-    own = architecture.build(sizes).state_dict()
-    earlier = {name: (w[0] if w.shape == (1,) else w).clone() for name, w in own.items()}
-    save_file(earlier, tmp_path / "model")
+    monkeypatch.setattr(kernels, "Energy", ScalarEnergy)
+    earlier = architecture.build(sizes).state_dict()
+    save_file({name: weight.clone() for name, weight in earlier.items()}, tmp_path / "model")
+    monkeypatch.setattr(kernels, "Energy", later)
     again = load_model(tmp_path / "model", architecture, sizes).state_dict()
-    torch.testing.assert_close(again, own, rtol=0, atol=0)
+    gains = [weight for name, weight in again.items() if name.endswith("energy.gain")]
+    assert [weight.dim() for weight in gains] == [int(later is not ScalarEnergy)]
+    for name, weight in earlier.items():
+        assert torch.equal(again[name].reshape(weight.shape), weight), name
+
+
+def test_scalars_of_a_run_and_their_moments_are_resumed(tmp_path):
+    energy, earlier = kernels.Energy(4, 3, 5), ScalarEnergy(4, 3, 5)
+    optimizer = adamw(earlier, 0.1)
+    sum(weight.sum() for weight in earlier.parameters()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    torch.save({"state_dict": earlier.state_dict()}, tmp_path / "run.ckpt")
+    energy.load_state_dict(read(tmp_path / "run.ckpt")["state_dict"])
+    again = adamw(energy, 0.1)
+    again.load_state_dict(regrouped(deepcopy(optimizer.state_dict()), energy, again))
+    for one, model in ((optimizer, earlier), (again, energy)):
+        sum(weight.square().sum() for weight in model.parameters()).backward()
+        one.step()
+    for new, old in zip(energy.parameters(), earlier.parameters(), strict=True):
+        assert torch.equal(new.reshape(old.shape), old)
