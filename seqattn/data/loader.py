@@ -129,15 +129,15 @@ class StepLoader(BatchLoader[BatchT]):
     """Loader of optimizer steps: each item is the list of this rank's batches of one."""
 
     def __len__(self) -> int:
-        return -(-super().__len__() // self._together)
+        return -(-super().__len__() // self._rank_batches)
 
     def __iter__(self) -> Iterator[list[BatchT]]:  # type: ignore[override]
         batches = super().__iter__()
-        while step := [*islice(batches, self._together)]:
+        while step := [*islice(batches, self._rank_batches)]:
             yield step
 
     @property
-    def _together(self) -> int:
+    def _rank_batches(self) -> int:
         return self.batches.step_batches // self.batches.world
 
 

@@ -69,7 +69,8 @@ class Seq2SeqData:
         self.seed = seed
         self.scored: Sequence[str] = ("val",)
         """Splits needed besides train."""
-        self.accumulated = 1
+        self.rank_batches = 1
+        """Batches of an optimizer step on each rank."""
         """Batches of an optimizer step on each rank."""
         self._tokenizer = tokenizer
         self._tables: dict[str, datasets.Dataset] = {}
@@ -119,7 +120,7 @@ class Seq2SeqData:
             limits = replace(limits, pin_memory=trainer.strategy.root_device.type == "cuda")
         return (StepLoader if trains else BatchLoader)(
             self.split(name), limits, seed=self.seed, rank=rank, world=world, shuffle=trains,
-            step_batches=world * (self.accumulated if trains else 1),
+            step_batches=world * (self.rank_batches if trains else 1),
         )  # fmt: skip
 
     def first(self, split: str) -> Any:

@@ -88,7 +88,7 @@ def find_rate(run: TrainingSettings) -> float:
     test = RangeTest()
     single = run.trainer.alone(**{**run.trainer.lightning, "limit_val_batches": 0})
     options = replace(single, max_steps=test.steps, max_epochs=-1, val_check_interval=1.0)
-    setup.data.accumulated = batches  # as the test has one rank
+    setup.data.rank_batches = batches  # as the test has one rank
     with progress("finding a learning rate", "steps") as advance:
         ticks = LambdaCallback(on_train_batch_end=lambda *_: advance(len(test.rates), test.steps))
         trainer = made_trainer(options, Path(run.run_dir), [test, ticks])

@@ -73,7 +73,7 @@ class Setup:
             run.task.source(run.data), run.tokenizer, run.loader, run.cache_dir, run.seed,
             tokenizer, **self.data_settings(),
         )  # fmt: skip
-        self.data.accumulated = run.trainer.accumulated(self.step_batches)
+        self.data.rank_batches = run.trainer.rank_batches(self.step_batches)
         self.final = run.task.final or FinalOptions(splits=[])
         self.data.scored = [*dict.fromkeys(["val", *self.final.splits])]
         tokenizer = self.data.tokenizer  # trains it if there is none

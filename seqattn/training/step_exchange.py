@@ -1,4 +1,4 @@
-"""What ranks send each other in a step: units of the loss, requests to stop or save, skips."""
+"""Exchange of ranks in a step: units of the loss, requests to stop or save, skipped updates."""
 
 import signal
 import threading

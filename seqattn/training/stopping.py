@@ -1,4 +1,4 @@
-"""What ends a training run, or lets it go on: divergence, early stopping, the last validation."""
+"""End of a training run: divergence, early stopping, the last validation."""
 
 import math
 from typing import Any

@@ -72,7 +72,7 @@ class Training(TrainingSettings):
         self.trainer.check_device()
         if self.trainer.num_nodes > 1 and world_size() == 1:
             raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
-        self.trainer.accumulated(self.loader.step_batches)  # refuses what ranks cannot share
+        self.trainer.rank_batches(self.loader.step_batches)  # refuses what ranks cannot share
         self.schedule()
         model = self.architecture.check(self.tokenizer.joint)
         self.generation.check(model)

@@ -165,7 +165,7 @@ class TrainerOptions:
         devices = self.devices if self.ranks == here else here
         return {"devices": devices, "num_nodes": nodes}
 
-    def accumulated(self, step_batches: int | None) -> int:
+    def rank_batches(self, step_batches: int | None) -> int:
         """Return the number of batches of an optimizer step on each rank.
 
         Args:

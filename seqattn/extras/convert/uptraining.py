@@ -63,7 +63,7 @@ def uptrain(bundle: Bundle, data: Any, steps: int, device: str, cache_dir: str |
         max_epochs=-1,
         precision=32 if on_cpu and options.precision == "16-mixed" else options.precision,
     )
-    module.accumulated = options.accumulated(loader.step_batches)
+    module.rank_batches = options.rank_batches(loader.step_batches)
     print(f"uptraining for {steps:,} steps", file=sys.stderr)
     bundle.model.train()
     trainer = made_trainer(options, bundle.path)
