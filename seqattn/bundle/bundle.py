@@ -14,11 +14,14 @@ from seqattn.bundle.outputs import Outputs, Rank
 from seqattn.bundle.prefixes import Prefixes
 from seqattn.bundle.text_arguments import TextOrTexts, paired, text_list
 from seqattn.bundle.text_options import (
+    OutputOf,
     TextOption,
-    check_parts,
+    all_texts,
+    grouped,
     is_option,
     options_of,
     search_with,
+    splitter_of,
 )
 from seqattn.data.base import Texts
 from seqattn.data.lines import read_texts
@@ -201,22 +204,24 @@ class Bundle:
             into = self.into(target_language)
             return into.generate(texts, generation, prefix=prefix, **settings)
         options, generator = self._with_options(generation, settings)
-        parted = check_parts(options, ["prefix"] * (prefix is not None))
-
-        def generate(some: TextOrTexts) -> list[str]:
-            read = self.lines(some)
-            own = self.constraints(read, prefix, options.values())
-            hypotheses = generator.generate_windows(
-                self.encode(read.lines), read.texts, constraints=own
-            )
-            say_copied(read.copied)
-            return read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
-
-        if parted is None:
-            outputs = generate(texts)
-        else:
-            aligned = replace(self, words_by=parted.words_by)
-            outputs = parted.generate(text_list(texts), generate, aligned.align)
+        splitter = splitter_of(options, ["prefix"] * (prefix is not None))
+        raw = text_list(texts)
+        documents = splitter.split(raw) if splitter else []
+        read = self.lines(all_texts(documents) if splitter else raw)
+        own = self.constraints(read, prefix, options.values())
+        hypotheses = generator.generate_windows(
+            self.encode(read.lines), read.texts, constraints=own
+        )
+        say_copied(read.copied)
+        outputs = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
+        if splitter:
+            align = replace(self, words_by=splitter.words_by).align
+            pairs = [*zip(documents, grouped(outputs, documents), strict=True)]
+            each = splitter.restore(pairs, align)
+            for number, (text, one) in enumerate(zip(raw, each, strict=True), 1):
+                splitter.note(OutputOf(number, "", "", (), text, one, True))
+            splitter.say()
+            outputs = [one.text for one in each]
         return outputs[0] if isinstance(texts, str) else outputs
 
     def hypotheses(
@@ -233,7 +238,7 @@ class Bundle:
         """
         texts = text_list(texts)
         options, generator = self._with_options(generation, settings)
-        check_parts(options, ["hypotheses"])
+        splitter_of(options, ["hypotheses"])
         own = self.constraints(TextLines.of(texts, False), prefix, options.values())
         return generator.generate_windows(self.encode(texts), constraints=own)
 
@@ -241,7 +246,8 @@ class Bundle:
         self, generation: Choice, settings: dict[str, Any]
     ) -> tuple[dict[str, TextOption], Generator]:
         """Return the options among settings, and the generator with the rest."""
-        options = options_of({key: settings.pop(key) for key in [*settings] if is_option(key)})
+        values = options_of({key: settings.pop(key) for key in [*settings] if is_option(key)})
+        options = {key: option.of(self) for key, option in values.items()}
         search = search_with(options.values(), self.search(generation, **settings))
         return options, self.generator(search)
 

@@ -23,13 +23,13 @@ Node = Any
 """A value of YAML: a scalar, a list of nodes, or a dict from texts to nodes."""
 
 
-def build(node: Node, where: str = "", keep_settings: bool = False) -> Any:
+def build(node: Node, where: str = "", settings: Mapping[str, Node] | None = None) -> Any:
     """Build the object that a node describes.
 
     Args:
         node: scalars, lists and dicts, interpolations resolved.
         where: the key that holds it, with dots, for messages.
-        keep_settings: True to pass the plain keys to a parameter `settings`, if there is one.
+        settings: plain keys to pass to a parameter `settings`, if there is one.
 
     Returns:
         The object of a `_target_`, a `functools.partial` of it where `_partial_` is true, and the
@@ -68,8 +68,8 @@ def build(node: Node, where: str = "", keep_settings: bool = False) -> Any:
     kwargs = arguments | map_values(build, ready, where)
     with keys_under(where):
         check(target, kwargs)
-    if keep_settings and "settings" in accepted:
-        kwargs["settings"] = arguments
+    if settings is not None and "settings" in accepted:
+        kwargs["settings"] = settings
     if not is_factory:
         return _call(target, (), kwargs, where)
     factory = _Factory(target, **kwargs)
@@ -80,6 +80,9 @@ def build(node: Node, where: str = "", keep_settings: bool = False) -> Any:
 def build_subcommand(path: str, settings: Mapping[str, Node]) -> Any:
     """Build a subcommand, and store the plain settings in its field `settings` if it has one.
 
+    A class with the field `options` gets there the objects of groups of `conf/` that it has no
+    field for, by their names.
+
     Args:
         path: dotted path of its class.
         settings: its settings by key.
@@ -87,8 +90,12 @@ def build_subcommand(path: str, settings: Mapping[str, Node]) -> Any:
     Raises:
         UserError: as `build`.
     """
-    kwargs = {name: node for name, node in settings.items() if name != TARGET}
-    return build({**kwargs, TARGET: path}, keep_settings=True)
+    plain = {name: node for name, node in settings.items() if name != TARGET}
+    fields, kwargs = inspect.signature(import_path(path)).parameters, dict(plain)
+    if "options" in fields:
+        groups = [key for key in plain if key not in fields and (CONF / key).is_dir()]
+        kwargs["options"] = {key: build(kwargs.pop(key), key) for key in groups}
+    return build({**kwargs, TARGET: path}, settings=plain)
 
 
 class _Factory(partial[Any]):

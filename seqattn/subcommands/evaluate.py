@@ -15,6 +15,7 @@ import yaml
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of, read_config, store
 from seqattn.bundle.outputs import Outputs
+from seqattn.bundle.text_options import TextOption
 from seqattn.checking import Count
 from seqattn.data.lines import write_lines
 from seqattn.errors import UserError
@@ -52,7 +53,7 @@ class Evaluation(ScoredRun):
         tune: lists of values to try on the validation split, by keys of the search and
             rerank.weight; nested keys as mappings. Empty to score with the search unchanged.
         store: True to store the best search of `tune` in the bundle.
-        quality: how to judge the outputs, on the validation split after calibrating; None not to.
+        options: `TextOption`s by key that evaluate the outputs, None for none.
 
     Raises:
         UserError: for tuning on another split or by lengths, or storing without tuning.
@@ -65,7 +66,7 @@ class Evaluation(ScoredRun):
     rerank: Reranking = field(default_factory=Reranking)
     tune: Mapping[str, Any] = field(default_factory=dict)
     store: bool = False
-    quality: Any = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,12 +75,18 @@ class Evaluation(ScoredRun):
                 f"tuning on split={self.split} would inflate its scores; add split=val, then "
                 "evaluate the best settings once on test"
             )
-        if self.tune and (self.lengths is not None or self.quality is not None):
-            raise UserError("tune and lengths or quality are mutually exclusive")
+        beside = [*self._options, *["lengths"] * (self.lengths is not None)]
+        if self.tune and beside:
+            raise UserError(f"tune and {' and '.join(beside)} are mutually exclusive")
         if self.group is not None and not hasattr(self.scorer, "sentences"):
             raise UserError("group needs a scorer that has the method sentences()")
         if self.store and (not self.tune or self.ensemble or self.rerank.bundle):
             raise UserError("store=true needs tune, and supports neither ensemble nor rerank")
+
+    @property
+    def _options(self) -> dict[str, TextOption]:
+        """Options that are not None."""
+        return {key: option for key, option in self.options.items() if option is not None}
 
     @cached_property
     def directory(self) -> Path:
@@ -162,11 +169,10 @@ class Evaluation(ScoredRun):
             **by_length,
             **self._made_by,
         }
-        if self.quality is not None:
-            place = self.split, self.directory, self.data.parts.get(self.split)
-            judged = self.quality.evaluated(bundle, outputs, self.scorer, *place)
-            results["quality"] = judged[0]
-            rows |= judged[1]
+        where = self.split, self.directory, self.data.parts.get(self.split)
+        for key, option in self._options.items():
+            results[key], table = option.evaluated(bundle, outputs, self.scorer, *where)
+            rows |= table
         results["made_from"] = contents_now(self.bundle, files(self.split))
         write_json(self.directory / "scores.json", results)
         rows["written to"] = str(self.directory)
@@ -216,9 +222,9 @@ class Evaluation(ScoredRun):
             reranker = self.rerank.over(texts.tokenizer, self.device, self.trust)
             make = partial(texts.outputs, rank=None if reranker is None else reranker.rank)
         rows, search = self.read_rows(bundle, self.group), self.rerank.search(self.generation)
-        if self.quality is not None:
-            part = self.data.parts.get(self.split)
-            self.quality.check(bundle, rows, self.scorer, self.split, part)
+        part = self.data.parts.get(self.split)
+        for option in self._options.values():
+            option.check_split(bundle, rows, self.scorer, self.split, part)
         bins = [] if self.lengths is None else length_bins(rows.sources, self.lengths)
         with progress(f"scoring {self.split}", bundle.unit) as advance:
             return make(rows, search, advance), bins

@@ -106,7 +106,7 @@ KINDS = (
     ("generate", "generation=bean", "unknown choice generation=bean; did you mean beam?; choose"),
     ("generate", "generation=sampling generation.temperature=0", "generation.temperature must be "),
     ("generate", "alignments=true format=text", "format=text has no alignments; remove it, or add"),
-    ("answer", "alignments=true", "answers have neither alignments, quality nor markup"),
+    ("answer", "alignments=true", "answers do not support alignments; remove them"),
     ("generate", "format=xml", "format must be one of text, tsv, jsonl or null, got 'xml'"),
     ("generate", "text=a", "text, question and input are mutually exclusive"),
     ("generate", "input=null question=a", "this bundle reads text, got question; use text=..."),

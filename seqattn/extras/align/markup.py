@@ -1,16 +1,16 @@
 """Generation of texts with tags or placeholders, which are put where their words went."""
 
-import json
 import re
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
-from seqattn.bundle.text_options import Align, Generate, TextOption
-from seqattn.data.lines import in_one_line
+from seqattn.bundle.text_options import Align, Note, OutputOf, TextOption
 from seqattn.errors import UserError
 from seqattn.extras.align.parts import copies_in, parts_of
 from seqattn.extras.align.segment import Restored, Segment, Unit
@@ -45,10 +45,8 @@ _ALIKE = re.compile(r"%[^\s%]{0,5}?[A-Za-z]\w{0,20}|\{[^{}\n]{0,20}\}?")
 BREAKS = re.compile(r"(\r\n|\r|\n)")
 LONGEST = 200_000
 """Characters of a text with markup."""
-_JOINED = "became one line; format=jsonl keeps line breaks"
 _REPAIRED = "had tags without their counterpart, which were added or left out"
-_SPLIT = "; if the file is one page, name it .html"
-Rows = Sequence[tuple[int, str]]
+_PAGE = "; a page is one text, as files named .html are read"
 
 
 class Document(NamedTuple):
@@ -66,6 +64,11 @@ class Document(NamedTuple):
         """The text; its tags may have been repaired."""
         return self.restored([one.restored(one.text, ()) for one in self.segments]).text
 
+    @property
+    def texts(self) -> list[str]:
+        """What the model reads of each segment."""
+        return [segment.text for segment in self.segments]
+
     def restored(self, outputs: Sequence[Restored]) -> Restored:
         """Return the text with the outputs of its segments."""
         rest, text, lost = iter(outputs), [], list[str]()
@@ -77,6 +80,14 @@ class Document(NamedTuple):
             text.append(one.text)
             lost += one.lost
         return Restored("".join(text), lost)
+
+
+class Marked(NamedTuple):
+    """An output with markup, the protected parts that it lost, and its text."""
+
+    text: str
+    lost: list[str]
+    document: Document
 
 
 @dataclass(frozen=True)
@@ -91,12 +102,10 @@ class Markup(TextOption, ABC):
     """
 
     pattern: str | None = None
-    in_parts: ClassVar[bool] = True
+    splits: ClassVar[bool] = True
     words_by: ClassVar[Any] = staticmethod(parts_of)
-    pages: ClassVar[Sequence[str]] = ()
-    """Suffixes of files that are read as a whole."""
     _parts: "re.Pattern[str] | None" = field(default=None, init=False, repr=False, compare=False)
-    _said: dict[str, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _repaired: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
     _lost: list[tuple[int, list[str]]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -121,44 +130,49 @@ class Markup(TextOption, ABC):
             UserError: if it is too long, or nests too deeply.
         """
 
-    def generate(self, texts: Sequence[str], generate: Generate, align: Align) -> list[str]:
-        """Return outputs with markup; print to standard error which protected parts were lost.
+    def of(self, bundle: Any) -> "Markup":
+        """Return the markup with no outputs counted."""
+        markup = copy(self)
+        for name, value in (("_repaired", []), ("_lost", []), ("_told", set())):
+            object.__setattr__(markup, name, value)
+        return markup
 
-        Args:
-            texts: with markup.
-            generate: returns the outputs of texts without.
-            align: aligns texts and outputs, by `words_by`.
-        """
-        outputs = self._outputs([*enumerate(texts, 1)], generate, align)
-        _say_lost([(n, one.lost) for n, (one, _) in enumerate(outputs, 1) if one.lost])
-        return [one.text for one, _ in outputs]
+    def split(self, texts: Sequence[str]) -> list[Document]:
+        return [self.document(text) for text in texts]
 
-    def lines(self, rows: Rows, generate: Generate, align: Align, form: str) -> Iterator[str]:
-        """Yield the outputs of numbered texts as lines; `say` says what became of them.
+    def restore(
+        self, outputs: Sequence[tuple[Document, Sequence[str]]], align: Align
+    ) -> list[Marked]:
+        pairs = [
+            (segment, output)
+            for document, each in outputs
+            for segment, output in zip(document.segments, each, strict=True)
+        ]
+        linked = [(segment, output) for segment, output in pairs if segment.linked]
+        words = iter(align([one.text for one, _ in linked], [output for _, output in linked]))
+        restored = (
+            segment.restored(output, segment.links(*next(words)) if segment.linked else ())
+            for segment, output in pairs
+        )
+        results = []
+        for document, each in outputs:
+            text, lost = document.restored([*islice(restored, len(each))])
+            results.append(Marked(text, lost, document))
+        return results
 
-        Args:
-            rows, generate, align: as `generate`.
-            form: "line", with spaces for line breaks; "text", as it is; "jsonl", with the text.
-        """
-        outputs = self._outputs(rows, generate, align)
-        for (number, text), (output, document) in zip(rows, outputs, strict=True):
-            line = in_one_line(output.text) if form == "line" else output.text
-            self._lost.extend([(number, output.lost)] if output.lost else [])
-            if line != output.text:
-                self._said.setdefault(_JOINED, []).append(number)
-            if document.spelling != text:
-                self._said.setdefault(_REPAIRED + _SPLIT * (form == "line"), []).append(number)
-            if form == "jsonl":
-                row: dict[str, object] = {"line": number, "source": text, "output": line}
-                row |= {"lost": output.lost} if output.lost else {}
-                line = json.dumps(row, ensure_ascii=False)
-            yield line
+    def note(self, output: OutputOf) -> Note:
+        """Return the protected parts that an output lost."""
+        marked: Marked = output.restored
+        if output.is_best and marked.lost:
+            self._lost.append((output.number, marked.lost))
+        if output.is_best and marked.document.spelling != output.raw:
+            self._repaired.append(output.number)
+        return Note({"lost": marked.lost} if marked.lost else {})
 
     def say(self) -> None:
-        """Print to standard error what became of all `lines`."""
-        for what, numbers in self._said.items():
+        if numbers := self._repaired:
             count = f"{len(numbers):,} output{'s' * (len(numbers) > 1)} (first: {numbers[0]:,})"
-            print(f"{count} {what}", file=sys.stderr)
+            print(f"{count} {_REPAIRED}{_PAGE * (numbers[-1] > 1)}", file=sys.stderr)
         _say_lost(self._lost)
 
     def tell_once(self, notice: str) -> None:
@@ -166,28 +180,6 @@ class Markup(TextOption, ABC):
         if notice not in self._told:
             print(notice, file=sys.stderr)
         self._told.add(notice)
-
-    def _outputs(
-        self, rows: Rows, generate: Generate, align: Align
-    ) -> list[tuple[Restored, Document]]:
-        documents = [self.document(text) for _, text in rows]
-        segments = [segment for document in documents for segment in document.segments]
-        outputs = generate([segment.text for segment in segments])
-        linked = [place for place, segment in enumerate(segments) if segment.linked]
-        words = align(
-            [segments[place].text for place in linked], [outputs[place] for place in linked]
-        )
-        links = {
-            place: segments[place].links(*one) for place, one in zip(linked, words, strict=True)
-        }
-        restored = iter(
-            segment.restored(output, links.get(place, ()))
-            for place, (segment, output) in enumerate(zip(segments, outputs, strict=True))
-        )
-        return [
-            (document.restored([next(restored) for _ in document.segments]), document)
-            for document in documents
-        ]
 
     def kept(self, text: str) -> list[Unit]:
         """Return the units of plain text: protected parts, and single characters.
@@ -239,13 +231,13 @@ class Placeholders(Markup):
             object.__setattr__(self, "pattern", PLACEHOLDERS)
         super().__post_init__()
 
-    def _outputs(self, rows: Rows, *functions: Any) -> list[tuple[Restored, Document]]:
+    def split(self, texts: Sequence[str]) -> list[Document]:
         if self._parts is not None and self.pattern == PLACEHOLDERS and not self._told:
-            rests = (self._parts.sub("\n", text) for _, text in rows)
+            rests = (self._parts.sub("\n", text) for text in texts)
             if alike := next(filter(None, map(_ALIKE.search, rests)), None):
                 what = f"some parts look like placeholders but are read as text, such as {alike[0]}"
                 self.tell_once(f"{what}; set markup.pattern to copy them")
-        return super()._outputs(rows, *functions)
+        return super().split(texts)
 
     def document(self, text: str) -> Document:
         self.check_size(text)

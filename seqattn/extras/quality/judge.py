@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from seqattn.analysis.word_alignment import words_of
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_arguments import TextOrTexts, paired
+from seqattn.bundle.text_options import Note, OutputOf, TextOption
 from seqattn.data.lines import in_one_line
 from seqattn.extras.quality.calibration import Calibration
 from seqattn.extras.quality.signals import Read, Reading, signals_of
@@ -68,7 +69,7 @@ class Judgement(NamedTuple):
         return "\t".join([expected, self.label or "", *words])
 
 
-class Judge:
+class Judge(TextOption):
     """Judge of outputs by the signals of a calibrated bundle, which counts its judgements.
 
     Args:
@@ -76,6 +77,8 @@ class Judge:
         bundle: its own model judges, whatever made the outputs.
         calibration: of the bundle.
     """
+
+    has_columns: ClassVar[bool] = True
 
     def __init__(self, settings: Any, bundle: Bundle, calibration: Calibration) -> None:
         self.settings, self.bundle, self.calibration = settings, bundle, calibration
@@ -127,9 +130,18 @@ class Judge:
         label = self.settings.label(expected, left_out)
         return Judgement(expected, label, reading.signals, *marked)
 
+    def of_lines(self, lines: Sequence[str], outputs: Sequence[str]) -> list[Judgement]:
+        return self(lines, outputs)
+
     def joined(self, parts: Sequence[Judgement]) -> Judgement:
         """Return the judgement of a text of several lines: that of its worst line."""
-        return min(parts, key=lambda judgement: judgement.rank)
+        return min(parts, key=lambda judgement: judgement.rank, default=Judgement())
+
+    def note(self, output: OutputOf) -> Note:
+        judgement = self.joined(output.of_lines)
+        if output.is_best:
+            self.count(output.number, judgement, output.output)
+        return Note({"quality": judgement.document()}, [judgement.tsv()])
 
     def count(self, line: int, result: Judgement, output: str) -> None:
         """Count the judgement of the best output for a line."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -14,6 +14,7 @@ from annotated_types import Ge, Le
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import store
 from seqattn.bundle.outputs import Outputs
+from seqattn.bundle.text_options import TextOption
 from seqattn.checking import BadValue, CountOrNone, Share
 from seqattn.data.base import Part, Texts, chosen_lines
 from seqattn.data.lines import write_lines
@@ -33,7 +34,7 @@ FILE = "quality.jsonl"
 
 
 @dataclass(frozen=True)
-class Quality:
+class Quality(TextOption):
     """Settings of judging outputs.
 
     Args:
@@ -55,6 +56,7 @@ class Quality:
     worst: CountOrNone = 0
     marked: Share = 0.05
     labels: str | None = None
+    has_columns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.review > self.usable:
@@ -83,7 +85,7 @@ class Quality:
         fit: Calibration = build({TARGET: path, **node}, "calibration")
         return Judge(self, bundle, fit)
 
-    def check(
+    def check_split(
         self, bundle: Bundle, rows: Texts, scorer: Any, split: str, part: Part | None
     ) -> None:
         """Read the labels, and check before a search that its outputs can be judged.

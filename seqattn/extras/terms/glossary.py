@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import chain
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.text_options import TextOption
+from seqattn.bundle.text_options import Note, OutputOf, TextOption
 from seqattn.data.text_files import read_lines
 from seqattn.data.text_lines import TextLines
 from seqattn.data.tokenizer import Tokenizer
@@ -241,12 +242,21 @@ class Glossary(TextOption):
         each = (first.keys() & own.required.keys() for own in self.matching(source).values())
         return any(some and min(first[one] for one in some) >= ends[last - 1] for some in each)
 
-    def count(self, number: int, source: str, output: str, unmet: Sequence[str]) -> None:
-        """Note an output with unmet or late terms. Args: number: the output's line."""
-        if unmet:
-            self._unmet.append((number, unmet))
-        elif self.is_late(source, output):
-            self._late.append(number)
+    def of(self, bundle: Bundle) -> "Glossary":
+        """Return the glossary with no outputs counted."""
+        glossary = copy(self)
+        object.__setattr__(glossary, "_unmet", [])
+        object.__setattr__(glossary, "_late", [])
+        return glossary
+
+    def note(self, output: OutputOf) -> Note:
+        """Return the unmet terms of an output; count them, or late ones."""
+        unmet = self.unmet(output.text, output.output)
+        if output.is_best and unmet:
+            self._unmet.append((output.number, unmet))
+        elif output.is_best and self.is_late(output.text, output.output):
+            self._late.append(output.number)
+        return Note({"unmet": unmet})
 
     def say(self) -> None:
         """Print to standard error how many outputs have unmet terms, and late ones."""

@@ -10,7 +10,7 @@ import pytest
 
 from seqattn.extras.align.html import _INVISIBLE, Html
 from tests.browser import browser  # noqa: F401
-from tests.extras.align.test_markup import aligned
+from tests.extras.align.test_markup import aligned, generated
 
 
 class Page(NamedTuple):
@@ -59,7 +59,7 @@ def elements(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.text[:40])
 def test_a_model_that_copies_returns_the_page(page):
-    [output] = Html().generate([page.text], list, SAME)
+    [output] = generated(Html(), [page.text], list, SAME)
     if page.kind == "=":
         assert output == page.text
     elif page.kind == "~":
@@ -72,9 +72,9 @@ def test_a_model_that_copies_returns_the_page(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.text[:40])
 def test_elements_keep_their_words_in_another_order(page):
-    [copy] = Html().generate([page.text], list, SAME)
-    [output] = Html().generate(
-        [page.text], lambda texts: [" ".join(t.split()[::-1]) for t in texts], BACKWARDS
+    [copy] = generated(Html(), [page.text], list, SAME)
+    [output] = generated(
+        Html(), [page.text], lambda texts: [" ".join(t.split()[::-1]) for t in texts], BACKWARDS
     )
     assert elements(output) == elements(copy)
 
@@ -82,7 +82,7 @@ def test_elements_keep_their_words_in_another_order(page):
 def test_signs_of_footnotes_are_copied():
     sign = "<sup><a href=x>[<i>1</i>]</a></sup>"
     shorter = aligned(lambda j, n: [0, 1, 3][j])
-    [output] = Html().generate([f"<p>a <b>b</b>{sign}, c</p>"], lambda _: ["A B C"], shorter)
+    [output] = generated(Html(), [f"<p>a <b>b</b>{sign}, c</p>"], lambda _: ["A B C"], shorter)
     assert output.index("A <b>B</b>") < output.index(sign) < output.index("C")
 
 
@@ -121,8 +121,8 @@ def test_attributes_are_segments_in_their_quotes(text, read, output):
         return [" ".join(text.upper().replace("DOG", "DOG DOG").split()[::-1]) for text in texts]
 
     html = Html(attributes=True)
-    assert html.generate([text], list, SAME) == [text]
-    assert html.generate([text], generate, BACKWARDS) == [output]
+    assert generated(html, [text], list, SAME) == [text]
+    assert generated(html, [text], generate, BACKWARDS) == [output]
     assert seen == read
 
 
@@ -130,7 +130,7 @@ def test_a_page_that_asks_for_it_is_copied_which_is_said_once(capsys):
     page = '<head><META content="NoTranslate" name=Google></head><p translate=yes>a <b>b</b>'
     other = "<meta name=description content=notranslate><p>a"
     html = Html()
-    upper = html.generate([page, other, page], lambda texts: [t.upper() for t in texts], SAME)
+    upper = generated(html, [page, other, page], lambda texts: [t.upper() for t in texts], SAME)
     assert upper == [page, "<meta name=description content=notranslate><p>A", page]
     assert capsys.readouterr().err == (
         "pages with <meta name=google content=notranslate> stay as they are\n"
@@ -151,8 +151,8 @@ return arguments[0].map(page => {
 
 def test_a_browser_shows_what_a_model_reads_and_writes(browser):  # noqa: F811
     texts = [page.text for page in PAGES]
-    copies = Html().generate(texts, list, SAME)
-    uppers = Html().generate(texts, lambda some: [text.upper() for text in some], SAME)
+    copies = generated(Html(), texts, list, SAME)
+    uppers = generated(Html(), texts, lambda some: [text.upper() for text in some], SAME)
     shown = browser.run(SHOW, [*texts, *copies, *uppers])
     size, wrong = len(texts), []
     for number, page in enumerate(PAGES):

@@ -6,6 +6,7 @@ import os
 import pytest
 
 import seqattn
+from seqattn.bundle.text_options import OutputOf
 from seqattn.errors import UserError
 from seqattn.extras.terms.glossary import Glossary
 from tests.cli.small import json_lines, refusal, run, succeed
@@ -366,7 +367,7 @@ def test_work_on_final_marks_grows_with_the_text(sign):
 def test_late_terms_are_counted_in_one_line(capfd):
     glossary = Glossary(entries={"cat": "Hunde"})
     for number, output in ((3, "Hunde."), (5, "Die Katze. Hunde."), (1_007, "Katzen. Hunde")):
-        glossary.count(number, "The cat.", output, [])
+        glossary.note(OutputOf(number, "The cat.", output, (), "The cat.", None, True))
     glossary.say()
     assert capfd.readouterr().err == (
         "outputs with a required term behind their final mark: 2 (first: line 5)\n"
