@@ -126,7 +126,7 @@ class Bundle:
             if key in _MEANT and key not in node:
                 raise UserError(f"unknown key generation.{key}; use {_MEANT[key]}")
         search = build(with_settings(node, settings) if settings else node, "generation")
-        return self.begun(self._of_kind(search, "generation", "output"))
+        return self.with_target_prefix(self._of_kind(search, "generation", "output"))
 
     def _of_kind(self, part: Any, name: str, trait: str) -> Any:
         """Return a part built from a node, after checking that it fits this kind of bundle."""
@@ -415,11 +415,11 @@ class Bundle:
     def _reads_line(self) -> bool:
         return self._line_breaks != "piece" and self.loader.long_sources == "drop"
 
-    def ended(self, ids: Sequence[int]) -> list[int]:
+    def with_end_mark(self, ids: Sequence[int]) -> list[int]:
         """Append the end mark to an output's ids, unless they fill the model's positions."""
         return [*ids] if len(ids) == self.model.max_target_length else [*ids, EOS]
 
-    def begun(self, search: Search) -> Search:
+    def with_target_prefix(self, search: Search) -> Search:
         """Return a search whose outputs begin as every target does, or with a prefix of its own."""
         begin, own = self.tokenizer.target_begin, listed(search.processors)
         if not self.tokenizer.joint and any(isinstance(one, EncoderNoRepeatNgram) for one in own):

@@ -40,7 +40,7 @@ class Batch(NamedTuple):
     """Sources that are searched together, and their indices in the user's input."""
 
     sources: list[Sequence[int]]
-    places: list[int]
+    indices: list[int]
     constraints: Sequence[Constraints] | None = None
 
 
@@ -80,7 +80,7 @@ class Generator:
     def generate(
         self,
         sources: Sequence[Sequence[int]],
-        places: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         progress: Progress | None = None,
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
@@ -88,7 +88,7 @@ class Generator:
 
         Args:
             sources: ids of each source, end included; an empty one gets one empty hypothesis.
-            places: each source's index in the user's input; None if `sources` is all of it.
+            indices: each source's index in the user's input; None if `sources` is all of it.
             progress: called after each batch.
             constraints: of each source; None for none.
 
@@ -97,19 +97,19 @@ class Generator:
                 cannot be used.
         """
         limit = self.model.max_source_length
-        places = range(len(sources)) if places is None else places
-        for place, source in zip(places, sources):
+        indices = range(len(sources)) if indices is None else indices
+        for index, source in zip(indices, sources):
             if limit is not None and len(source) > limit:
                 raise UserError(
-                    f"source {place + 1} has {len(source)} tokens, but this model reads at most "
+                    f"source {index + 1} has {len(source)} tokens, but this model reads at most "
                     f"{limit}; shorten it, or train with a larger {length_key(self.model, limit)}"
                 )
         results: list[list[Hypothesis]] = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
         done, total = 0, sum(len(source) > 0 for source in sources)
         rows = [*self._batches(sources)]
-        for source, place, own in zip(sources, places, constraints or ()):
-            check_prefix(self.model, self.search, len(source), place, own)
-        parts: Any = (sources, places, constraints)
+        for source, index, own in zip(sources, indices, constraints or ()):
+            check_prefix(self.model, self.search, len(source), index, own)
+        parts: Any = (sources, indices, constraints)
         batches = [Batch(*(one and [one[n] for n in part] for one in parts)) for part in rows]
         with self._searched(batches) as searched:
             for at, outputs in searched:
@@ -123,7 +123,7 @@ class Generator:
     def generate_windows(
         self,
         sources: Sequence[Windows],
-        places: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         progress: Progress | None = None,
         constraints: Sequence[Constraints] | None = None,
     ) -> Hypotheses:
@@ -131,13 +131,13 @@ class Generator:
 
         Args: as `search_windows`.
         """
-        searched = self.search_windows(sources, places, progress, constraints)
+        searched = self.search_windows(sources, indices, progress, constraints)
         return [[one.hypothesis for one in several] for several in searched]
 
     def search_windows(
         self,
         sources: Sequence[Windows],
-        places: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         progress: Progress | None = None,
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[InWindow]]:
@@ -145,14 +145,14 @@ class Generator:
 
         Args:
             sources: windows of each source.
-            places, constraints: as `generate`; all windows of a source have its constraints.
+            indices, constraints: as `generate`; all windows of a source have its constraints.
             progress: called after each batch, with the share of windows done in units of sources.
         """
         windows = [window for several in sources for window in several]
-        starts = range(len(sources)) if places is None else places
+        starts = range(len(sources)) if indices is None else indices
         each = [
-            place + number * _WINDOW
-            for place, several in zip(starts, sources)
+            index + number * _WINDOW
+            for index, several in zip(starts, sources)
             for number, _ in enumerate(several)
         ]
         if constraints is not None:
@@ -219,7 +219,7 @@ class Generator:
         search = self.search if batch.constraints is None else self.search.under(batch.constraints)
         try:
             memory: Any = self.model.encode(ids)
-            return search.search(self.model, memory, batch.places)
+            return search.search(self.model, memory, batch.indices)
         except RuntimeError as error:
             if ran_out(error):
                 raise UserError(too_large(batch)) from error
@@ -245,13 +245,13 @@ class Generator:
             yield batch
 
 
-def check_prefix(model: SearchModel, search: Search, size: int, place: int, own: Any) -> None:
+def check_prefix(model: SearchModel, search: Search, size: int, index: int, own: Any) -> None:
     """Raise UserError if the outputs of a source of `size` tokens cannot hold their prefix."""
     tokens = len(own.ids) + (not own.whole)
     limit = int(search.limit.of(torch.tensor([size]), model.max_target_length))
     if size and tokens > limit:
         raise UserError(
-            f"prefix has {tokens} tokens, but the output of input {place + 1:,} is limited to "
+            f"prefix has {tokens} tokens, but the output of input {index + 1:,} is limited to "
             f"{limit}; increase generation.limit.extra"
         )
 

@@ -64,10 +64,10 @@ def _ngrams(ids: Sequence[int], n: int) -> Iterator[tuple[int, ...]]:
 
 def _likeness(counted: Sequence[Counter[tuple[int, ...]]]) -> NDArray[np.float64]:
     """Return the F1 (K, K) between the n-gram counts of each pair of samples."""
-    places = {gram: place for place, gram in enumerate(set().union(*counted))}
-    counts = np.zeros((len(counted), len(places)))
+    columns = {gram: column for column, gram in enumerate(set().union(*counted))}
+    counts = np.zeros((len(counted), len(columns)))
     for row, counter in zip(counts, counted, strict=True):
-        row[[places[gram] for gram in counter]] = list(counter.values())
+        row[[columns[gram] for gram in counter]] = list(counter.values())
     sizes = counts.sum(axis=1)
     common = np.stack([np.minimum(row, counts).sum(axis=1) for row in counts])
     return 2 * common / (sizes[:, None] + sizes)

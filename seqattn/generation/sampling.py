@@ -114,16 +114,16 @@ class Sampling(Search):
             logits, order = logits.topk(min(self.top_k, scores.shape[-1]), dim=-1)
         probabilities = logits.softmax(dim=-1)
         if self.top_p < 1 and (ops.at_hand(scores) or probabilities.shape[-1] <= _TOP):
-            probabilities, places = _nucleus(probabilities, self.top_p)
-            order = places if order is None else order.gather(1, places)
+            probabilities, positions = _nucleus(probabilities, self.top_p)
+            order = positions if order is None else order.gather(1, positions)
         elif self.top_p < 1:
             probabilities = _nucleus_unsorted(probabilities, self.top_p)
         reached = running_sums(probabilities)
         total = reached[:, -1:]
         below = torch.nextafter(total, torch.zeros_like(total))  # rounding could reach `total`
         threshold = (uniform[:, None] * total).minimum(below)
-        place = torch.searchsorted(reached, threshold, right=True)
-        tokens = place if order is None else order.gather(1, place)
+        position = torch.searchsorted(reached, threshold, right=True)
+        tokens = position if order is None else order.gather(1, position)
         return scores.gather(1, tokens)[:, 0], tokens[:, 0]
 
 

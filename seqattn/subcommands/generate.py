@@ -142,7 +142,7 @@ class Generation(BundleRun):
         into = user_path(self.output or "")
         # SLURM sets its variables for single commands, too
         ranks = world_size() if "WORLD_SIZE" in os.environ else 1
-        place, plain = rank() if ranks > 1 else 0, source is not None and source.is_file()
+        rank_index, plain = rank() if ranks > 1 else 0, source is not None and source.is_file()
         if (self.part and not plain) or (ranks > 1 and not (plain and replaced_file(into))):
             raise UserError("shares of the input need files; set input=FILE and output=FILE")
         rank_messages.from_first(str)  # ranks that cannot meet at the end fail before the search
@@ -165,17 +165,17 @@ class Generation(BundleRun):
             opened: AbstractContextManager[Journal] = nullcontext(Journal(self.output))
             if plain:  # all lines are checked before the first search
                 inputs = range(sum(map(len, self._read(bundle, source))))
-                for number, of in (self._share, (place + 1, ranks)):
+                for number, of in (self._share, (rank_index + 1, ranks)):
                     inputs = inputs[len(inputs) * (number - 1) // of : len(inputs) * number // of]
                 files = {"input": source}
                 for option in options.values():
                     files |= option.files
                 each = self.n_best or 1, "(?s:.*)" if self._reader else ".*"
                 opened = open_journal(
-                    self.output, self._made_from, files, place, ranks, len(inputs), *each
+                    self.output, self._made_from, files, rank_index, ranks, len(inputs), *each
                 )
             journal, advance = stack.enter_context(opened), None
-            if source is not None and place == 0:
+            if source is not None and rank_index == 0:
                 bar = progress("generating", "texts", journal.done, above=self.output is None)
                 advance = stack.enter_context(bar)
             end = "" if self._reader and self._format == "text" else "\n"

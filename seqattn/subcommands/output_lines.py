@@ -137,7 +137,7 @@ class OutputLines:
         self.notices.unknown.update(unknown)
         self.notices.copied += read.copied
         row_of = [row for row, one in enumerate(documents) for _ in one.texts]
-        places = [first + row_of[segment] for segment in read.texts]
+        indices = [first + row_of[segment] for segment in read.texts]
 
         def of_rows(done: int, total: int | None, tokens: int = 0) -> None:
             progress(done * len(rows) // (total or 1), len(rows), tokens)
@@ -147,7 +147,7 @@ class OutputLines:
             read, prefix or self.prefix, self.options.values(), [number for number, _ in rows]
         )
         lists = self.generator.generate_windows(
-            self.bundle.encode(read.lines), places, of_rows, constraints
+            self.bundle.encode(read.lines), indices, of_rows, constraints
         )
         if self.reranker is not None:
             self.reranker.known.clear()  # those of other windows

@@ -143,7 +143,7 @@ class Setup:
         greedy = GreedySearch(
             search.limit, processors=search.processors, batch_size=_VALIDATED, workers=1
         )
-        generator = Generator(self.model, self.bundle.begun(greedy))
+        generator = Generator(self.model, self.bundle.with_target_prefix(greedy))
         outputs = partial(generated, generator, self.bundle.tokenizer.decode_target)
         return Validation(outputs, self.run.task.scorer, lambda: self.rows.references)
 

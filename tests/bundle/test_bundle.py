@@ -79,9 +79,9 @@ class Column(list):
 
 def test_an_output_has_its_end_where_the_model_has_a_position_for_it(loaded):
     short = replace(loaded, model=SimpleNamespace(max_target_length=3))
-    assert short.ended([4, 5]) == [4, 5, EOS]
-    assert short.ended([4, 5, 6]) == [4, 5, 6]
-    assert loaded.ended([4, 5, 6]) == [4, 5, 6, EOS]
+    assert short.with_end_mark([4, 5]) == [4, 5, EOS]
+    assert short.with_end_mark([4, 5, 6]) == [4, 5, 6]
+    assert loaded.with_end_mark([4, 5, 6]) == [4, 5, 6, EOS]
 
 
 def test_tokens_are_counted_with_the_ends_of_outputs(loaded):

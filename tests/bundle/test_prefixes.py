@@ -62,7 +62,7 @@ def test_only_ends_that_fit_in_a_piece_are_looked_up(loaded):
 
 def test_log_probabilities_are_those_of_the_whole_output(loaded):
     [(best, *_)] = loaded.hypotheses(TEXTS[:1], "greedy", prefix="the old ")
-    pair = loaded.encode(TEXTS[0])[0][0], loaded.ended(best.ids)
+    pair = loaded.encode(TEXTS[0])[0][0], loaded.with_end_mark(best.ids)
     ended = forced_log_probabilities(loaded.model, [pair, (pair[0], best.ids)])  # or cut
     assert min(abs(best.log_probability - total) for total in ended) < 1e-4
 

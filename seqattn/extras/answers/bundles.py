@@ -133,7 +133,7 @@ class SpanBundle(Asking, Bundle):
     def texts(self, use: str) -> Bundle:
         raise UserError(f"{use} needs a bundle that outputs text, but {self.path} outputs spans")
 
-    def begun(self, search: Any) -> Any:
+    def with_target_prefix(self, search: Any) -> Any:
         return search
 
     def generator(self, generation: Choice = None, **settings: Any) -> Generator:

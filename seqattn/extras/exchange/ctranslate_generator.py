@@ -110,7 +110,7 @@ class CTranslateGenerator(Generator):
     def generate(
         self,
         sources: Sequence[Sequence[int]],
-        places: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         progress: Progress | None = None,
         constraints: Sequence[Constraints] | None = None,
     ) -> Hypotheses:
@@ -130,8 +130,8 @@ class CTranslateGenerator(Generator):
         }
         if lacking:
             generator = self.otherwise(" and ".join(sorted(lacking)))
-            return generator.generate(sources, places, progress, constraints)
-        return super().generate(sources, places, progress, constraints)
+            return generator.generate(sources, indices, progress, constraints)
+        return super().generate(sources, indices, progress, constraints)
 
     @contextmanager
     def open(self) -> Iterator[Generator]:
@@ -183,7 +183,7 @@ class CTranslateGenerator(Generator):
                 follows = {token for one in outputs for token in one.ids[len(prefix.ids) :][:1]}
                 if prefix.ends and not follows <= {*prefix.ends[0]}:
                     torch_search = Generator(self.model, replace(self.search, workers=1))
-                    arguments = [sources[row]], [batch.places[row]], None, [prefix]
+                    arguments = [sources[row]], [batch.indices[row]], None, [prefix]
                     results[row] = torch_search.generate(*arguments)[0]
                 else:
                     results[row] = self._ranked(self._rescored(translator, sources[row], outputs))

@@ -71,7 +71,7 @@ class ExplainedBundle:
             with progress(f"generating with {self.name}", "sentences") as advance:
                 generator = self.bundle.generator(self.search)
                 outputs = generator.generate_windows(sources, progress=advance)
-            targets = [self.bundle.ended(best[0].ids) for best in outputs]
+            targets = [self.bundle.with_end_mark(best[0].ids) for best in outputs]
         else:
             targets = self.bundle.tokenizer.encode_target(self.texts.targets)
         limits = self.bundle.model.max_source_length, self.bundle.model.max_target_length

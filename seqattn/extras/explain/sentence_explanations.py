@@ -35,7 +35,7 @@ def explain_text(
     """
     if target is None:  # the generated ids: re-encoding the text may give other pieces
         best, window = bundle.best(text, search)
-        output_ids = bundle.ended(best.ids)
+        output_ids = bundle.with_end_mark(best.ids)
         [output] = bundle.tokenizer.decode_target([output_ids])
     else:
         [output_ids], output, window = bundle.tokenizer.encode_target([target]), target, 0

@@ -88,7 +88,7 @@ class TextLook:
         source, hypotheses, nodes, windows = searched
         best, tokenizer = hypotheses[0], self.bundle.tokenizer
         outputs = tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
-        target = self.bundle.ended(best.ids)
+        target = self.bundle.with_end_mark(best.ids)
         read = tokenizer.source_pieces(source, text if windows == 1 else None)
         pieces = tokenizer.target_pieces(target)
         document: LookDocument = {

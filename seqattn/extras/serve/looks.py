@@ -143,7 +143,7 @@ def _explained(
     text, instead, other = request.output, None, None
     if text is None:
         best, number = bundle.best(source, watched(search_for(bundle, None, 1), Watch(left)))
-        target = bundle.ended(best.ids)
+        target = bundle.with_end_mark(best.ids)
         [text] = tokenizer.decode_target([target])
     else:
         [target] = tokenizer.encode_target([text])

@@ -84,7 +84,7 @@ class Results:
             self._check_shown(len(source), len(hypothesis.ids))
             if len(one.windows) > 1 and "tokens" in parts:
                 output.source_tokens = tokenizer.source_pieces(source)
-            target = self.bundle.ended(hypothesis.ids)
+            target = self.bundle.with_end_mark(hypothesis.ids)
             if {"alignment", "attention"} & set(parts):
                 whole = one.text if len(one.windows) == 1 else None
                 self._look(output, source, target, whole)

@@ -194,7 +194,7 @@ def test_one_sentence_is_explained_as_the_given_search_says_it(capfd, trained, t
         assert f"output:  {said}\n" in out
         written = json.loads((tmp_path / f"{size}" / "explanations.json").read_text())
         (one,) = written["bundles"].values()
-        assert one["output"] == bundle.tokenizer.target_pieces(bundle.ended(found.ids))
+        assert one["output"] == bundle.tokenizer.target_pieces(bundle.with_end_mark(found.ids))
 
 
 def test_alignments_that_do_not_fit_the_split_are_refused_with_their_line(

@@ -159,7 +159,7 @@ def test_quality_is_that_of_the_extra_and_needs_a_calibration(client, tmp_path, 
         found = outputs(other, inputs=[TEXT, ""], n_best=2, **{"return": ["quality"]})
         hypotheses = loaded.hypotheses(TEXT, n_best=2)[0]
         for one, hypothesis in zip(found, hypotheses, strict=True):
-            ids = loaded.encode(TEXT)[0][0], loaded.ended(hypothesis.ids)
+            ids = loaded.encode(TEXT)[0][0], loaded.with_end_mark(hypothesis.ids)
             expected, told = made.of(loaded).judge_ids(*ids).document(), one["quality"]
             assert told["expected"] == pytest.approx(expected["expected"], abs=0.02)
             assert told["signals"] == pytest.approx(expected["signals"], abs=2e-4)
@@ -419,7 +419,7 @@ def test_what_is_shown_of_a_text_in_windows_is_of_the_one_of_which_the_output_wa
         asked = {"inputs": text, "generation": {"name": "greedy", **SHORT}}
         output = outputs(client, **asked, **{"return": ["attention", "tokens"]})[0]
         assert output["source_tokens"] == bundle.tokenizer.source_pieces(windows[window])
-        maps = observed(bundle.model, Pair(windows[window], bundle.ended(best.ids)))
+        maps = observed(bundle.model, Pair(windows[window], bundle.with_end_mark(best.ids)))
         for name, weights in output["attention"]["maps"].items():
             torch.testing.assert_close(torch.tensor(weights), maps[name][0][0], atol=1e-5, rtol=0)
         for text in texts:
