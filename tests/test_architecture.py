@@ -44,6 +44,7 @@ HOMES_OF_OTHERS = {
     "matplotlib": {"extras"},
     "datasets": {"data", "extras"},
     "sentencepiece": {"data"},
+    "sentencex": {"extras"},
     "sacrebleu": {"metrics"},
     "rouge_score": {"metrics"},
     "scipy": {"extras"},

@@ -1,0 +1,4 @@
+"""Sentences of texts, for models that read single ones."""
+
+NEEDS: tuple[str, ...] = ()
+"""Extras that it imports."""
