@@ -3,7 +3,7 @@
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TypeVar
@@ -16,6 +16,10 @@ INVISIBLE = "\u00ad\u200b\u2060\ufeff"
 NO_BREAK = "\u00a0\u202f"
 """Spaces at which no line breaks."""
 _BREAK = re.compile(r"(\r\n|\r|\n)")
+_TOUCHING = re.compile(
+    r"[\s\u2e80-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff9f\U00020000-\U0003ffff]"
+)
+"""Spaces, and what Chinese and Japanese write without any."""
 _BROKEN = re.compile(r"(?<!\s)\s*[\r\n]\s*")  # from a run's start: else quadratic in it
 
 
@@ -27,7 +31,8 @@ class TextLines:
         lines: inputs of the model, in order: the lines of all texts that are not blank, at least
             one for each text. A head is put before every line of its text.
         texts: the text number of each line, from 0.
-        parts: for each text, its lines alternating with the line breaks.
+        parts: for each text, its lines alternating with the line breaks, or its sentences and lines
+            with what stands between them.
         copies: True if lines without a letter, such as 42, are copied. In place of a text of such
             lines alone, the model reads an empty one.
     """
@@ -39,25 +44,37 @@ class TextLines:
 
     @classmethod
     def of(
-        cls, texts: Iterable[str], apart: bool = True, copies: bool = False, unread: str = ""
+        cls,
+        texts: Iterable[str],
+        apart: bool = True,
+        copies: bool = False,
+        unread: str = "",
+        split: Callable[[str], Sequence[str]] | None = None,
     ) -> "TextLines":
         """Split texts into lines, or use each as one line if `apart` is False.
 
-        Args: unread: characters to leave out of lines, or if they are spaces, to read as " ".
+        Args:
+            unread: characters to leave out of lines, or if they are spaces, to read as " ".
+            split: returns the parts of a line that are generated separately, such as sentences,
+                alternating with the spaces between them, some of them "". The parts joined are the
+                line. None for whole lines.
         """
         lines, numbers, parts = list[str](), list[int](), []
         for number, full_text in enumerate(texts):
             text = _without(full_text, unread)
             head = getattr(text, "head", 0)
-            text_parts = _BREAK.split(text[head:]) if apart and text[head:].strip() else []
+            body = full_text[getattr(full_text, "head", 0) :]  # as it is copied
+            raw = _BREAK.split(body) if apart and text[head:].strip() else []
+            if split is not None:
+                raw = [part for line in raw for part in split(line)]
             if copies and is_letterless(text[head:]):
-                text_parts, mine = ["", full_text[getattr(full_text, "head", 0) :]], [""]
-            elif len(text_parts) < 2:
+                text_parts, mine = ["", body], [""]
+            elif len(raw) < 2:
                 text_parts, mine = [text], [text]
             else:
-                raw = _BREAK.split(full_text[getattr(full_text, "head", 0) :])  # as it is copied
                 text_parts = [
-                    b if copies and is_letterless(a) else a for a, b in zip(text_parts, raw)
+                    b if (copies and is_letterless(a)) or (split and b.isspace()) else a
+                    for a, b in zip([_without(part, unread) for part in raw], raw)
                 ]
                 read = (part for part in text_parts if _is_read(part, copies))
                 mine = [Headed(text[:head] + part, head) for part in read]
@@ -83,12 +100,20 @@ class TextLines:
         return [self.join_text(number, group) for number, group in enumerate(groups)]
 
     def join_text(self, number: int, outputs: Sequence[str]) -> str:
-        """Join the outputs of the lines of one text."""
+        """Join the outputs of the lines of one text.
+
+        If sentences touch, as in Chinese, a space is put between their outputs where their scripts
+        need one.
+        """
         parts = self.parts[number]
         if len(parts) == 1:
             return outputs[0]
         remaining = iter(outputs)
-        return "".join(next(remaining) if _is_read(part, self.copies) else part for part in parts)
+        texts = [next(remaining) if _is_read(part, self.copies) else part for part in parts]
+        for at in range(1, len(parts) - 1):
+            if not parts[at]:
+                texts[at] = _space_between(texts[at - 1], texts[at + 1])
+        return "".join(texts)
 
 
 def is_letterless(text: str) -> bool:
@@ -127,6 +152,11 @@ def _without(text: str, characters: str) -> str:
 
 def _is_read(part: str, copies: bool) -> bool:
     return bool(part.strip()) and not (copies and is_letterless(part))
+
+
+def _space_between(left: str, right: str) -> str:
+    ends = left[-1:] + right[:1]
+    return "" if len(ends) < 2 or _TOUCHING.search(ends) else " "
 
 
 def _in_one_line(text: str) -> str:

@@ -1,16 +1,22 @@
 """Texts of several lines, given to a model that reads one."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 import seqattn
 from seqattn.data.source_ids import Headed, joined_source
-from seqattn.data.text_lines import TextLines, as_single_lines
+from seqattn.data.text_lines import TextLines, as_single_lines, is_letterless
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from tests.bundle.conftest import configuration, corpus, untrained
 
 ONE, TWO = "a dog sees the cat", "two birds"
+
+
+def split(line):
+    """The sentences of a line and the spaces between them."""
+    return re.split(r"(?<=[.。])(\s*)(?=\S)", line)
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +144,66 @@ def test_invisible_signs_that_the_vocabulary_lacks_are_not_read(loaded, tmp_path
     tokenizer = train_tokenizer(known, known, TokenizerConfig(), tmp_path)
     bundle = seqattn.load(untrained(tmp_path / "bundle", tokenizer, configuration()))
     assert bundle.lines(f"do{signs}g").lines == ["do\u00adg"]
+
+
+def test_a_sign_that_is_left_out_between_two_breaks_loses_no_line():
+    read = TextLines.of(["a\r\u00ad\n42\nb"], True, True, "\u00ad")
+    assert read.join(["x", "y"]) == ["x\r\n42\ny"]
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{ONE}. {TWO}.",
+        f" {ONE}.\u00a0\u2003{TWO}. \r\n\n 42. {TWO}. ",
+        f"4. 2.\n{ONE}. 42. {TWO}",
+        "犬。犬。",
+        "4. 2.",
+        "",
+        " \n",
+    ],
+)
+def test_sentences_are_lines_and_what_stands_between_them_is_kept(text, copies):
+    read = TextLines.of([text], copies=copies, split=split)
+    assert "".join(read.parts[0]) == text
+    assert read.join(["" if is_letterless(text) and copies else line for line in read.lines]) == [
+        text
+    ]
+    assert all(len(split(line)) == 1 for line in read.lines)
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize(
+    "text", [ONE, f" {ONE}. ", f"{ONE}\n {TWO}.\u00a0\n\n42.", "4\u00ad2. ", "\u00ad", "", " \n"]
+)
+def test_lines_of_one_sentence_are_read_as_without_splitting(text, copies):
+    texts, options = [text, joined_source(["fr"], [text], "")], (True, copies, "\u00ad\u00a0")
+    read, whole = TextLines.of(texts, *options, split), TextLines.of(texts, *options)
+    assert read.lines == whole.lines
+    assert read.texts == whole.texts
+    assert read.copied == whole.copied
+
+
+def test_sentences_are_generated_as_if_given_singly(loaded):
+    text = f"{ONE}. {TWO}.\u00a0{TWO}.\n\n1\u00ad2. {ONE}."
+    read = TextLines.of([text, TWO, "4. 2."], True, True, "\u00a0\u00ad", split)
+    first, second, only = (loaded.generate(line) for line in (f"{ONE}.", f"{TWO}.", TWO))
+    joined = f"{first} {second}\u00a0{second}\n\n1\u00ad2. {first}"
+    assert read.join(loaded.generate(read.lines)) == [joined, only, "4. 2."]
+    assert read.copied == 2
+
+
+def test_tags_stand_before_every_sentence():
+    read = TextLines.of([joined_source(["fr"], [f"{ONE}. {TWO}.\n{ONE}"], "")], split=split)
+    assert read.lines == [f"<fr> {ONE}.", f"<fr> {TWO}.", f"<fr> {ONE}"]
+    assert [line.head for line in read.lines] == [5, 5, 5]
+
+
+def test_outputs_of_sentences_that_touch_get_a_space_if_their_script_has_spaces():
+    read = TextLines.of(["犬。猫。\n\n鳥。"], split=split)
+    assert read.join(["A dog.", "A cat.", "A bird."]) == ["A dog. A cat.\n\nA bird."]
+    assert read.join(["개.", "고양이.", "새."]) == ["개. 고양이.\n\n새."]
+    for lines in (["犬。", "猫。", "鳥。"], ["A dog. ", "", ""], ["", "A cat.", ""]):
+        first, second, third = lines
+        assert read.join(lines) == [f"{first}{second}\n\n{third}"]
