@@ -32,6 +32,28 @@ class WordAlignment(NamedTuple):
     target: list[str]
     links: list[int]
 
+    @classmethod
+    def joined(cls, parts: Sequence["WordAlignment"]) -> "WordAlignment":
+        """Return the alignment of consecutive parts of a text as one.
+
+        Words of a part without links are linked to those of the same relative position; if it has
+        none on the other side, the result has no links.
+        """
+        source, target, links = list[str](), list[str](), list[int]()
+        for part in parts:
+            own, sizes = part.links, (len(part.source), len(part.target))
+            if len(own) != sizes[1] and sizes[0]:
+                own = [place * sizes[0] // sizes[1] for place in range(sizes[1])]
+            links += [len(source) + link for link in own]
+            source, target = source + part.source, target + part.target
+        return cls(source, target, links if len(links) == len(target) else [])
+
+    @classmethod
+    def of_copy(cls, text: str) -> "WordAlignment":
+        """Return the alignment of a text and its copy."""
+        words = text.split()
+        return cls(words, words, [*range(len(words))])
+
     def pharaoh(self) -> str:
         """Return the alignment in Pharaoh format: source-target pairs from 0, in target order."""
         return pharaoh([self])

@@ -15,12 +15,15 @@ from seqattn.bundle.prefixes import Prefixes
 from seqattn.bundle.text_arguments import TextOrTexts, paired, text_list
 from seqattn.bundle.text_options import (
     OutputOf,
+    Split,
     TextOption,
+    Whole,
     all_texts,
-    grouped,
     is_option,
     options_of,
     search_with,
+    segment_outputs,
+    split_with,
     splitter_of,
 )
 from seqattn.data.base import Texts
@@ -206,22 +209,26 @@ class Bundle:
         options, generator = self._with_options(generation, settings)
         splitter = splitter_of(options, ["prefix"] * (prefix is not None))
         raw = text_list(texts)
-        documents = splitter.split(raw) if splitter else []
-        read = self.lines(all_texts(documents) if splitter else raw)
+        documents = splitter.split(raw) if splitter else [Whole([text]) for text in raw]
+        beside = ["prefix"] * (prefix is not None)
+        split = split_with(options.values(), raw, beside)
+        read = self.lines(all_texts(documents), split=split)
         own = self.constraints(read, prefix, options.values())
         hypotheses = generator.generate_windows(
             self.encode(read.lines), read.texts, constraints=own
         )
         say_copied(read.copied)
-        outputs = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
+        best = self.tokenizer.decode_target([several[0].ids for several in hypotheses])
+        outputs = read.join(best)
         if splitter:
             align = replace(self, words_by=splitter.words_by).align
-            pairs = [*zip(documents, grouped(outputs, documents), strict=True)]
-            each = splitter.restore(pairs, align)
+            pairs = zip(documents, segment_outputs(read, best, documents), strict=True)
+            each = splitter.restore([*pairs], align)
             for number, (text, one) in enumerate(zip(raw, each, strict=True), 1):
                 splitter.note(OutputOf(number, "", "", (), text, one, True))
-            splitter.say()
             outputs = [one.text for one in each]
+        for option in options.values():
+            option.say()
         return outputs[0] if isinstance(texts, str) else outputs
 
     def hypotheses(
@@ -239,6 +246,7 @@ class Bundle:
         texts = text_list(texts)
         options, generator = self._with_options(generation, settings)
         splitter_of(options, ["hypotheses"])
+        split_with(options.values(), texts, ["hypotheses"])
         own = self.constraints(TextLines.of(texts, False), prefix, options.values())
         return generator.generate_windows(self.encode(texts), constraints=own)
 
@@ -246,7 +254,8 @@ class Bundle:
         self, generation: Choice, settings: dict[str, Any]
     ) -> tuple[dict[str, TextOption], Generator]:
         """Return the options among settings, and the generator with the rest."""
-        values = options_of({key: settings.pop(key) for key in [*settings] if is_option(key)})
+        given = {key: settings.pop(key) for key in [*settings] if is_option(key)}
+        values = options_of(given, defaults=True)
         options = {key: option.of(self) for key, option in values.items()}
         search = search_with(options.values(), self.search(generation, **settings))
         return options, self.generator(search)
@@ -370,7 +379,9 @@ class Bundle:
             for name, begin, ids, text in zip(sides, begins, pair, texts)
         ]
 
-    def lines(self, texts: TextOrTexts, copies: bool = True) -> TextLines:
+    def lines(
+        self, texts: TextOrTexts, copies: bool = True, split: Split | None = None
+    ) -> TextLines:
         """Split texts into lines if the model reads single lines.
 
         A model reads single lines if long_sources=drop and the source vocabulary has no line
@@ -381,9 +392,10 @@ class Bundle:
             texts: one or several.
             copies: False if the model must read lines without a letter, too, which a translation
                 otherwise copies: see `TextGeneration.copy_letterless`.
+            split: splits lines further, into sentences; None not to.
         """
-        copies = copies and self._copies_letterless
-        return TextLines.of(text_list(texts), self._reads_line, copies, self._unread)
+        copies = copies and self.copies_letterless
+        return TextLines.of(text_list(texts), self.reads_lines, copies, self._unread, split)
 
     def encode(self, texts: TextOrTexts) -> list[list[list[int]]]:
         """Return source ids of each text, in one part or in several windows.
@@ -392,12 +404,13 @@ class Bundle:
         standard error.
         """
         read = text_list(texts)
-        if self._reads_line or self._line_breaks == "unknown":
+        if self.reads_lines or self._line_breaks == "unknown":
             read = as_single_lines(read)
         return read_sources(read, self.tokenizer, self.loader)
 
     @property
-    def _copies_letterless(self) -> bool:
+    def copies_letterless(self) -> bool:
+        """True for a translation, unless its pairs show that the model reads such texts, too."""
         task = self.config.get("task")
         return isinstance(task, Mapping) and task.get("copy_letterless", False) is not False
 
@@ -412,7 +425,8 @@ class Bundle:
         return self.tokenizer.source_line_breaks()
 
     @cached_property
-    def _reads_line(self) -> bool:
+    def reads_lines(self) -> bool:
+        """True if the model reads single lines, see `lines`."""
         return self._line_breaks != "piece" and self.loader.long_sources == "drop"
 
     def with_end_mark(self, ids: Sequence[int]) -> list[int]:
@@ -464,6 +478,7 @@ class Bundle:
         search: Choice = None,
         progress: Progress | None = None,
         rank: Rank | None = None,
+        split: Split | None = None,
     ) -> Outputs:
         """Return the best output for each row, and the seconds taken.
 
@@ -472,9 +487,10 @@ class Bundle:
             search: None for the bundle's own.
             progress: called after each batch.
             rank: reorders the hypotheses of each line.
+            split: as in `lines`.
         """
         began = time.perf_counter()
-        read = self.lines(rows.sources)
+        read = self.lines(rows.sources, split=split)
         encoded = self.encode(read.lines)
         hypotheses = self.generator(search).generate_windows(encoded, read.texts, progress)
         if rank is not None:

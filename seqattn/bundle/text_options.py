@@ -1,6 +1,8 @@
 """Options of generating texts: what a request may have besides its texts, as extras provide it."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -13,9 +15,14 @@ from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.generation.base import Search
 from seqattn.generation.constraints import Constraints
-from seqattn.settings.choices import choices, types_at
+from seqattn.inputs import read_yaml
+from seqattn.installation import CONF
+from seqattn.settings.choices import choice_of_word, choices, types_at
 from seqattn.settings.nodes import TARGET, build, import_path, nearest, with_settings
 
+Split = Callable[[str], Sequence[str]]
+"""Function that returns the parts of a line that are generated separately, such as sentences, which
+alternate with the spaces between them."""
 Align = Callable[[list[str], list[str]], list[WordAlignment]]
 """Function that aligns texts and their outputs."""
 
@@ -34,6 +41,25 @@ class Whole(NamedTuple):
     texts: list[str]
 
 
+class LineOutput(NamedTuple):
+    """A line of a text, its output, and what `TextOption.of_lines` returned for them.
+
+    A line that is copied is its own output, and nothing was returned for it.
+    """
+
+    line: str
+    output: str
+    result: Any = None
+    is_copy: bool = False
+
+
+class SegmentOutput(NamedTuple):
+    """The output of a segment, and of each of its lines that is not blank."""
+
+    output: str
+    lines: Sequence[LineOutput]
+
+
 class Restored(Protocol):
     """The output of segments, put together."""
 
@@ -48,7 +74,7 @@ class OutputOf(NamedTuple):
     Attributes:
         number: of the text in the input, from 1.
         text, output: the text and its output without markup, of one line or several.
-        of_lines: what `TextOption.of_lines` returned for their lines.
+        lines: their lines that are not blank.
         raw: the text with markup.
         restored: what `TextOption.restore` returned; None without markup.
         is_best: True for the best output of the text.
@@ -57,7 +83,7 @@ class OutputOf(NamedTuple):
     number: int
     text: str
     output: str
-    of_lines: Sequence[Any]
+    lines: Sequence[LineOutput]
     raw: str
     restored: Any
     is_best: bool
@@ -109,6 +135,18 @@ class TextOption:
         """Return the constraints on the outputs of lines, from other ones; None for none."""
         return each
 
+    def split_by(self, texts: Sequence[str], beside: Sequence[str]) -> Split | None:
+        """Return what splits the lines of texts further, into sentences; None for nothing.
+
+        Args:
+            texts: the texts, to count.
+            beside: keys of the request that need whole lines.
+
+        Raises:
+            UserError: if these do not go with it.
+        """
+        return None
+
     def read(self, path: Path) -> str:
         """Return the text of a page; see `pages`."""
         raise NotImplementedError
@@ -118,7 +156,7 @@ class TextOption:
         raise NotImplementedError
 
     def restore(
-        self, outputs: Sequence[tuple[Any, Sequence[str]]], align: Align
+        self, outputs: Sequence[tuple[Any, Sequence[SegmentOutput]]], align: Align
     ) -> Sequence[Restored]:
         """Return outputs with markup, each from its text's segments and their outputs."""
         raise NotImplementedError
@@ -131,8 +169,31 @@ class TextOption:
         """Return the note on an output, and count it for `say` if it is the best of its text."""
         return Note()
 
+    def notices(self) -> list[str]:
+        """Return a line for each thing to know about what became of the texts."""
+        return []
+
     def say(self) -> None:
-        """Print to standard error what became of the outputs."""
+        """Print to standard error the notices, and what became of the outputs."""
+        for line in self.notices():
+            print(line, file=sys.stderr)
+
+    def found_in(self, data: Any) -> Mapping[str, Any]:
+        """Return what it must know of a training, which bundles store at `text_options`.
+
+        Args: data: a `Seq2SeqData`, loaded.
+        """
+        return {}
+
+    @property
+    def has_effect(self) -> bool:
+        """False if what is written is as without it."""
+        return True
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Versions of libraries that outputs depend on."""
+        return {}
 
     def check_split(self, bundle: Any, rows: Texts, scorer: Any, split: str, part: Any) -> None:
         """Check before a search that the outputs of a split can be evaluated.
@@ -158,32 +219,57 @@ class TextOption:
         return {}, {}
 
 
-def is_option(key: str) -> bool:
-    """Return True if a key is that of an option of `Bundle.generate`."""
-    kinds: list[Any] = [import_path(node[TARGET], key) for node in types_at(key).values()]
+@cache
+def _groups() -> dict[str, tuple[str, str | None]]:
+    """Return the group of each key of `generate` that has one, and the name of its default.
+
+    Only optional entries have a default, and only where their extra is installed.
+    """
+    entries = read_yaml(CONF / "generate.yaml")["defaults"]
+    groups = dict[str, tuple[str, str | None]]()
+    for words, name in chain(*(entry.items() for entry in entries if isinstance(entry, dict))):
+        group, _, key = words.removeprefix("optional ").partition("@")
+        default = name if words.startswith("optional ") and name in choices(group) else None
+        groups[key or group] = group, default
+    return groups
+
+
+def _group(key: str) -> str:
+    return _groups().get(key, (key, None))[0]
+
+
+def is_option(key: str, has_columns: bool = False) -> bool:
+    """Return True if a key is that of an option. Args: has_columns: True to include these."""
+    kinds: list[Any] = [import_path(node[TARGET], key) for node in types_at(_group(key)).values()]
     options = (one for one in kinds if isinstance(one, type) and issubclass(one, TextOption))
-    return any(not one.has_columns for one in options)
+    return any(has_columns or not one.has_columns for one in options)
 
 
-def options_of(values: Mapping[str, Any]) -> dict[str, TextOption]:
+def options_of(values: Mapping[str, Any], defaults: bool = False) -> dict[str, TextOption]:
     """Return options by key, without those that are None.
 
     Args:
-        values: an object, a name among the group's choices, a node of these, or settings of the
-            group's only choice.
+        values: an object, a name among the group's choices, a word that the group reads as a
+            setting, a node of these, or settings of the group's only choice.
+        defaults: True to add those that `generate` has by default, where `values` has no such key.
 
     Raises:
-        UserError: for an unknown choice or setting.
+        UserError: for an unknown key, choice or setting.
     """
-    return {key: _option(key, value) for key, value in values.items() if value is not None}
+    usual = {key: name for key, (_, name) in _groups().items() if name is not None}
+    each = {**(usual if defaults else {}), **values}
+    return {key: _option(key, value) for key, value in each.items() if value is not None}
 
 
 def _option(key: str, value: Any) -> TextOption:
-    known = choices(key)
+    if not isinstance(value, TextOption) and not is_option(key, has_columns=True):
+        raise UserError(f"unknown key {key}")
+    known = choices(_group(key))
     if isinstance(value, str):
-        if value not in known:
+        node = known.get(value) or choice_of_word(_group(key), value)
+        if node is None:
             raise UserError(f"unknown choice {key}={value}{nearest(value, known)}")
-        value = known[value]
+        value = node
     elif isinstance(value, Mapping) and TARGET not in value and len(known) == 1:
         (only,) = known.values()
         value = with_settings(only, {**value})
@@ -191,6 +277,25 @@ def _option(key: str, value: Any) -> TextOption:
     if not isinstance(option, TextOption):
         raise UserError(f"{key} must be {'|'.join(known)} or such an object, got {shown(option)}")
     return option
+
+
+def found_in_training(data: Any) -> dict[str, Any]:
+    """Return what options of `generate` must know of a training, by their keys.
+
+    Args: data: a `Seq2SeqData`, loaded.
+    """
+    found = {key: option.found_in(data) for key, option in options_of({}, True).items()}
+    return {key: values for key, values in found.items() if values}
+
+
+def split_with(
+    options: Iterable[TextOption], texts: Sequence[str], beside: Sequence[str] = ()
+) -> Split | None:
+    """Return what splits the lines of texts, as in `TextOption.split_by`."""
+    for option in options:
+        if split := option.split_by(texts, beside):
+            return split
+    return None
 
 
 def search_with(options: Iterable[TextOption], search: Search) -> Search:
@@ -215,10 +320,26 @@ def splitter_of(options: Mapping[str, TextOption], others: Sequence[str]) -> Tex
     return None
 
 
-def grouped(outputs: Iterable[str], documents: Iterable[Segments]) -> Iterator[list[str]]:
-    """Yield the outputs of each document's segments."""
-    remaining = iter(outputs)
-    return ([*islice(remaining, len(one.texts))] for one in documents)
+def segment_outputs(
+    lines: TextLines, outputs: Iterable[str], documents: Iterable[Segments]
+) -> Iterator[list[SegmentOutput]]:
+    """Yield the outputs of each document's segments. Args: lines, outputs: of all segments."""
+    groups = enumerate(lines.groups(outputs))
+    for document in documents:
+        each = islice(groups, len(document.texts))
+        yield [segment_output(lines, number, group) for number, group in each]
+
+
+def segment_output(
+    lines: TextLines, number: int, outputs: Sequence[str], results: Iterable[Any] = ()
+) -> SegmentOutput:
+    """Return the output of a segment. Args: outputs, results: of its lines."""
+    remaining = iter(results)
+    parts = [
+        LineOutput(line, output, None if is_copy else next(remaining, None), is_copy)
+        for line, output, is_copy in lines.outputs_of(number, outputs)
+    ]
+    return SegmentOutput(lines.join_text(number, outputs), parts)
 
 
 def all_texts(documents: Iterable[Segments]) -> list[str]:

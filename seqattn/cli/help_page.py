@@ -53,11 +53,14 @@ def help_page(subcommand: str, arguments: Sequence[str], conf: Path = CONF) -> s
         conf: folder of its YAML; missing groups are read from `CONF`.
     """
     folders = [*config_folders(arguments), conf, CONF]
-    groups = _groups(subcommand, conf)
-    choices = [
-        fill(f"{group}={default}: {_names(group, folders) or note}", 100, subsequent_indent="    ")
-        for group, default, note in groups
-    ]
+    groups = [*_groups(subcommand, conf)]
+    listed = {group for group, _, _ in groups}
+    choices = []
+    for group, default, note in groups:
+        folder, _, key = group.partition("@")
+        names = _names(group, folders) or note
+        key, names = (key, note) if key and folder not in listed else (group, names)
+        choices.append(fill(f"{key}={default}: {names}", 100, subsequent_indent="    "))
     script = sys.argv[0].endswith(".py") and not sys.argv[0].endswith("__main__.py")
     about, _, examples = _header(conf / f"{subcommand}.yaml").partition("\n\n")
     parts = [

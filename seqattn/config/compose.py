@@ -141,7 +141,7 @@ def resolve_settings(subcommand: Subcommand, config: DictConfig, **values: str) 
             ]
             settings[slot].append(plain(compose(name, [*common, *words, f"{key}={choice}"]))[slot])
     _check_keys(subcommand, settings)
-    _drop_watch(settings, overrides)
+    _drop_missing(subcommand, settings, overrides)
     for node in (settings, settings.get("rerank") or {}):
         node |= {key: _bundle(node[key]) for key in _BUNDLES if node.get(key)}
     scorer = settings.get("scorer")
@@ -166,13 +166,14 @@ def _drop_filled(tokenizer: Any, overrides: Sequence[str]) -> None:
             del tokenizer[name]
 
 
-def _drop_watch(settings: Settings, overrides: Sequence[str]) -> None:
-    """Remove a `watch` whose extra is not installed, unless the user chose it."""
-    node, chosen = settings.get("watch"), any(word.startswith("watch=") for word in overrides)
-    if isinstance(node, dict) and (
-        TARGET not in node or (missing_extra(str(node[TARGET])) and not chosen)
-    ):
-        del settings["watch"]
+def _drop_missing(subcommand: Subcommand, settings: Settings, overrides: Sequence[str]) -> None:
+    """Remove optional groups whose extra is not installed, unless the user chose it."""
+    for group in subcommand.optional:
+        node, chosen = settings.get(group), any(one.startswith(f"{group}=") for one in overrides)
+        if isinstance(node, dict) and not chosen:
+            partial = group == "watch" and TARGET not in node  # keys of it in an experiment
+            if partial or missing_extra(str(node.get(TARGET) or "")):
+                del settings[group]
 
 
 def _check_choices(config: DictConfig) -> None:

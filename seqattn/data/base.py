@@ -155,6 +155,11 @@ class Source(ABC):
         """Return the file of a split's word alignments, see `read_links`; None without one."""
         return None
 
+    @property
+    def source_name(self) -> str:
+        """Suffix or column of its sources, which may be a code of their language; "" for none."""
+        return ""
+
     def origin(self, split: str) -> str:
         """Return where a split is read from: its files, or a dataset on the hub."""
         return type(self).__name__

@@ -169,6 +169,11 @@ class Seq2SeqData:
         first = self._rows("val").select_columns(["source", "target"])[:_COMPARED]
         return not self.source.equal_sides and bool(first["source"] == first["target"])
 
+    def sample_sources(self, count: int) -> list[str]:
+        """Return at most `count` evenly spaced sources of train, or of val if train is ids."""
+        rows = self._tables.get("train", self._tables["val"])
+        return list(rows.select(range(0, len(rows), -(-len(rows) // count)))["source"])
+
     @property
     def copies_letterless(self) -> bool:
         """True if texts without a letter are an exception among the first pairs of training, and

@@ -64,6 +64,10 @@ class ParallelText(Source):
         )
         self.names |= dict.fromkeys(self.held_out, train)
 
+    @property
+    def source_name(self) -> str:
+        return self.suffixes["source"]
+
     def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
         files, content = self._files(split), [*self.suffixes]
         for paths in files:

@@ -100,6 +100,10 @@ class Table(FileOrHub):
         self.references_column = references_column
         self.source_mark, self.tag_columns = source_mark, tag_columns or []
 
+    @property
+    def source_name(self) -> str:
+        return self.source_column if isinstance(self.source_column, str) else ""
+
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         table = self._table(split, cache_dir)
         return self.part(table, split)

@@ -89,6 +89,18 @@ class TextLines:
         parts = chain.from_iterable(self.parts) if self.copies else ()
         return sum(len(part.splitlines()) for part in parts if is_letterless(part))
 
+    def outputs_of(self, number: int, outputs: Sequence[str]) -> list[tuple[str, str, bool]]:
+        """Return the parts of a text that are not blank, with their outputs, and True for a copy.
+
+        Args: outputs: of the text's lines.
+        """
+        parts, remaining = self.parts[number], iter(outputs)
+        return [
+            (part, next(remaining), False) if _is_read(part, self.copies) else (part, part, True)
+            for part in parts
+            if part.strip()
+        ]
+
     def groups(self, results: Iterable[T]) -> list[list[T]]:
         """Group results of lines by text."""
         remaining, sizes = iter(results), Counter(self.texts)

@@ -74,6 +74,18 @@ def choices(group: str) -> dict[str, Node]:
     return nodes
 
 
+def choice_of_word(group: str, word: str) -> dict[str, Node] | None:
+    """Return the node of a group for a word that is none of its choices, None for none.
+
+    A group with a file `_KEY.yaml` reads it as the KEY of that choice, such as a language.
+    """
+    for file in sorted((shipped("conf") / group).glob("_*.yaml")):
+        node, key = yaml.load(file.read_text(encoding="utf-8"), LOADER), file.stem[1:]
+        if TARGET in node and key in node and not missing_extra(node[TARGET]):
+            return {**node, key: word}
+    return None
+
+
 def check_fit(task: Any, chosen: Mapping[str, Any], names: Mapping[str, str]) -> None:
     """Raise UserError for choices that do not fit the task, with those that do.
 

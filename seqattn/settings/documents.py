@@ -40,7 +40,7 @@ BUNDLE_NODES = (
     "name", "seed", "choices", "task", "data", "loader", "tokenizer", "model", "attention",
     "encoder_attention", "decoder_attention", "cross_attention", "position", "optimizer",
     "schedule", "generation", "trainer", "quantize", "imported", "alignment",
-    "calibration",
+    "calibration", "text_options",
 )  # fmt: skip
 """Nodes of a run's configuration that its bundle stores, to use it or to train it further."""
 _OF_TRAINING = ("optimizer", "schedule")

@@ -80,8 +80,7 @@ def build(node: Node, where: str = "", settings: Mapping[str, Node] | None = Non
 def build_subcommand(path: str, settings: Mapping[str, Node]) -> Any:
     """Build a subcommand, and store the plain settings in its field `settings` if it has one.
 
-    A class with the field `options` gets there the objects of groups of `conf/` that it has no
-    field for, by their names.
+    A class with the field `options` gets there the nodes that it has no field for, by their keys.
 
     Args:
         path: dotted path of its class.
@@ -93,8 +92,7 @@ def build_subcommand(path: str, settings: Mapping[str, Node]) -> Any:
     plain = {name: node for name, node in settings.items() if name != TARGET}
     fields, kwargs = inspect.signature(import_path(path)).parameters, dict(plain)
     if "options" in fields:
-        groups = [key for key in plain if key not in fields and (CONF / key).is_dir()]
-        kwargs["options"] = {key: build(kwargs.pop(key), key) for key in groups}
+        kwargs["options"] = {key: kwargs.pop(key) for key in plain if key not in fields}
     return build({**kwargs, TARGET: path}, settings=plain)
 
 

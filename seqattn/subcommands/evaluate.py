@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of, read_config, store
 from seqattn.bundle.outputs import Outputs
-from seqattn.bundle.text_options import TextOption
+from seqattn.bundle.text_options import TextOption, options_of, split_with
 from seqattn.checking import Count
 from seqattn.data.lines import write_lines
 from seqattn.errors import UserError
@@ -53,11 +53,13 @@ class Evaluation(ScoredRun):
         tune: lists of values to try on the validation split, by keys of the search and
             rerank.weight; nested keys as mappings. Empty to score with the search unchanged.
         store: True to store the best search of `tune` in the bundle.
-        options: `TextOption`s by key that evaluate the outputs, None for none.
+        options: nodes or objects of `TextOption`s by key that evaluate the outputs, None for none.
 
     Raises:
         UserError: for tuning on another split or by lengths, or storing without tuning.
     """
+
+    built_later: ClassVar[Sequence[str]] = ("options",)
 
     split: Split = "test"
     output: str | None = None
@@ -70,12 +72,14 @@ class Evaluation(ScoredRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "options", options_of(self.options))
         if self.tune and self.split != "val":
             raise UserError(
                 f"tuning on split={self.split} would inflate its scores; add split=val, then "
                 "evaluate the best settings once on test"
             )
-        beside = [*self._options, *["lengths"] * (self.lengths is not None)]
+        beside = [key for key, option in self.options.items() if option.has_effect]
+        beside += ["lengths"] * (self.lengths is not None)
         if self.tune and beside:
             raise UserError(f"tune and {' and '.join(beside)} are mutually exclusive")
         if self.group is not None and not hasattr(self.scorer, "sentences"):
@@ -84,9 +88,10 @@ class Evaluation(ScoredRun):
             raise UserError("store=true needs tune, and supports neither ensemble nor rerank")
 
     @property
-    def _options(self) -> dict[str, TextOption]:
-        """Options that are not None."""
-        return {key: option for key, option in self.options.items() if option is not None}
+    def _affecting(self) -> list[str]:
+        """Keys of the options that outputs depend on."""
+        options = self.options.items()
+        return [key for key, one in options if one.has_effect and not one.has_columns]
 
     @cached_property
     def directory(self) -> Path:
@@ -119,6 +124,7 @@ class Evaluation(ScoredRun):
             "generation": self.settings.get("generation"),
             "scorer": self.settings.get("scorer"),
             "rerank": self.settings.get("rerank") if self.rerank.bundle else None,
+            **{key: self.settings.get(key) for key in self._affecting},
         }
 
     def _changed(self) -> Iterator[str]:
@@ -128,6 +134,7 @@ class Evaluation(ScoredRun):
             own, now = part_of(config, place, self.bundle), self.settings.get(key)
             if now is not None and any(differences({key: own}, {key: now}, {*Role} - {Role.NOTE})):
                 yield key
+        yield from self._affecting
 
     def run(self, silent: bool = False) -> dict[str, Any]:
         """Generate, score, write and print; return the content of scores.json.
@@ -145,7 +152,11 @@ class Evaluation(ScoredRun):
         bundle = self.load(self.generation)
         if self.tune:
             return self._tuned(bundle.texts("tune"))
-        outputs, bins = self._outputs(bundle)
+        options = {
+            key: option if option.has_columns else option.of(bundle)  # those may calibrate it
+            for key, option in self.options.items()
+        }
+        outputs, bins = self._outputs(bundle, options)
         scores = outputs.scores(self.scorer)
         rows = score_rows(scores) | outputs.table()
         told: list[str] = getattr(outputs, "dependence", list)()
@@ -170,8 +181,9 @@ class Evaluation(ScoredRun):
             **self._made_by,
         }
         where = self.split, self.directory, self.data.parts.get(self.split)
-        for key, option in self._options.items():
-            results[key], table = option.evaluated(bundle, outputs, self.scorer, *where)
+        for key, option in options.items():
+            figures, table = option.evaluated(bundle, outputs, self.scorer, *where)
+            results |= {key: figures} if figures else {}
             rows |= table
         results["made_from"] = contents_now(self.bundle, files(self.split))
         write_json(self.directory / "scores.json", results)
@@ -214,7 +226,9 @@ class Evaluation(ScoredRun):
             print(f"stored as the default search of {bundle.path}")
         return results
 
-    def _outputs(self, bundle: Bundle) -> tuple[Outputs, Sequence[LengthBin]]:
+    def _outputs(
+        self, bundle: Bundle, options: Mapping[str, TextOption]
+    ) -> tuple[Outputs, Sequence[LengthBin]]:
         """Return outputs for the split's rows, and the bins of source length, if any."""
         make: Callable[..., Outputs] = bundle.outputs
         if self.rerank.bundle or self.lengths is not None:
@@ -223,8 +237,10 @@ class Evaluation(ScoredRun):
             make = partial(texts.outputs, rank=None if reranker is None else reranker.rank)
         rows, search = self.read_rows(bundle, self.group), self.rerank.search(self.generation)
         part = self.data.parts.get(self.split)
-        for option in self._options.values():
+        for option in options.values():
             option.check_split(bundle, rows, self.scorer, self.split, part)
+        if split := split_with(options.values(), rows.sources):
+            make = partial(make, split=split)
         bins = [] if self.lengths is None else length_bins(rows.sources, self.lengths)
         with progress(f"scoring {self.split}", bundle.unit) as advance:
             return make(rows, search, advance), bins

@@ -4,20 +4,20 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Le
 
 from seqattn.analysis.forced_alignment import cross_attentions
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.text_options import TextOption, search_with, splitter_of
+from seqattn.bundle.text_options import TextOption, options_of, search_with, splitter_of
 from seqattn.checking import Count
 from seqattn.data.lines import in_one_line, read_texts
 from seqattn.errors import UserError
@@ -68,13 +68,15 @@ class Generation(BundleRun):
             take a share of it.
         prefix, target_language: as in `Bundle.generate`; the prefix of all.
         prefix_column: a prefix for each text: a key of JSON lines, or a column of lines.
-        options: `TextOption`s by key, None for none: they may write more columns of tsv and keys of
-            jsonl, read an input file as a whole, and print what became of the outputs.
+        options: nodes or objects of `TextOption`s by key, None for none: they may write columns of
+            tsv and keys of jsonl, read an input file as a whole, and print what became of texts.
 
     Raises:
         UserError: for several inputs, n_best above the number of hypotheses of the search, or a
             share that does not exist.
     """
+
+    built_later: ClassVar[Sequence[str]] = ("options",)
 
     generation: AnySearch
     text: str | None = None
@@ -96,9 +98,8 @@ class Generation(BundleRun):
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
             raise UserError("text, question and input are mutually exclusive")
-        for key, option in self._options.items():
-            if not isinstance(option, TextOption):
-                raise UserError(f"{key} is not an option of texts; remove it")
+        object.__setattr__(self, "options", options_of(self.options))
+        for key, option in self.options.items():
             if option.splits and self.alignments:
                 raise UserError(f"{key} does not support alignments; remove one")
         if self.format == "text" and self._columns:
@@ -112,14 +113,9 @@ class Generation(BundleRun):
             object.__setattr__(self, "generation", self.generation.giving(self.n_best))
 
     @property
-    def _options(self) -> dict[str, TextOption]:
-        """Options that are not None."""
-        return {key: option for key, option in self.options.items() if option is not None}
-
-    @property
     def _columns(self) -> list[str]:
         """Keys by which more than the outputs is written."""
-        keys = [key for key, option in self._options.items() if option.has_columns]
+        keys = [key for key, option in self.options.items() if option.has_columns]
         return ["alignments"] * self.alignments + keys
 
     @property
@@ -130,7 +126,7 @@ class Generation(BundleRun):
     def _reader(self) -> TextOption | None:
         """The option that reads the input file as a whole, if any."""
         kind = kind_of(user_path(self.input)).lower() if self.input else ""
-        return next((one for one in self._options.values() if kind in one.pages), None)
+        return next((one for one in self.options.values() if kind in one.pages), None)
 
     def run(self) -> None:
         """Read, generate and write.
@@ -149,10 +145,10 @@ class Generation(BundleRun):
         if ranks > 1 and self.device == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         bundle: Any = self.load(self.generation)
-        generates = self._check_inputs(bundle)
         if self.target_language is not None:
             bundle = bundle.into(self.target_language)
-        options = {key: option.of(bundle) for key, option in self._options.items()}
+        options = {key: option.of(bundle) for key, option in self.options.items()}
+        generates = self._check_inputs(bundle, options)
         notices = Notices()
         work: Work = partial(self._answers, bundle, notices)
         with ExitStack() as stack:
@@ -172,7 +168,13 @@ class Generation(BundleRun):
                     files |= option.files
                 each = self.n_best or 1, "(?s:.*)" if self._reader else ".*"
                 opened = open_journal(
-                    self.output, self._made_from, files, rank_index, ranks, len(inputs), *each
+                    self.output,
+                    partial(self._made_from, options),
+                    files,
+                    rank_index,
+                    ranks,
+                    len(inputs),
+                    *each,
                 )
             journal, advance = stack.enter_context(opened), None
             if source is not None and rank_index == 0:
@@ -240,10 +242,13 @@ class Generation(BundleRun):
         rows = islice(chain.from_iterable(parts), inputs.start, inputs.stop)
         return iter(lambda: [*islice(rows, self.window)], [])
 
-    def _made_from(self) -> Provenance:
-        """Return the settings and models that lines depend on."""
+    def _made_from(self, options: Mapping[str, TextOption]) -> Provenance:
+        """Return the settings and models that lines depend on. Args: options: of the bundle."""
         plain = self.settings or {key: repr(value) for key, value in vars(self).items()}
-        settings = {key: node for key, node in plain.items() if key not in _PLACES}
+        without = _PLACES | {key for key, option in options.items() if not option.has_effect}
+        settings = {key: node for key, node in plain.items() if key not in without}
+        for option in options.values():
+            settings |= option.versions
         others = [self.rerank.bundle, *self.rerank.ensemble] if self.rerank.bundle else []
         contents = {"bundle": [self.bundle, *self.ensemble], "rerank.bundle": others}
         settings["rerank"] = [self.rerank.weight, self.rerank.direction]
@@ -258,7 +263,7 @@ class Generation(BundleRun):
             raise UserError(f"part must be K/N with K from 1 to N, such as 3/16, got {self.part}")
         return int(match[1]), int(match[2])
 
-    def _check_inputs(self, bundle: Any) -> bool:
+    def _check_inputs(self, bundle: Any, options: Mapping[str, TextOption]) -> bool:
         """Return True if the bundle reads texts; raise UserError for inputs of other bundles."""
         keys = {"text": self.text, "question": self.question, "context": self.context}
         check_read(bundle, **keys)
@@ -266,9 +271,10 @@ class Generation(BundleRun):
         prefix = [key for key in ("prefix", "prefix_column") if getattr(self, key) is not None]
         if not generates:
             others = ["alignments"] * self.alignments + ["rerank"] * bool(self.rerank.bundle)
-            if others := [*others, *prefix, *self._options]:
+            others += [*prefix, *(key for key, option in options.items() if option.has_effect)]
+            if others:
                 raise UserError(f"answers do not support {', '.join(others)}; remove them")
-        elif splitter_of(self._options, prefix) or self.alignments:
+        elif splitter_of(options, prefix) or self.alignments:
             bundle.reading.layer_of(len(cross_attentions(bundle.model)))
         if self.prefix_column is not None and bundle.unit != Bundle.unit:
             raise UserError(f"prefix_column does not support inputs of {bundle.unit}; use prefix")

@@ -3,20 +3,23 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
-from seqattn.analysis.word_alignment import pharaoh
+from seqattn.analysis.word_alignment import WordAlignment, pharaoh
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_options import (
     Note,
     OutputOf,
+    SegmentOutput,
     Segments,
     TextOption,
     Whole,
     all_texts,
+    segment_output,
+    split_with,
     splitter_of,
 )
 from seqattn.data.lines import in_one_line
@@ -31,6 +34,8 @@ from seqattn.subcommands.reranking import Reranker
 Format = Literal["text", "tsv", "jsonl"]
 Rows = Sequence[tuple[int, Any]]
 """Inputs with their line numbers."""
+_Line = tuple[str, Hypothesis, tuple[Any, ...]]
+"""The output of a line, its hypothesis, and what each option says of it."""
 _EXAMPLES, _WIDEST = 3, 40  # unknown pieces, and their characters
 
 
@@ -79,7 +84,11 @@ class Alignments(TextOption):
         return self.bundle.align(lines, outputs)
 
     def note(self, output: OutputOf) -> Note:
-        links = pharaoh(output.of_lines)
+        links = pharaoh(
+            one.result or WordAlignment.of_copy(one.line)
+            for one in output.lines
+            if one.result or one.is_copy
+        )
         return Note({"alignment": links}, [links])
 
 
@@ -89,16 +98,16 @@ class _Output(NamedTuple):
     Args:
         number, raw, document: the text's number in the input, itself, and its segments.
         rank: from 1, the best.
-        texts: output of each segment.
-        lines: output, hypothesis, and what each option says, of each line.
+        segments: output of each segment, with what each option says of its lines.
+        hypotheses: of the lines.
     """
 
     number: int
     raw: str
     document: Segments
     rank: int
-    texts: list[str]
-    lines: list[tuple[Any, ...]]
+    segments: list[SegmentOutput]
+    hypotheses: list[Hypothesis]
 
 
 @dataclass(frozen=True)
@@ -132,7 +141,9 @@ class OutputLines:
         """Yield the lines of texts. Args: first: index of the first one in the input."""
         splitter, texts = splitter_of(self.options, []), [text for _, text in rows]
         documents = splitter.split(texts) if splitter else [Whole([text]) for text in texts]
-        read: TextLines = self.bundle.lines(all_texts(documents))
+        beside = ["prefix"] * (self.prefix is not None) + ["prefix_column"] * self.has_prefixes
+        split = split_with(self.options.values(), texts, beside)
+        read: TextLines = self.bundle.lines(all_texts(documents), split=split)
         unknown = self.bundle.tokenizer.unknown([*map(in_one_line, read.lines)])
         self.notices.unknown.update(unknown)
         self.notices.copied += read.copied
@@ -157,32 +168,42 @@ class OutputLines:
         restored: Sequence[Any] = [None] * len(found)
         if splitter:
             align = replace(self.bundle, words_by=splitter.words_by).align
-            restored = splitter.restore([(one.document, one.texts) for one in found], align)
+            restored = splitter.restore([(one.document, one.segments) for one in found], align)
         for one, marked in zip(found, restored, strict=True):
             yield self._line(one, marked)
 
-    def _with_options(self, read: TextLines, best: list[Any]) -> list[list[tuple[Any, ...]]]:
-        """Add what each option says to the outputs of lines."""
+    def _with_options(self, read: TextLines, best: list[Any]) -> list[list[_Line]]:
+        """Add what each option says of them to the outputs of lines."""
         lines = [line for line, some in zip(read.lines, best, strict=True) for _ in some]
         outputs = [output for some in best for output, _ in some]
         each = [option.of_lines(lines, outputs) for option in self.options.values()]
         if any(option.has_columns for option in self.options.values()):
             self.notices.unsplit |= any(map(unsplit, (lines, outputs)))
-        more = iter(zip(*each, strict=True) if each else ((),) * len(lines))
-        return [[(*one, *next(more)) for one in some] for some in best]
+        results = iter(zip(*each, strict=True) if each else ((),) * len(lines))
+        return [[(*one, next(results)) for one in some] for some in best]
 
     def _line(self, output: _Output, restored: Any) -> str:
         """Return the line of an output, after counting it. Args: restored: with markup."""
-        generated = "\n".join(output.texts)
-        _, hypotheses, *of_lines = zip(*output.lines, strict=True) if output.lines else ((), ())
-        texts = output.number, "\n".join(output.document.texts), generated
-        more = output.raw, restored, output.rank == 1
-        each = zip(self.options.values(), of_lines or ((),) * len(self.options), strict=True)
-        notes = [option.note(OutputOf(*texts, parts, *more)) for option, parts in each]
+        generated = "\n".join(one.output for one in output.segments)
+        lines = [line for one in output.segments for line in one.lines]
+        notes = [
+            option.note(
+                OutputOf(
+                    output.number,
+                    "\n".join(output.document.texts),
+                    generated,
+                    [one if one.is_copy else one._replace(result=one.result[at]) for one in lines],
+                    output.raw,
+                    restored,
+                    output.rank == 1,
+                )
+            )
+            for at, option in enumerate(self.options.values())
+        ]
         text = generated if restored is None else restored.text
-        score = sum((one.score for one in hypotheses), 0.0)
+        score = sum((one.score for one in output.hypotheses), 0.0)
         if self.format == "jsonl":
-            total = sum((one.log_probability for one in hypotheses), 0.0)
+            total = sum((one.log_probability for one in output.hypotheses), 0.0)
             row = {"line": output.number, "source": output.raw, "output": text}
             row |= {"rank": output.rank, "score": score, "log_probability": total}
             return json.dumps(
@@ -201,7 +222,7 @@ class OutputLines:
 
 
 def _outputs(
-    rows: Rows, documents: Sequence[Segments], read: TextLines, best: list[Any]
+    rows: Rows, documents: Sequence[Segments], read: TextLines, best: Iterable[list[_Line]]
 ) -> Iterator[_Output]:
     """Yield the outputs of each text, best first, from those of its lines.
 
@@ -212,12 +233,13 @@ def _outputs(
         own = [*islice(segments, len(document.texts))]
         ranks = max((len(line) for _, lines in own for line in lines), default=1)
         for rank in range(ranks):
-            each = [[line[min(rank, len(line) - 1)] for line in lines] for _, lines in own]
-            texts = [
-                read.join_text(segment, [output for output, *_ in lines])
-                for (segment, _), lines in zip(own, each, strict=True)
-            ]
-            yield _Output(number, raw, document, rank + 1, texts, [*chain(*each)])
+            outputs, hypotheses = list[SegmentOutput](), list[Hypothesis]()
+            for segment, lines in own:
+                each = [line[min(rank, len(line) - 1)] for line in lines]
+                hypotheses += [hypothesis for _, hypothesis, _ in each]
+                results = [result for *_, result in each]
+                outputs.append(segment_output(read, segment, [text for text, *_ in each], results))
+            yield _Output(number, raw, document, rank + 1, outputs, hypotheses)
 
 
 def _different(bundle: Bundle, hypotheses: Sequence[Hypothesis]) -> list[tuple[str, Hypothesis]]:

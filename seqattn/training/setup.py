@@ -13,6 +13,7 @@ from lightning import seed_everything
 from torch import Tensor
 
 from seqattn.bundle.files import part_of
+from seqattn.bundle.text_options import found_in_training
 from seqattn.data.module import Seq2SeqData
 from seqattn.errors import UserError
 from seqattn.generation import Generator, GreedySearch
@@ -93,6 +94,8 @@ class Setup:
         config = deepcopy(dict(run.settings))  # the data decides some: a threshold may be added
         if config.get("task", {}).get("copy_letterless", False) is None:
             config["task"]["copy_letterless"] = self.data.copies_letterless
+            if found := found_in_training(self.data):
+                config["text_options"] = found
         bundle_type: Any = import_path(run.task.bundle)
         self.bundle = bundle_type(self.model, tokenizer, config, {}, run_dir / "model")
         task = run.task

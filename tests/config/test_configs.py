@@ -48,6 +48,7 @@ ELSEWHERE = [
     "markup",
     "quality",
     "recipe",
+    "sentence_splitter",
     "suite",
     "terms",
 ]

@@ -71,13 +71,16 @@ def test_subcommands_and_choices_say_which_extra_is_missing(extra):
     if extra == "quality":  # a choice of `generate`, which reads its bundle first
         commands.append(("generate", [f"bundle={BUNDLE}", "text=a", "quality=true"]))
         told.append("error: ")
+    if extra == "sentences":  # which is left out unless it is chosen
+        commands.append(("generate", [f"bundle={BUNDLE}", "text=a", "sentences=de"]))
+        told.append("error: ")
     if extra == "exchange":
         commands.append(("evaluate", ["bundle=hf://a/b"]))
         told.append("error: hf://a/b needs")
     for word in choices_of(extra):
         commands.append(("train", [word]))
         told.append("error: ")
-    assert commands or extra == "sentences"  # a library so far
+    assert commands
     program = PROGRAM.format(commands=commands)
     program = program.replace("import json\n", "import json, sys\nsys.stderr = sys.stdout\n")
     *lines, returned = printed_without([f"seqattn.extras.{extra}"], program).splitlines()

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
-from seqattn.bundle.text_options import Align, Note, OutputOf, TextOption
+from seqattn.analysis.word_alignment import WordAlignment
+from seqattn.bundle.text_options import Align, Note, OutputOf, SegmentOutput, TextOption
 from seqattn.errors import UserError
 from seqattn.extras.align.parts import copies_in, parts_of
 from seqattn.extras.align.segment import Restored, Segment, Unit
@@ -141,19 +142,22 @@ class Markup(TextOption, ABC):
         return [self.document(text) for text in texts]
 
     def restore(
-        self, outputs: Sequence[tuple[Document, Sequence[str]]], align: Align
+        self, outputs: Sequence[tuple[Document, Sequence[SegmentOutput]]], align: Align
     ) -> list[Marked]:
         pairs = [
             (segment, output)
             for document, each in outputs
             for segment, output in zip(document.segments, each, strict=True)
         ]
-        linked = [(segment, output) for segment, output in pairs if segment.linked]
-        words = iter(align([one.text for one, _ in linked], [output for _, output in linked]))
-        restored = (
-            segment.restored(output, segment.links(*next(words)) if segment.linked else ())
-            for segment, output in pairs
-        )
+        lines = [line for segment, output in pairs if segment.linked for line in output.lines]
+        words = iter(align([one.line for one in lines], [one.output for one in lines]))
+
+        def links(segment: Segment, output: SegmentOutput) -> Sequence[int]:
+            if not segment.linked:
+                return ()
+            return segment.links(*WordAlignment.joined([next(words) for _ in output.lines]))
+
+        restored = (one.restored(output.output, links(one, output)) for one, output in pairs)
         results = []
         for document, each in outputs:
             text, lost = document.restored([*islice(restored, len(each))])

@@ -151,8 +151,9 @@ class SpanBundle(Asking, Bundle):
         search: Choice = None,
         progress: Progress | None = None,
         rank: Rank | None = None,
+        split: Any = None,
     ) -> Answers:
-        """Return answers; see `Bundle`. Args: rank: not used, as it ranks texts."""
+        """Return answers; see `Bundle`. Args: rank, split: not used, as they are for texts."""
         began = time.perf_counter()
         answers = self.answerer(search).answer(rows.sources, rows.contexts, progress)
         return Answers.of(rows, answers, time.perf_counter() - began)

@@ -138,7 +138,7 @@ class Judge(TextOption):
         return min(parts, key=lambda judgement: judgement.rank, default=Judgement())
 
     def note(self, output: OutputOf) -> Note:
-        judgement = self.joined(output.of_lines)
+        judgement = self.joined([one.result for one in output.lines if not one.is_copy])
         if output.is_best:
             self.count(output.number, judgement, output.output)
         return Note({"quality": judgement.document()}, [judgement.tsv()])

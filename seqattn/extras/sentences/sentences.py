@@ -3,8 +3,7 @@
 import re
 import unicodedata
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 import sentencex
@@ -126,33 +125,3 @@ def _gap(
         if not unicodedata.category(text[at]).startswith("M"):
             return at, at
     return target, target
-
-
-@dataclass(frozen=True)
-class SourceSentences:
-    """Sentences of the sources that a model learns from.
-
-    Attributes:
-        rows: number of sources that were split: all of them, or an evenly spaced sample.
-        multiple: how many of these have several sentences.
-        longest: length of the longest source in ids, end marks included; 0 if there is none.
-    """
-
-    rows: int
-    multiple: int
-    longest: int
-
-
-def count_sentences(
-    sources: Sequence[str], lengths: Iterable[int], language: str = "en"
-) -> SourceSentences:
-    """Count the sources of several sentences among at most 10,000 rows.
-
-    Args:
-        sources: text of each row of training.
-        lengths: number of ids of each source that is trained on.
-        language: as in `language_code`.
-    """
-    sample = sources[:: -(-len(sources) // _SAMPLE) or 1]
-    multiple = sum(len(split_sentences(text, language)) > 1 for text in sample)
-    return SourceSentences(len(sample), multiple, int(max(lengths, default=0)))

@@ -18,7 +18,7 @@ from seqattn.settings.nodes import build
 
 def marked(work: Any, request: GenerateRequest) -> Task:
     """Return the work for a request with a format other than text. Args: work: its `Texts`."""
-    keys = [name for name in ("prefix", "terms", "intervene", "stream") if getattr(request, name)]
+    keys = [name for name in ("prefix", "intervene", "stream") if getattr(request, name)]
     keys += [f"return={part}" for part in request.parts if part != "scores"]
     if keys:
         raise UserError(f"format={request.format} does not support {', '.join(keys)}; remove it")
@@ -46,16 +46,18 @@ def marked(work: Any, request: GenerateRequest) -> Task:
                 for segment, one in zip(document.segments, each, strict=True)
             ]
         )
-        return Output(text=restored.text, lost=restored.lost or None)
+        unmet = [term for one in each for term in one.unmet or ()]
+        return Output(text=restored.text, lost=restored.lost or None, unmet=unmet or None)
 
     def together(outcomes: list[Any]) -> GenerateResponse:
-        rest, results = iter(response(outcomes).results), []
+        done = response(outcomes)
+        rest, results = iter(done.results), []
         for document in documents:
             own = [next(rest) for _ in document.segments]
             ranks = max((len(one.outputs) for one in own), default=1)
             outputs = [output(document, own, rank) for rank in range(ranks)]
             results.append(Generated(outputs=outputs))
-        return GenerateResponse(results=results)
+        return GenerateResponse(results=results, notices=done.notices)
 
     return Task(jobs, together)
 

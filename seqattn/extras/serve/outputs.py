@@ -1,13 +1,13 @@
 """Result of an input: texts, scores, pieces, and attention."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from seqattn.analysis.capture import place_of
 from seqattn.analysis.pairs import Pair, observed
-from seqattn.analysis.word_alignment import align, aligning
+from seqattn.analysis.word_alignment import WordAlignment, align, aligning
 from seqattn.bundle.bundle import Bundle
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
@@ -148,15 +148,32 @@ def joined(lines: TextLines, results: Sequence[Generated]) -> list[Generated]:
 def _joined(lines: TextLines, number: int, results: list[Generated]) -> Generated:
     if len(results) == 1:
         for output in results[0].outputs:
+            if output.alignment is not None and len(lines.parts[number]) > 1:
+                output.alignment = _joined_alignment(lines, number, [output])
             output.text = lines.join_text(number, [output.text])
         return results[0]
     outputs = []
     for rank in range(max(len(one.outputs) for one in results)):
         each = [one.outputs[min(rank, len(one.outputs) - 1)] for one in results]
         output = Output(text=lines.join_text(number, [one.text for one in each]))
+        if all(one.alignment is not None for one in each):
+            output.alignment = _joined_alignment(lines, number, each)
         for name in ("score", "log_probability"):
             values = [getattr(one, name) for one in each]
             if None not in values:
                 setattr(output, name, round(sum(values), 6))
         outputs.append(output)
-    return Generated(outputs=outputs)
+    return Generated(outputs=outputs, lines=len(results))
+
+
+def _joined_alignment(lines: TextLines, number: int, outputs: Sequence[Output]) -> Alignment:
+    """Return the alignment of a text from those of its lines; one that is copied has its own."""
+    aligned, parts = (cast(Any, one.alignment) for one in outputs), list[WordAlignment]()
+    for line, _, is_copy in lines.outputs_of(number, [one.text for one in outputs]):
+        if is_copy:
+            parts.append(WordAlignment.of_copy(line))
+        else:
+            own = next(aligned)
+            parts.append(WordAlignment(own.source, own.output, own.links))
+    words = WordAlignment.joined(parts)
+    return Alignment(source=words.source, output=words.target, links=words.links)

@@ -97,6 +97,11 @@ class GenerateRequest(Request):
     format: Literal["text", "html", "placeholders"] = Field(
         default="text", description="markup of the inputs, put where its words went"
     )
+    sentences: Name = Field(
+        default="auto",
+        description="language of the inputs, whose sentences are generated one by one; none: as "
+        "they are; auto: by the sentence if the model learned single ones",
+    )
     parts: list[Part] = Field(default=["scores"], alias="return", max_length=NAMES, fail_fast=True)
     attention_as: Literal["lists", "uint16"] = Field(
         default="lists", description="uint16: base64 of 16-bit integers, little-endian"
@@ -209,12 +214,16 @@ class Generated(BaseModel):
     windows: int | None = Field(
         default=None, description="number of windows of the input, if several"
     )
+    lines: int | None = Field(
+        default=None, description="number of lines and sentences of the input, if several"
+    )
 
 
 class GenerateResponse(BaseModel):
     """Result for each input."""
 
     results: list[Generated]
+    notices: list[str] | None = Field(default=None, description="how the inputs were read")
 
 
 class Answer(BaseModel):

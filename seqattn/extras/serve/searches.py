@@ -68,6 +68,7 @@ class Input(NamedTuple):
     Args:
         windows: ids of its source, in one window or several.
         place: index in the request.
+        line: its number in a text of several lines, from 0; None for a whole text.
         search: the search.
         constraints: constraints on its outputs; None for none.
         text: the text.
@@ -75,6 +76,7 @@ class Input(NamedTuple):
 
     windows: list[list[int]]
     place: int
+    line: int | None
     search: Search
     constraints: Constraints | None
     text: str
@@ -99,9 +101,10 @@ class Gone(Exception):
 
 
 class Event(NamedTuple):
-    """Partial output of an input; `best` if a later event may replace it."""
+    """Partial output of an input, or of a line of it; `best` if a later event may replace it."""
 
     place: int
+    line: int | None
     ids: "array[int]"
     best: bool
 
@@ -151,8 +154,11 @@ def input_search(one: Input, left: Left, on_event: OnEvent | None, looks: bool =
     if on_event is None or len(one.windows) > 1:
         return watched(one.search, Watch(left, needs=needs))
     best = hasattr(one.search, "beam_size")
-    watch = Watch(left, lambda ids: on_event(Event(one.place, array("i", ids), best)), needs)
-    return watched(one.search, watch)
+
+    def on_output(ids: list[int]) -> None:
+        on_event(Event(one.place, one.line, array("i", ids), best))
+
+    return watched(one.search, Watch(left, on_output, needs))
 
 
 @contextmanager

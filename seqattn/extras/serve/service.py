@@ -137,7 +137,10 @@ class Service:
         """Return the server-sent event of a step of a search."""
         tokenizer, ids = self.bundle.tokenizer, event.ids.tolist()
         text = tokenizer.decode_target([ids])[0]
-        token = {} if event.best else {"token": tokenizer.target_pieces(ids[-1:])[0]}
+        token: dict[str, Any] = (
+            {} if event.best else {"token": tokenizer.target_pieces(ids[-1:])[0]}
+        )
+        token = token if event.line is None else {"line": event.line, **token}
         data = json.dumps({"index": event.place, **token, "text": text}, ensure_ascii=False)
         return _sent("best" if event.best else "token", data)
 

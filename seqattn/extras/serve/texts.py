@@ -1,6 +1,6 @@
 """Requests with texts: encoded within the limits, and decoded in batches or one at a time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_arguments import text_list
-from seqattn.bundle.text_options import options_of, search_with
+from seqattn.bundle.text_options import TextOption, is_option, options_of, search_with, split_with
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into
@@ -46,6 +46,8 @@ from seqattn.generation.constraints import Constraints
 from seqattn.generation.generator import check_prefix
 from seqattn.settings.choices import choices
 
+_OF_LINES = ("scores", "alignment")
+"""Parts of a result that texts of several lines have, too."""
 _OF_A_TEXT = ("generation", "prefix", "intervene", "stream")
 
 
@@ -75,7 +77,8 @@ class Texts:
             self.limits.check_texts(text_list(request.inputs))
             return marked(self, request)
         watched = request.intervene is not None or "attention" in request.parts
-        inputs, lines = self.read(request, copies=not watched)
+        options = self._options(request)
+        inputs, lines = self.read(request, options, copies=not watched)
         results = Results(self.bundle, request, self.limits, self.metrics)
 
         def search_alone(left: Left, some: Sequence[Input] = inputs) -> list[Generated]:
@@ -91,11 +94,12 @@ class Texts:
 
         def response(outcomes: list[list[Generated]]) -> GenerateResponse:
             each = joined(lines, [result for several in outcomes for result in several])
-            if (terms := _terms(request)) is not None:
+            if (terms := cast(Any, options.get("terms"))) is not None:
                 for text, result in zip(text_list(request.inputs), each, strict=True):
                     for output in result.outputs:
                         output.unmet = terms.unmet(text, output.text) or None
-            return GenerateResponse(results=each)
+            notices = [line for option in options.values() for line in option.notices()]
+            return GenerateResponse(results=each, notices=notices or None)
 
         return Task(jobs, response)
 
@@ -128,7 +132,7 @@ class Texts:
         source = self.one_line(source)
         keys = {name: getattr(request, name) for name in _OF_A_TEXT}
         (one,), _ = self.read(
-            GenerateRequest.model_construct(inputs=[source], **keys), copies=False
+            GenerateRequest.model_construct(inputs=[source], **keys), {}, copies=False
         )
         self.limits.check_shown(len(one.longest))
         model = self.bundle.model
@@ -154,10 +158,23 @@ class Texts:
 
         return Alone(look)
 
-    def read(self, request: GenerateRequest, copies: bool) -> tuple[list[Input], TextLines]:
+    def _options(self, request: GenerateRequest) -> dict[str, TextOption]:
+        """Return the options of a request for the bundle."""
+        values: dict[str, Any] = {}
+        if request.terms is not None:
+            values["terms"] = {"entries": request.terms, "case": request.terms_case}
+        if is_option("sentences"):
+            values["sentences"] = request.sentences
+        elif request.sentences not in ("auto", "none"):
+            raise UserError("sentences needs an extra that is not installed")
+        return {key: option.of(self.bundle) for key, option in options_of(values).items()}
+
+    def read(
+        self, request: GenerateRequest, options: Mapping[str, TextOption], copies: bool
+    ) -> tuple[list[Input], TextLines]:
         """Return the inputs of a request, and the texts that their lines come from.
 
-        Args: copies: as in `Bundle.lines`.
+        Args: options, copies: for the bundle, and as in `Bundle.lines`.
 
         Raises:
             TooMuch: if there are too many inputs, lines or tokens.
@@ -165,15 +182,24 @@ class Texts:
         """
         texts = text_list(request.inputs)
         self.limits.check_texts(texts)
-        lines = self.bundle.lines(texts, copies)
+        beside = [name for name in ("prefix", "intervene") if getattr(request, name)]
+        beside += [f"return={part}" for part in request.parts if part not in _OF_LINES]
+        split = split_with(options.values(), texts, beside)
+        lines = self.bundle.lines(texts, copies, split)
         self.limits.check("queue", len(lines.lines), "lines")
-        _check_lines(request, lines)
+        _check_lines(beside, lines)
         search = search_for(self.bundle, request.generation, request.n_best)
-        options = [*filter(None, [_terms(request)])]
-        search = search_with(options, search)
-        each = self.bundle.constraints(lines, request.prefix, options) or repeat(None)
-        rows = zip(self.encode(lines.lines), lines.texts, each, lines.lines)
-        inputs = [Input(windows, at, search, own, text) for windows, at, own, text in rows]
+        search = search_with(options.values(), search)
+        each = self.bundle.constraints(lines, request.prefix, options.values()) or repeat(None)
+        numbers = [
+            number if len(group) > 1 else None
+            for group in lines.groups(lines.lines)
+            for number in range(len(group))
+        ]
+        rows = zip(self.encode(lines.lines), lines.texts, numbers, each, lines.lines)
+        inputs = [
+            Input(windows, at, number, search, own, text) for windows, at, number, own, text in rows
+        ]
         self._check(request, search, inputs)
         return inputs, lines
 
@@ -252,21 +278,13 @@ class Texts:
             return results.result(one, hypotheses)
 
 
-def _terms(request: GenerateRequest) -> Any:
-    """Return the terms of a request as an object, None for none."""
-    if request.terms is None:
-        return None
-    return options_of({"terms": {"entries": request.terms, "case": request.terms_case}})["terms"]
+def _check_lines(beside: Sequence[str], lines: TextLines) -> None:
+    """Raise UserError if there are several lines and the request has settings for a single one.
 
-
-def _check_lines(request: GenerateRequest, lines: TextLines) -> None:
-    """Raise UserError if there are several lines and the request has settings for a single one."""
-    if len(lines.lines) == len(lines.parts):
-        return
-    keys = [name for name in ("prefix", "intervene", "stream") if getattr(request, name)]
-    keys += [f"return={part}" for part in request.parts if part != "scores"]
-    if keys:
+    Args: beside: such settings.
+    """
+    if beside and len(lines.lines) > len(lines.parts):
         raise UserError(
-            f"this model reads one line, but a text has several; remove {', '.join(keys)}, or send "
-            "each line as a separate text"
+            f"this model reads one line, but a text has several; remove {', '.join(beside)}, or "
+            "send each line as a separate text"
         )

@@ -11,7 +11,7 @@ import pytest
 
 import seqattn
 from seqattn.analysis.word_alignment import WordAlignment
-from seqattn.bundle.text_options import OutputOf, all_texts, grouped
+from seqattn.bundle.text_options import LineOutput, OutputOf, SegmentOutput, all_texts
 from seqattn.errors import UserError
 from seqattn.extras.align.html import Html
 from seqattn.extras.align.html_tree import _OPTIONAL, _VOID
@@ -99,8 +99,15 @@ def check(text):
 
 def generated(markup, texts, generate, align):
     documents = markup.split(texts)
-    outputs = grouped(generate(all_texts(documents)), documents)
-    return [one.text for one in markup.restore([*zip(documents, outputs, strict=True)], align)]
+    outputs = iter(generate(all_texts(documents)))
+    pairs = [
+        (one, [segment_output(text, next(outputs)) for text in one.texts]) for one in documents
+    ]
+    return [one.text for one in markup.restore(pairs, align)]
+
+
+def segment_output(text, output):
+    return SegmentOutput(output, [LineOutput(text, output)])
 
 
 @pytest.mark.parametrize("text", WELL_FORMED)
@@ -128,6 +135,25 @@ def test_output_nests_whatever_the_order_of_its_words(text):
 )
 def test_tags_follow_their_words(text, output):
     assert generated(Html(), [text], backwards, BACKWARDS) == [output]
+
+
+def test_tags_follow_their_words_in_each_line_of_a_segment():
+    markup = Html()
+    (document,) = markup.split(["one <b>two</b>. 3. <i>four</i> five."])
+    lines = [
+        LineOutput("one two.", "TWO. ONE"),
+        LineOutput("3.", "3.", is_copy=True),
+        LineOutput("four five.", "FIVE. FOUR"),
+    ]
+    output = SegmentOutput("TWO. ONE 3. FIVE. FOUR", lines)
+    links = {"one two.": [1, 0], "3.": [0], "four five.": [1, 0]}
+
+    def align(sources, targets):
+        pairs = zip(sources, targets, strict=True)
+        return [WordAlignment(a.split(), b.split(), links[a]) for a, b in pairs]
+
+    (restored,) = markup.restore([(document, [output])], align)
+    assert restored.text == "<b>TWO</b>. ONE 3. FIVE. <i>FOUR</i>"
 
 
 def test_an_element_of_several_places_is_written_at_each():
@@ -446,7 +472,8 @@ def test_lines_that_break_tags_or_lose_line_breaks_are_counted_once_a_run(capfd,
 )
 def test_lost_parts_are_told_once_and_listed_in_json(capsys, texts, told):
     markup = Placeholders()
-    documents = [(one, ["b"]) for one in markup.split([text for _, text in texts])]
+    split = markup.split([text for _, text in texts])
+    documents = [(one, [segment_output(text, "b") for text in one.texts]) for one in split]
     each = markup.restore(documents, aligned(lambda j, n: 0))
     outputs = [
         OutputOf(number, "", "", (), text, one, True)

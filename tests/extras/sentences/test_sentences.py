@@ -8,8 +8,6 @@ import sentencex
 
 from seqattn.extras.sentences import sentences
 from seqattn.extras.sentences.sentences import (
-    SourceSentences,
-    count_sentences,
     cut_long,
     split_sentences,
 )
@@ -142,10 +140,3 @@ def test_the_length_of_a_text_is_asked_for_a_few_times(text):
     cut_long([text], length, 1000)
     assert sum(lengths) < 20 * len(text)
     assert len(lengths) < 10 * len(text) / 1000
-
-
-def test_sources_of_several_sentences_are_counted_in_a_sample():
-    sources = ["A dog sees a cat.", "Am 3. Mai. Gut so.", "No", "", "Yes. No. Yes."]
-    assert count_sentences(sources, [3, 9, 4], "de_DE") == SourceSentences(5, 2, 9)
-    assert count_sentences(sources * 5000, [3]) == SourceSentences(8334, 3334, 3)
-    assert count_sentences([], []) == SourceSentences(0, 0, 0)

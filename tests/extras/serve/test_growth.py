@@ -29,6 +29,8 @@ FIELDS = {
     "target_language": (WRITE, lambda text: {"inputs": TEXT, "target_language": text}),
     "terms": (WRITE, lambda text: {"inputs": TEXT, "terms": {text: ["x"]}}),
     "terms of the target": (WRITE, lambda text: {"inputs": TEXT, "terms": {"dog": [text]}}),
+    "inputs by the sentence": (WRITE, lambda text: {"inputs": text, "sentences": "en", **SHORT}),
+    "sentences": (WRITE, lambda text: {"inputs": TEXT, "sentences": text, **SHORT}),
     "a key": (WRITE, lambda text: {"inputs": TEXT, text: 1}),
     "text": (SEE, lambda text: {"text": text, **SHORT}),
     "text to explain": (WHY, lambda text: {"text": text, "output": "x", "method": "attention"}),

@@ -34,13 +34,23 @@ def test_outputs_are_those_of_the_bundle_and_say_what_they_lack(served):
     assert result["outputs"][0]["unmet"] == ["old tree"]
 
 
+def test_terms_go_with_markup(served):
+    from tests.extras.serve.conftest import ask
+
+    client, loaded = served
+    keys = {"terms": {"dog": ["old tree"]}, "format": "html"}
+    [result] = ask(client, inputs="a <b>dog</b> sees", **keys)["results"]
+    terms = {"entries": {"dog": "old tree"}}
+    expected = loaded.generate("a <b>dog</b> sees", markup="html", terms=terms)
+    assert result["outputs"][0]["text"] == expected
+
+
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
         ({"terms": {"a": ["☃"]}}, "terms entry 'a': the target vocabulary lacks some of '☃'"),
         ({"terms": {"a": ["the", "!the"]}}, "terms entry 'a': 'the' is required, but terms entry"),
         ({"terms": {"a": ["b"]}, "generation": "greedy"}, "required terms need generation=beam"),
-        ({"terms": {"a": ["b"]}, "format": "html"}, "format=html does not support terms; remove"),
         ({"terms": {"file": "/etc/passwd"}}, "terms.file should be a"),
         ({"terms": {"a": ["b"] * 9}}, "terms.a should have at most 8 items"),
         ({"terms": {str(n): ["b"] for n in range(65)}}, "terms should have at most 64 names"),
