@@ -14,6 +14,7 @@ from seqattn.config.overrides import complete, quoted
 from seqattn.config.saved_overrides import parsed
 from seqattn.config.subcommand import read_subcommand
 from seqattn.installation import CONF
+from seqattn.settings.choices import SLOT_NODES, choices
 from tests.cli.small import checked_training, composed, groups
 
 NEEDED = {
@@ -58,43 +59,41 @@ CHOICES = [
     for choice in choices
     if group not in ELSEWHERE
 ]
-SLOTS = ("encoder", "decoder", "cross")
 
 
 @pytest.mark.parametrize(
-    ("words", "slot", "key", "values"),
+    ("words", "expected"),
     [
-        ("attention.state_dim=8", "attention", "state_dim", [8, None]),
-        ("attention.dropout=0.5", "attention", "dropout", [None, 0.5]),
-        ("attention.num_heads=2", "attention", "num_heads", [2, 2]),
-        ("++attention.expand=1", "attention", "expand", [1, None]),
-        ("~attention.expand", "attention", "expand", [None, None]),
         (
-            "attention@encoder_attention=[sliding_window,mamba2] encoder_attention.expand=1",
-            "encoder_attention",
-            "expand",
-            [None, 1],
+            "attention.state_dim=8 attention.dropout=0.5 attention.num_heads=2 "
+            "++attention.expand=1 attention@encoder_attention=[mha,sliding_window] "
+            "encoder_attention.kernel.window=4",
+            {
+                "attention.state_dim": [8, None],
+                "attention.dropout": [None, 0.5],
+                "attention.num_heads": [2, 2],
+                "attention.expand": [1, None],
+                "encoder_attention.kernel.window": [None, 4],
+            },
         ),
         (
-            "attention@encoder_attention=[mha,moa] encoder_attention.num_experts=6 "
-            "attention.state_dim=8",
-            "encoder_attention",
-            "num_experts",
-            [None, 6],
+            "~attention.expand attention@encoder_attention=[moa,mamba2] "
+            "encoder_attention.expand=1 encoder_attention.num_experts=6",
+            {
+                "attention.expand": [None, None],
+                "encoder_attention.expand": [None, 1],
+                "encoder_attention.num_experts": [6, None],
+            },
         ),
     ],
 )
-def test_members_of_a_list_take_the_keys_that_they_have(words, slot, key, values):
+def test_members_of_a_list_take_the_keys_that_they_have(words, expected):
     settings, chosen = composed("train", "attention=[mamba2,mha]", *words.split())
-    assert [member.get(key) for member in settings[slot]] == values
     assert chosen["attention"] == "[mamba2,mha]"
-
-
-def test_options_of_a_kernel_reach_the_members_that_have_them():
-    words = ("attention=[mha,sliding_window,entmax]", "attention.kernel.window=4")
-    settings, _ = composed("train", *words)
-    windows = [member["kernel"].get("window") for member in settings["attention"]]
-    assert windows == [None, 4, None]
+    for key, values in expected.items():
+        slot, _, path = key.partition(".")
+        members = [OmegaConf.create(member) for member in settings[slot]]
+        assert [OmegaConf.select(member, path) for member in members] == values, key
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
@@ -109,29 +108,24 @@ def test_every_choice_makes_a_run_that_can_be_written_down(tmp_path, group, choi
     assert yaml.safe_load(yaml.safe_dump(run.settings)) == run.settings
 
 
-@pytest.fixture(scope="module")
-def attentions():
-    """What each choice of attention is where it fills every slot."""
-    names = groups()["attention"]
-    return {name: composed("train", f"attention={name}")[0]["attention"] for name in names}
+@pytest.mark.parametrize(("slot", "name"), zip(SLOT_NODES, ["gqa", "linear", "mamba2"]))
+def test_a_slot_of_its_own_is_taken_whole_and_fills_no_other(slot, name):
+    words = (f"attention@{slot}={name}", "attention=mha", "attention.dropout=0.7")
+    settings = composed("train", *words)[0]
+    assert {node: settings.get(node) for node in SLOT_NODES} == {
+        **dict.fromkeys(SLOT_NODES),
+        slot: choices("attention")[name],
+    }
 
 
-def test_a_slot_of_its_own_is_taken_whole_and_fills_no_other(attentions):
-    names = [*attentions]
-    for start in range(0, len(names), len(SLOTS)):  # each in a slot
-        chosen = [*names, *names][start : start + len(SLOTS)]
-        words = [f"attention@{slot}_attention={name}" for slot, name in zip(SLOTS, chosen)]
-        settings = composed("train", *words, "attention=mha", "attention.dropout=0.7")[0]
-        for slot, name in zip(SLOTS, chosen):
-            assert settings[f"{slot}_attention"] == attentions[name]
-    for slot in SLOTS:
-        settings = composed("train", f"attention@{slot}_attention=gqa", "attention=mha")[0]
-        filled = [other for other in SLOTS if settings.get(f"{other}_attention")]
-        assert filled == [slot]
+def test_an_attention_takes_nothing_from_outside_its_node():
+    for path in (CONF / "attention").glob("*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\$\{(?!\.\w)|@package|(?m:^defaults:)", text), path
 
 
 @pytest.mark.parametrize("choice", groups()["recipe"])
-def test_a_recipe_serves_its_data_and_model_unless_the_user_chooses(choice):
+def test_a_recipe_serves_its_data_and_model(choice):
     data, model = next(
         (choice[: -len(model) - 1], model)
         for model in sorted(groups()["model"], key=len, reverse=True)
@@ -140,15 +134,15 @@ def test_a_recipe_serves_its_data_and_model_unless_the_user_chooses(choice):
     recipe = yaml.safe_load((CONF / "recipe" / f"{choice}.yaml").read_text(encoding="utf-8"))
     tasks = {"demo_qa": "qa" if "span" in model else "qa_generative"}
     task = tasks.get(data, data.removeprefix("demo_"))
-    words = (f"task={task}", f"model={model}")
-    found = composed("train", *words)[0]
-    assert all(_value(found, key) == value for key, value in _leaves(recipe))
-    assert found["task"]["validation"]["every"] == 1  # checkpoint.monitor may need its scores
-    found = composed("train", *words, "tokenizer.vocab_size=77")[0]
-    assert found["tokenizer"]["vocab_size"] == 77
-    others = "squad" if task.startswith("qa") else "shards"
-    other = composed("train", *words, f"data={others}", "data.root=x")[0]
-    assert other["tokenizer"]["vocab_size"] is None
+    settings = composed("train", f"task={task}", f"model={model}")[0]
+    assert OmegaConf.merge(settings, recipe) == settings
+    assert settings["task"]["validation"]["every"] == 1  # checkpoint.monitor may need its scores
+
+
+def test_the_user_s_choices_go_before_a_recipe():
+    for words, size in (([], 1000), (["tokenizer.vocab_size=77"], 77), (["data=shards"], None)):
+        settings = composed("train", "++data.root=x", *words)[0]
+        assert settings["tokenizer"]["vocab_size"] == size
 
 
 @pytest.mark.parametrize(
@@ -162,20 +156,6 @@ def test_choices_have_the_tokenizer_and_positions_that_suit_their_data(words, ki
     settings = composed("train", *words)[0]
     name = settings["position"]["_target_"].rpartition(".")[2].removesuffix("Position")
     assert (settings["tokenizer"]["kind"], name) == (kind, position)
-
-
-def _leaves(node, path=()):
-    for key, value in node.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, (*path, key))
-        else:
-            yield (*path, key), value
-
-
-def _value(settings, path):
-    for key in path:
-        settings = settings[key]
-    return settings
 
 
 @pytest.mark.parametrize("choice", groups()["experiment"])
@@ -224,7 +204,8 @@ def test_the_examples_of_training_compose():
     ],
 )
 def test_a_quoted_text_comes_back_as_it_is(text):
-    assert composed("train", f"name={quoted(text)}")[0]["name"] == text
+    [override] = complete(read_subcommand("train"), [f"name={quoted(text)}"])
+    assert OmegaConf.create({"name": parsed(override).value()}).name == text
 
 
 def test_a_path_in_a_home_folder_needs_no_quotes(monkeypatch, tmp_path):
