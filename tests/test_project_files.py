@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import Counter
 
 import pytest
 import yaml
@@ -55,6 +56,14 @@ def test_the_workflows_have_what_their_steps_name():
         for job in loaded(path)["jobs"].values():
             assert int(job["timeout-minutes"]) > 0
             assert all("uses" in step or "run" in step for step in job["steps"])
+
+
+def test_each_test_file_is_in_one_part_of_the_night():
+    job = loaded(".github/workflows/nightly.yml")["jobs"]["exhaustive"]
+    words = " ".join(job["strategy"]["matrix"]["part"]).split()
+    paths = [path for word in words for path in ROOT.glob(word)]
+    files = Counter(f for path in paths for f in (path, *path.rglob("*")) if f.match("test_*.py"))
+    assert files == Counter((ROOT / "tests").rglob("test_*.py"))
 
 
 def test_the_hook_formats_as_make_does():
