@@ -33,7 +33,7 @@ from tests.forked_ranks import join, run_ranks
 from tests.nodes import made
 from tests.training.tasks.test_devices import assert_counted_on_its_device
 from tests.training.tasks.test_effective_batch import assert_same, fit_batches, no_steps, trainer_of
-from tests.training.tasks.test_r_drop import ALPHA, transformer
+from tests.training.tasks.test_second_pass import ALPHA, transformer
 
 SIZES = (3, 1, 4, 2)
 
