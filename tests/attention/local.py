@@ -101,7 +101,8 @@ def assert_equal_in_value_and_gradient(got, expected, tensors):
     upstream = torch.randn_like(got)
     ours = torch.autograd.grad((got * upstream).sum(), tensors, retain_graph=True)
     theirs = torch.autograd.grad((expected * upstream).sum(), tensors, retain_graph=True)
-    for one, other in zip(ours, theirs):
+    for one, other in zip(ours, theirs, strict=True):
+        assert (other != 0).any()
         close(one, other, bound=5e-5)
 
 

@@ -296,6 +296,17 @@ def test_a_mask_for_each_head_hides_keys_from_that_head_and_a_blind_one_from_all
     assert torch.equal(attend().context, context)
 
 
+@pytest.mark.parametrize("name", ["linear", "linformer", "lsh", "performer", "xca"])
+def test_a_mask_that_it_cannot_apply_is_refused(name):
+    attention, x = built(name), torch.randn(B, T, DIM)
+    masks = [] if attention.abilities.causal else [causal_mask(EVERYONE)]
+    if name != "lsh":  # which applies the user's own
+        masks.append(full_mask(EVERYONE).with_extra(torch.ones(T, T, dtype=torch.bool)))
+    for mask in masks:
+        with pytest.raises(AssertionError):
+            attend(attention, x, x, mask)
+
+
 @pytest.mark.parametrize(
     ("name", "names"), with_schemes(n for n in attention_variants() if abilities_of(n).weights)
 )

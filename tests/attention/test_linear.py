@@ -329,11 +329,3 @@ def test_tokens_far_below_zero_are_still_seen(name):
     out = kernel.double()(low, KeysValues(low, v), mask, NOWHERE).context
     mean = v.cumsum(2) / torch.arange(1, T + 1)[:, None]  # all keys are alike
     torch.testing.assert_close(out, mean)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_mask_of_the_users_own_is_refused(name):
-    kernel, (q, k, v) = made(name), inputs(H)
-    mask = self_mask(causal=False)[0].with_extra(torch.ones(T, T, dtype=torch.bool))
-    with pytest.raises(AssertionError):
-        kernel(q, KeysValues(k, v), mask, NOWHERE)

@@ -10,7 +10,7 @@ from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.lsh import LSHKernel, bucket_ids, random_rotations
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
-from tests.builders import HEAD_DIM, HEADS, causal_mask, full_mask, heads, make_attention
+from tests.builders import HEAD_DIM, HEADS, full_mask, heads, make_attention
 from tests.pages import program
 from tests.tolerance import close
 
@@ -257,9 +257,3 @@ def test_it_makes_one_projection_of_queries_and_keys_and_needs_as_many_key_heads
     assert str(caught.value) == (
         "num_kv_heads must equal num_heads (4), as LSHKernel shares queries and keys, got 2"
     )
-
-
-def test_what_it_cannot_do_is_refused():
-    x, values = inputs()
-    with pytest.raises(AssertionError):
-        attend(made(), x, values, causal_mask(EVERYONE))
