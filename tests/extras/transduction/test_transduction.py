@@ -287,25 +287,20 @@ def test_lines_to_read_may_lack_the_target():
 
 
 @pytest.mark.slow
-def test_an_evaluation_scores_by_feature_and_by_length(trained):
-    scored = trained / "scored"
-    words = [f"bundle={trained}/run/model", "split=val", f"output={scored}"]
-    assert run_subcommand("evaluate", words) == 0
-    by_length = [line.split("\t") for line in (scored / "by_length.tsv").read_text().splitlines()]
+def test_an_evaluation_scores_by_feature_and_length_and_is_compared_by_groups(trained, capfd):
+    scored, words = trained / "scored", [f"bundle={trained}/run/model", "split=val"]
+    assert run_subcommand("evaluate", [*words, f"output={scored}", "group=lemma"]) == 0
+    told = "intervals and tests are over 8 groups of rows (group=lemma); with fewer than 40, they"
+    assert capfd.readouterr().err.count(told) == 1
+    by_length, by_feature = (
+        [line.split("\t") for line in (scored / f"by_{name}.tsv").read_text().splitlines()]
+        for name in ("length", "feature")
+    )
     assert by_length[0] == ["length", "words", "wer", "ser", "edit_distance", "exact_match"]
     assert [*map(int, (row[0] for row in by_length[1:]))] == sorted(
         {len(x.split("\t")[0]) for x in FORMS[::5]}
     )
-    by_feature = [line.split("\t") for line in (scored / "by_feature.tsv").read_text().splitlines()]
     assert [row[:2] for row in by_feature[1:]] == [["DAT(SG)", "4"], ["N", "8"], ["NOM(SG)", "4"]]
-
-
-@pytest.mark.slow
-def test_an_evaluation_by_groups_is_compared_by_them(trained, capfd):
-    scored, words = trained / "grouped", [f"bundle={trained}/run/model", "split=val"]
-    assert run_subcommand("evaluate", [*words, f"output={scored}", "group=lemma"]) == 0
-    told = "intervals and tests are over 8 groups of rows (group=lemma); with fewer than 40, they"
-    assert capfd.readouterr().err.count(told) == 1
     rows = [json.loads(line) for line in (scored / "sentences.jsonl").read_text().splitlines()]
     assert [row["group"] for row in rows] == [row["source"].split(";")[0] for row in rows]
     scores = json.loads((scored / "scores.json").read_text())["scores"]
