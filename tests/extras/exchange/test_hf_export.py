@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from unittest import mock
 
@@ -14,6 +15,8 @@ from seqattn.bundle.files import write_bundle
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.tokenizer_side import Begin
 from seqattn.data.truecasing import Truecaser
+from seqattn.errors import UserError
+from seqattn.extras.exchange.hf_export import write_huggingface
 from seqattn.extras.exchange.hf_folder import HFFolder
 from seqattn.extras.exchange.hf_import import read_model
 from seqattn.extras.exchange.hf_tokenizers import read_tokenizer
@@ -38,17 +41,27 @@ T5 = ("position=t5", "model.norm=rmsnorm", "model.bias=false", "attention.bias=f
 
 
 @pytest.fixture(scope="module")
-def bundle(trained, tmp_path_factory):
+def plain(trained):
+    return seqattn.load(trained / "model")
+
+
+def built(tokenizer, *overrides):
+    """Settings of overrides, and their model with random weights."""
+    settings, _ = composed("train", "run_dir=unused", *SIZES, "model.dim=20", *overrides)
+    torch.manual_seed(0)
+    model = Architecture.of(settings).build(Vocabularies.of(tokenizer)).eval()
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.add_(torch.randn_like(weights), alpha=0.1)
+    return settings, model
+
+
+@pytest.fixture(scope="module")
+def bundle(plain, tmp_path_factory):
     """Writes a bundle of random weights with the settings of overrides; returns its directory."""
-    plain = seqattn.load(trained / "model")
 
     def write(*overrides, tokenizer=plain.tokenizer):
-        settings, _ = composed("train", "run_dir=unused", *SIZES, "model.dim=20", *overrides)
-        torch.manual_seed(0)
-        model = Architecture.of(settings).build(Vocabularies.of(tokenizer)).eval()
-        with torch.no_grad():
-            for weights in model.parameters():
-                weights.add_(torch.randn_like(weights), alpha=0.1)
+        settings, model = built(tokenizer, *overrides)
         config = {**plain.config, **{key: settings[key] for key in ("model", "attention")}}
         config["position"] = settings["position"]
         path = tmp_path_factory.mktemp("bundle") / "model"
@@ -405,15 +418,16 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("case", [*SETTINGS, *OTHERS], ids=str)
-def test_what_no_family_has_is_refused_with_the_override(case, bundle, tmp_path, capfd):
+def test_what_no_family_has_is_refused_with_the_override(case, plain, tmp_path):
     if isinstance(case, tuple):
         overrides, texts = [*SETTINGS[case], case[0]], (f" {case[0]}", f" {case[1]}")
     else:
         overrides, texts = OTHERS[case][0], ("", OTHERS[case][1])
     start = [] if "position=" in str(overrides) else ["position=sinusoidal"]
-    path = bundle(*start, *overrides)
-    said = refusal(capfd, "export", f"bundle={path}", "to=huggingface", f"output={tmp_path}/new")
-    wrong, override = said.split("; ")
+    _, model = built(plain.tokenizer, *start, *overrides)
+    with pytest.raises(UserError) as caught:
+        write_huggingface(replace(plain, model=model), tmp_path)
+    wrong, override = str(caught.value).split("; ")
     assert texts[0] in wrong
     assert texts[1] in override
     assert [*tmp_path.iterdir()] == []

@@ -1,5 +1,6 @@
 """Models of Hugging Face as bundles: what they say is what transformers says."""
 
+import itertools
 import json
 import re
 import shutil
@@ -308,7 +309,15 @@ SEARCHES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", SEARCHES)
+def searches():
+    """Test parameters: each search for one family, two for the others."""
+    for kind, case in itertools.product(FAMILIES, SEARCHES):
+        is_tried = kind == "marian" or case in ("a forced end", "all")
+        marks = () if is_tried else pytest.mark.exhaustive
+        yield pytest.param(kind, case, marks=marks)
+
+
+@pytest.mark.parametrize(("folder", "case"), searches(), indirect=["folder"])
 def test_the_recommended_search_finds_what_transformers_finds(case, folder):
     path, theirs, _ = folder
     end, pad = theirs.config.eos_token_id, theirs.config.pad_token_id
