@@ -86,7 +86,8 @@ MORE = {
     ],
 )
 def test_neither_batch_nor_padding_on_a_side_changes_an_explanation(make, method, monkeypatch):
-    monkeypatch.setattr(METHODS["integrated_gradients"], "pieces", 1)
+    for key, count in (("pieces", 1), ("most", 4)):  # steps of moa and lsh would take all 64
+        monkeypatch.setattr(METHODS["integrated_gradients"], key, count)
     model = make()
     if METHODS[method].why_not(model):
         with pytest.raises(UserError, match=f"method={method} is not available: "):
