@@ -8,16 +8,12 @@ from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels import entmax as module
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.entmax import EntmaxKernel, entmax, plain_entmax
-from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
-from seqattn.positions import Position, Stack
+from tests.attention.rows import NOWHERE, B, S, T, seen_keys
 from tests.builders import HEAD_DIM, HEADS
 from tests.pages import program
 from tests.tolerance import close
 
-B, T, S = 2, 5, 7
-REAL = torch.tensor([[1] * 7, [0, 1, 1, 1, 1, 0, 0]], dtype=torch.bool)
-NOWHERE = Position(Stack(HEADS * HEAD_DIM, HEADS))
 by_halving = program("arithmetic.py").entmax
 """One row by plain bisection on the threshold of eq. 4."""
 ALPHAS = [1.003, 1.02, 1.2, 1.5, 1.9, 2.0]
@@ -29,26 +25,20 @@ def inputs(groups=HEADS, dtype=torch.float32):
     return q, k, v
 
 
-def mask_and_allowed():
-    extra = torch.rand(B, 1, T, S) < 0.7
-    extra[0, 0, 2] = False  # a query with nothing to look at
-    return Mask(torch.arange(T), torch.arange(S), REAL, extra=extra), extra & REAL[:, None, None]
-
-
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_weights_and_context_equal_each_row_worked_out_alone(groups):
     kernel = EntmaxKernel(HeadShape(HEADS, groups, HEAD_DIM))
     with torch.no_grad():
         kernel.logit.copy_(torch.tensor([-2.0, 0.0, 1.0, 5.0]))
     q, k, v = inputs(groups)
-    mask, allowed = mask_and_allowed()
+    mask, allowed = seen_keys()
     maps = []
     kernel.observers = (maps.append,)
     got = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     for b in range(B):
         for h in range(HEADS):
             for t in range(T):
-                seen = allowed[b, 0, t]
+                seen = allowed[b, t]
                 keys, values = k[b, h * groups // HEADS].double(), v[b, h * groups // HEADS]
                 expected = torch.zeros(S, dtype=torch.float64)
                 if seen.any():
@@ -154,7 +144,7 @@ def test_every_head_learns_an_alpha_of_its_own():
     kernel = EntmaxKernel(HeadShape(HEADS, HEADS, HEAD_DIM))
     torch.testing.assert_close(kernel.alpha, torch.full((HEADS,), 1.5))
     q, k, v = inputs()
-    mask, _ = mask_and_allowed()
+    mask, _ = seen_keys()
     kernel(q, KeysValues(k, v), mask, NOWHERE).context[:, 1].square().sum().backward()
     assert (kernel.logit.grad != 0).tolist() == [False, True, False, False]
 

@@ -10,16 +10,12 @@ from seqattn.attention.cache import KeysValues
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
-from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from seqattn.settings.assembly import cross_default
+from tests.attention.rows import NOWHERE, B, S, T, seen_keys
 from tests.builders import HEAD_DIM, HEADS
 from tests.tolerance import close
-
-B, T, S = 2, 5, 7
-REAL = torch.tensor([[1] * 7, [0, 1, 1, 1, 1, 0, 0]], dtype=torch.bool)
-NOWHERE = Position(Stack(HEADS * HEAD_DIM, HEADS))
 
 
 class Tilted(Position):
@@ -63,18 +59,11 @@ def weights_written_out(q, k, allowed, scale=HEAD_DIM**-0.5, bias=0.0):
     return out
 
 
-def mask_and_allowed():
-    extra = torch.rand(B, 1, T, S) < 0.7
-    extra[0, 0, 2] = False  # a query with nothing to look at
-    allowed = (extra & REAL[:, None, None]).squeeze(1)
-    return Mask(torch.arange(T), torch.arange(S), REAL, extra=extra), allowed
-
-
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_observed_weights_equal_brute_force_and_change_no_output(groups):
     kernel = SoftmaxKernel(HeadShape(HEADS, groups, HEAD_DIM))
     q, k, v = inputs(groups)
-    mask, allowed = mask_and_allowed()
+    mask, allowed = seen_keys()
     before = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     maps = []
     kernel.observers = (maps.append,)
@@ -102,7 +91,7 @@ def test_the_fused_kernel_is_never_given_a_query_with_nothing_to_look_at(monkeyp
     )
     kernel = SoftmaxKernel(HeadShape(HEADS, 2, HEAD_DIM))
     q, k, v = inputs(2)
-    mask, allowed = mask_and_allowed()
+    mask, allowed = seen_keys()
     assert not allowed.any(-1).all()
     kernel(q, KeysValues(k, v), mask, NOWHERE)
     kernel(q, KeysValues(k, v), mask, TiltedScores(Stack(HEADS * HEAD_DIM, HEADS)))
@@ -116,7 +105,7 @@ def test_the_fused_kernel_is_never_given_a_query_with_nothing_to_look_at(monkeyp
 def test_a_positions_score_value_and_scale_terms_are_added(scheme, observed):
     kernel = SoftmaxKernel(HeadShape(HEADS, 2, HEAD_DIM))
     q, k, v = inputs(2)
-    mask, allowed = mask_and_allowed()
+    mask, allowed = seen_keys()
     position = scheme(Stack(HEADS * HEAD_DIM, HEADS))
     if observed:
         kernel.observers = (lambda weights: None,)
@@ -140,7 +129,7 @@ def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones(kept
     q, k, _ = inputs(4)
     identity = torch.zeros(B, HEADS, S, S)
     identity[:] = torch.eye(S)  # so that the context is the weights themselves
-    mask, allowed = mask_and_allowed()
+    mask, allowed = seen_keys()
     maps = []
     kernel.observers = (maps.append,)
     torch.manual_seed(3)
@@ -174,7 +163,7 @@ def path(x):
 @pytest.mark.parametrize("backend", FORCED)
 def test_every_backend_gives_the_same_and_is_the_one_that_was_named(backend, hooks, groups):
     shape = HeadShape(HEADS, groups, HEAD_DIM)
-    mask, position = mask_and_allowed()[0], (hooks or Position)(Stack(HEADS * HEAD_DIM, HEADS))
+    mask, position = seen_keys()[0], (hooks or Position)(Stack(HEADS * HEAD_DIM, HEADS))
     given = inputs(groups)
     contexts = [
         kernel(given[0], KeysValues(*given[1:]), mask, position).context
@@ -197,8 +186,8 @@ def test_flash_is_left_to_training_and_math_is_not(monkeypatch):
     q, k, v = inputs(4)
     for backend in ("flash", "efficient", "math"):
         kernel = SoftmaxKernel(HeadShape(HEADS, 4, HEAD_DIM), backend)
-        kernel(q, KeysValues(k, v), mask_and_allowed()[0], NOWHERE)
-        kernel.eval()(q, KeysValues(k, v), mask_and_allowed()[0], NOWHERE)
+        kernel(q, KeysValues(k, v), seen_keys()[0], NOWHERE)
+        kernel.eval()(q, KeysValues(k, v), seen_keys()[0], NOWHERE)
     assert seen == ["flash", "auto", "efficient", "auto", "math", "math"]
 
 
@@ -221,7 +210,7 @@ def test_what_a_backend_cannot_compute_is_refused_with_the_reason(backend, dropo
     q, k, v = inputs(4)
     position = (scheme or Position)(Stack(HEADS * HEAD_DIM, HEADS))
     with pytest.raises(UserError) as refused:
-        kernel(q, KeysValues(k, v), mask_and_allowed()[0], position)
+        kernel(q, KeysValues(k, v), seen_keys()[0], position)
     line = str(refused.value)
     assert line.startswith(f"attention.kernel.backend={backend} ")
     assert reason in line
@@ -237,13 +226,13 @@ def test_other_errors_of_a_backend_pass_as_they_are(monkeypatch):
     q, k, v = inputs(4)
     kernel = SoftmaxKernel(HeadShape(HEADS, 4, HEAD_DIM), "math")
     with pytest.raises(torch.OutOfMemoryError):
-        kernel(q, KeysValues(k, v), mask_and_allowed()[0], NOWHERE)
+        kernel(q, KeysValues(k, v), seen_keys()[0], NOWHERE)
 
 
 def test_a_backend_compiles_as_one_graph():
     kernel = SoftmaxKernel(HeadShape(HEADS, 4, HEAD_DIM), "flash")
     q, k, v = inputs(4)
-    mask = mask_and_allowed()[0]
+    mask = seen_keys()[0]
 
     def context(q, k, v):
         return kernel(q, KeysValues(k, v), mask, NOWHERE).context

@@ -72,3 +72,23 @@ def make_recurrent(name="bahdanau", joint=True, **options):
     source_size = VOCABULARY if joint else VOCABULARY + 2
     model = config.build(source_size, VOCABULARY, joint, ALIGNMENTS[name])
     return randomised(model, scale=0.2).eval()
+
+
+def queries_and_memory(steps, length, query_dim, memory_dim):
+    """Random states of the decoder and annotations of two sentences, in float64."""
+    draw = torch.Generator().manual_seed(0)
+    options = {"generator": draw, "dtype": torch.float64, "requires_grad": True}
+    shapes = (2, steps, query_dim), (2, length, memory_dim)
+    return [torch.randn(*shape, **options) for shape in shapes]
+
+
+def attended(alignment, query, memory, real):
+    """Weights (B, T, S) and contexts (B, T, M) of T steps, and what is remembered after each."""
+    source = alignment.project(memory, real)
+    past, found = alignment.first_past(source, beams=1), []
+    for t in range(query.shape[1]):
+        steps = torch.full((len(query), 1), t)
+        context, weights, past = alignment(query[:, t : t + 1], source, steps, past)
+        found.append((weights, context, past))
+    weights, contexts, pasts = zip(*found)
+    return torch.cat(weights, dim=1), torch.cat(contexts, dim=1), pasts

@@ -9,7 +9,7 @@ from seqattn.models.base import PLAIN
 from seqattn.ops.cross_entropy import LossTerms
 from seqattn.tokens import PAD
 from tests.builders import padded, randomised
-from tests.models.recurrents import make_recurrent
+from tests.models.recurrents import attended, make_recurrent, queries_and_memory
 
 B, T, S, Q, M = 2, 4, 5, 6, 3
 REAL = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]], dtype=torch.bool)
@@ -18,26 +18,9 @@ TARGETS = padded([[2, 5, 6], [2, 4, 4, 9, 10]])
 FOLLOWING = padded([[5, 6, 3], [4, 4, 9, 10, 3]])
 
 
-def inputs():
-    draw = torch.Generator().manual_seed(0)
-    query = torch.randn(B, T, Q, generator=draw, dtype=torch.float64, requires_grad=True)
-    return query, torch.randn(B, S, M, generator=draw, dtype=torch.float64, requires_grad=True)
-
-
-def attended(alignment, query, memory):
-    """Weights and contexts of T steps."""
-    source = alignment.project(memory, REAL)
-    past, found = alignment.first_past(source, beams=1), []
-    for t in range(T):
-        steps = torch.full((B, 1), t)
-        context, weights, past = alignment(query[:, t : t + 1], source, steps, past)
-        found.append((weights, context))
-    return [torch.cat(parts, dim=1) for parts in zip(*found)]
-
-
 def test_weights_and_gradients_equal_the_formula_written_out():
     alignment = randomised(Coverage(Q, M, dim=4).double(), scale=0.7)
-    score, (query, memory) = alignment.score, inputs()
+    score, (query, memory) = alignment.score, queries_and_memory(T, S, Q, M)
     rows = []
     for row in range(B):
         seen = [torch.zeros((), dtype=torch.float64)] * S
@@ -58,7 +41,7 @@ def test_weights_and_gradients_equal_the_formula_written_out():
             seen = [before + now for before, now in zip(seen, weights)]
             rows.append(torch.stack(weights))
     expected = torch.stack(rows).view(B, T, S)
-    pairs = [attended(alignment, query, memory), (expected, expected @ memory)]
+    pairs = [attended(alignment, query, memory, REAL)[:2], (expected, expected @ memory)]
     upstream, leaves = torch.randn(B, T, M).double(), [query, memory, *alignment.parameters()]
     found = [(*pair, *torch.autograd.grad((pair[1] * upstream).sum(), leaves)) for pair in pairs]
     for one, other in zip(*found, strict=True):
@@ -67,12 +50,12 @@ def test_weights_and_gradients_equal_the_formula_written_out():
 
 
 def test_where_it_starts_it_is_bahdanaus_attention():
-    query, memory = inputs()
+    query, memory = queries_and_memory(T, S, Q, M)
     made = []
     for kind in (Bahdanau, Coverage):
         torch.manual_seed(0)
         made.append(kind(Q, M).double())
-    for one, other in zip(*(attended(alignment, query, memory) for alignment in made)):
+    for one, other in zip(*(attended(alignment, query, memory, REAL)[:2] for alignment in made)):
         torch.testing.assert_close(one, other)
 
 

@@ -16,7 +16,7 @@ from seqattn.training.checkpoint_files import read
 from seqattn.training.optim import adamw
 from seqattn.training.parameter_groups import regrouped
 from tests.builders import padded, randomised
-from tests.models.recurrents import make_recurrent
+from tests.models.recurrents import attended, make_recurrent, queries_and_memory
 
 B, T, S, Q, M = 2, 5, 6, 6, 3
 REAL = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 0]], dtype=torch.bool)
@@ -37,23 +37,6 @@ def deciding(name):
         alignment.energy.gain.fill_(2.0)
         alignment.energy.offset.zero_()
     return alignment
-
-
-def inputs():
-    draw = torch.Generator().manual_seed(0)
-    query = torch.randn(B, T, Q, generator=draw, dtype=torch.float64, requires_grad=True)
-    return query, torch.randn(B, S, M, generator=draw, dtype=torch.float64, requires_grad=True)
-
-
-def attended(alignment, query, memory, real=REAL):
-    """Weights (B, T, S) of T steps, and what is remembered after each."""
-    source = alignment.project(memory, real)
-    past, found = alignment.first_past(source, beams=1), []
-    for t in range(T):
-        steps = torch.full((len(query), 1), t)
-        _, weights, past = alignment(query[:, t : t + 1], source, steps, past)
-        found.append((weights[:, 0], past[0]))
-    return [torch.stack(parts, dim=1) for parts in zip(*found)]
 
 
 def energy(score, h, s, offset=True):
@@ -101,8 +84,8 @@ def expected_loops(alignment, query, memory):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_training_weights_and_gradients_equal_the_sums_written_out(name):
-    alignment, (query, memory) = make(name).train(), inputs()
-    pair = attended(alignment, query, memory)[0], expected_loops(alignment, query, memory)
+    alignment, (query, memory) = make(name).train(), queries_and_memory(T, S, Q, M)
+    pair = attended(alignment, query, memory, REAL)[0], expected_loops(alignment, query, memory)
     upstream, leaves = torch.randn(B, T, S).double(), [query, memory, *alignment.parameters()]
     found = [(one, *torch.autograd.grad((one * upstream).sum(), leaves)) for one in pair]
     for one, other in zip(*found, strict=True):
@@ -113,8 +96,9 @@ def test_training_weights_and_gradients_equal_the_sums_written_out(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_in_eval_mode_it_stops_where_a_search_from_the_last_stop_does(name):
-    alignment, (query, memory) = deciding(name), inputs()
-    weights, stops = attended(alignment, query, memory)
+    alignment, (query, memory) = deciding(name), queries_and_memory(T, S, Q, M)
+    weights, _, pasts = attended(alignment, query, memory, REAL)
+    stops = torch.stack([past[0] for past in pasts], dim=1)
     seen = set()
     for row in range(B):
         places = [i for i in range(S) if REAL[row, i]]
@@ -138,20 +122,20 @@ def test_in_eval_mode_it_stops_where_a_search_from_the_last_stop_does(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_training_equals_the_hard_choice_where_every_probability_is_0_or_1(name):
-    alignment, (query, memory) = make(name), inputs()
+    alignment, (query, memory) = make(name), queries_and_memory(T, S, Q, M)
     with torch.no_grad():
         alignment.energy.gain.mul_(1e4)
-    trained, hard = (attended(alignment.train(on), query, memory)[0] for on in (True, False))
+    trained, hard = (attended(alignment.train(on), query, memory, REAL)[0] for on in (True, False))
     torch.testing.assert_close(trained, hard)
 
 
 def test_a_chunk_of_one_is_monotonic_attention():
-    query, memory = inputs()
+    query, memory = queries_and_memory(T, S, Q, M)
     wide, narrow = make("mocha", chunk=1).train(), make("monotonic").train()
     narrow.load_state_dict(
         {k: v for k, v in wide.state_dict().items() if not k.startswith("chunk")}
     )
-    torch.testing.assert_close(*(attended(one, query, memory)[0] for one in (wide, narrow)))
+    torch.testing.assert_close(*(attended(one, query, memory, REAL)[0] for one in (wide, narrow)))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -159,7 +143,8 @@ def test_in_eval_mode_it_never_goes_back_and_past_the_end_it_stays_there(name):
     alignment, rows = deciding(name), 60
     real = REAL[:1].expand(rows, S)
     query, memory = torch.randn(rows, T, Q).double(), torch.randn(rows, S, M).double()
-    stops = attended(alignment, query, memory, real)[1]  # (rows, T, S)
+    pasts = attended(alignment, query, memory, real)[2]
+    stops = torch.stack([past[0] for past in pasts], dim=1)  # (rows, T, S)
     place = torch.where(stops.sum(dim=2) == 0, S, stops.argmax(dim=2))
     moves = place[:, 1:] - place[:, :-1]
     assert (moves >= 0).all()
@@ -196,20 +181,20 @@ def test_chunks_are_finite_and_sum_to_their_choice_at_any_energy():
 
 
 def test_noise_moves_training_alone():
-    alignment, (query, memory) = make("monotonic"), inputs()
+    alignment, (query, memory) = make("monotonic"), queries_and_memory(T, S, Q, M)
     alignment.noise = 1.0
     for training in (True, False):
         alignment.train(training)
-        one, other = (attended(alignment, query, memory)[0] for _ in range(2))
+        one, other = (attended(alignment, query, memory, REAL)[0] for _ in range(2))
         assert torch.equal(one, other) != training
 
 
 def test_more_padding_on_either_side_moves_no_expected_weight():
-    alignment, (query, memory) = make("mocha").train(), inputs()
+    alignment, (query, memory) = make("mocha").train(), queries_and_memory(T, S, Q, M)
     blank, none = torch.randn(B, 3, M).double(), torch.zeros(B, 3, dtype=torch.bool)
     wider = torch.cat((blank, memory, blank), dim=1), torch.cat((none, REAL, none), dim=1)
     weights = attended(alignment, query, *wider)[0]
-    torch.testing.assert_close(weights[..., 3:-3], attended(alignment, query, memory)[0])
+    torch.testing.assert_close(weights[..., 3:-3], attended(alignment, query, memory, REAL)[0])
     assert (weights[..., :3] == 0).all()
 
 
