@@ -29,8 +29,8 @@ HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """Splits and their usual names on the hub."""
 HELD_OUT = {"val": "hold_out", "test": "hold_out_test"}
 """Keys for the sizes of splits that are drawn from train."""
-TOGETHER = {"source": ("source",), "pair": ("source", "target")}
-"""Columns by which `hold_out_by` draws rows together."""
+TOGETHER = {"source": ("source",), "pair": ("source", "target"), "document": ("document",)}
+"""Columns by which rows are drawn together: by `hold_out_by`, or by documents if there are any."""
 Part = tuple[npt.NDArray[np.int64], int]
 """Ascending numbers of a split's rows among those of its files, and how many these are."""
 Files = Mapping[str, str | Sequence[str] | None]
@@ -68,6 +68,8 @@ class Source(ABC):
     """True if the source and the target of a pair are meant to be equal."""
     group_column: str | None = None
     """Column of labels that `load` also returns, as "group"; see `grouped`."""
+    documents: str | None = None
+    """How documents are told apart, which `load` numbers in a column "document"; None for none."""
 
     @abstractmethod
     def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
@@ -82,7 +84,8 @@ class Source(ABC):
                 several references, a column "references" with a list of at least one; optionally
                 "id" and "group". Optional integer columns, in characters: "head", the length of the
                 prefix that begins all windows of a long source; "begin" and "end", of the part that
-                a window must contain to be trained on, -1 for none.
+                a window must contain to be trained on, -1 for none. With `documents` also the
+                integer column "document", the same number for all rows of one.
 
         Raises:
             UserError: if the split does not exist or cannot be read. One split is never substituted
@@ -254,7 +257,7 @@ def split_off(source: Source, rows: "Dataset", split: str) -> npt.NDArray[np.int
         UserError: if a drawn split, or train, would have no rows.
     """
     remaining = np.random.default_rng(0).permutation(len(rows))
-    pairs = _pair_numbers(rows, source.together)
+    pairs = pair_numbers(rows, source.together)
     for name, size in source.held_out.items():
         count = round(size * len(rows)) if size < 1 else int(size)
         selected = _rows_of_pairs(pairs[remaining], count)
@@ -273,7 +276,7 @@ def split_off(source: Source, rows: "Dataset", split: str) -> npt.NDArray[np.int
     return np.sort(remaining)
 
 
-def _pair_numbers(rows: "Dataset", together: Sequence[str]) -> npt.NDArray[np.int64]:
+def pair_numbers(rows: "Dataset", together: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return a number for each row, the same for those with equal columns."""
     numbers = np.zeros(len(rows), np.int64)
     if not len(rows):

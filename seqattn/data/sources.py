@@ -1,10 +1,10 @@
 """Line-aligned text files: a source of sentence pairs."""
 
 import glob
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from seqattn.checking import NotNegative
 from seqattn.data.base import TOGETHER, MissingSplit, Source, held_out_sizes, name_files
@@ -37,6 +37,8 @@ class ParallelText(Source):
         hold_out, hold_out_test: number of pairs, or share if below 1, that are drawn from train to
             be val and test instead of their files, always the same ones; 0 for none.
         hold_out_by: what is drawn together: all pairs of a source, or equal pairs alone.
+        documents: "lines" if an empty line on both sides ends a document, and so does the end of a
+            file; documents are then held out whole. None for single pairs.
     """
 
     def __init__(
@@ -51,8 +53,9 @@ class ParallelText(Source):
         hold_out: NotNegative = 0,
         hold_out_test: NotNegative = 0,
         hold_out_by: Literal["source", "pair"] = "source",
+        documents: Literal["lines"] | None = None,
     ) -> None:
-        self.alignments = alignments
+        self.alignments, self.documents = alignments, documents
         self.root = user_path(root)
         self.suffixes = {"source": source_suffix}
         if target_suffix is not None:
@@ -60,7 +63,7 @@ class ParallelText(Source):
         self.names: dict[str, str | list[str]] = {"train": train, "val": val, "test": test}
         self.held_out, self.together = (
             held_out_sizes(hold_out, hold_out_test),
-            TOGETHER[hold_out_by],
+            TOGETHER["document" if documents else hold_out_by],
         )
         self.names |= dict.fromkeys(self.held_out, train)
 
@@ -78,12 +81,26 @@ class ParallelText(Source):
             if lines[0] == 0:
                 raise UserError(f"the {split} split has no text: {paths[0]} is empty")
             content += digests  # cached by content, not by path: a changed file is read again
-        from seqattn.data.arrow_tables import TEXT, table_of  # `datasets` takes a second to import
+        # `datasets` takes a second to import
+        from seqattn.data.arrow_tables import NUMBER, TEXT, table_of
 
-        pairs = chain.from_iterable(zip(*map(read_lines, paths), strict=True) for paths in files)
-        rows = (dict(zip(self.suffixes, pair, strict=True)) for pair in pairs)
-        table = table_of(rows, dict.fromkeys(self.suffixes, TEXT), " ".join(content), cache_dir)
+        columns = dict.fromkeys(self.suffixes, TEXT)
+        if self.documents:
+            columns["document"] = NUMBER
+            content.append("documents")
+        table = table_of(self._rows(files), columns, " ".join(content), cache_dir)
         return self.part(table, split)
+
+    def _rows(self, files: list[list[Path]]) -> Iterator[dict[str, Any]]:
+        document = 0
+        for paths in files:
+            for number, texts in enumerate(zip(*map(read_lines, paths), strict=True), 1):
+                row: dict[str, Any] = dict(zip(self.suffixes, texts, strict=True))
+                if self.documents:
+                    row["document"] = document
+                    document += _ends_document(texts, paths, number)
+                yield row
+            document += 1
 
     def grouped(self, column: str) -> Self:
         """Return a copy that also reads labels, from the lines of ROOT/NAME.COLUMN."""
@@ -148,6 +165,18 @@ class ParallelText(Source):
             f"the {split} split requires {name} in {self.root}, "
             f"which contains {', '.join(there[:12]) or 'no files'}{more}"
         )
+
+
+def _ends_document(texts: Sequence[str], paths: Sequence[Path], number: int) -> bool:
+    """Return True if both sides of a line are empty; raise UserError if one is."""
+    empty = [not text.strip() for text in texts[:2]]  # a third is a label
+    if any(empty) and not all(empty):
+        raise UserError(
+            f"line {number:,} of {paths[empty.index(True)]} is empty, but not of "
+            f"{paths[empty.index(False)]}; with data.documents=lines, a document ends with a line "
+            "that is empty on both sides"
+        )
+    return all(empty)
 
 
 class Multi30k(ParallelText):

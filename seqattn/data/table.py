@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from seqattn.checking import NotNegative
 from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, hub_stream, hub_table
-from seqattn.data.base import TOGETHER, FileOrHub, Files
+from seqattn.data.base import TOGETHER, FileOrHub, Files, pair_numbers
 from seqattn.data.email_threads import Threads
 from seqattn.data.source_ids import joined_source
 from seqattn.data.table_files import (
@@ -62,6 +62,8 @@ class Table(FileOrHub):
         hold_out, hold_out_test: number of rows, or share if below 1, that are drawn from train to
             be val and test, always the same ones; 0 for none.
         hold_out_by: what is drawn together: all rows of a source, or equal pairs alone.
+        documents: column that names the document of each row; rows without a name are documents of
+            their own. Documents are then held out whole. None for single rows.
 
     Raises:
         UserError: for both or neither of `files` and `dataset`; an unknown split or suffix.
@@ -81,6 +83,7 @@ class Table(FileOrHub):
         hold_out: NotNegative = 0,
         hold_out_test: NotNegative = 0,
         hold_out_by: Literal["source", "pair"] = "source",
+        documents: str | None = None,
     ) -> None:
         super().__init__(files, dataset, splits)
         if bool(self.paths) == (dataset is not None):
@@ -94,8 +97,9 @@ class Table(FileOrHub):
                     f"names in data.files must end in one of {ends}, or be a directory written by "
                     f"save_to_disk, got {path}"
                 )
-        self.hold_out(hold_out, hold_out_test, TOGETHER[hold_out_by])
-        self.name = name
+        together = TOGETHER["document" if documents else hold_out_by]
+        self.hold_out(hold_out, hold_out_test, together)
+        self.name, self.documents = name, documents
         self.source_column, self.target_column = source_column or None, target_column
         self.references_column = references_column
         self.source_mark, self.tag_columns = source_mark, tag_columns or []
@@ -105,14 +109,18 @@ class Table(FileOrHub):
         return self.source_column if isinstance(self.source_column, str) else ""
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
-        table = self._table(split, cache_dir)
+        parts = self._parts(split, cache_dir)
+        table = parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+        if self.documents:
+            table = _with_document_numbers(table, [*map(len, parts)], self.origin(split))
         return self.part(table, split)
 
-    def _table(self, split: str, cache_dir: Path | None) -> datasets.Dataset:
+    def _parts(self, split: str, cache_dir: Path | None) -> list[datasets.Dataset]:
+        """Return the columns of each file."""
         origin = self.origin(split)
         if self.dataset is not None:
             table = hub_table(self.dataset, self.name, self.hub_splits[split], cache_dir)
-            return self._sides(table, split, origin)
+            return [self._sides(table, split, origin)]
         paths = self.paths_of(split)
         parts = [self._sides(read_file(path, cache_dir), split, str(path)) for path in paths]
         for path, part in zip(paths, parts, strict=True):
@@ -121,7 +129,7 @@ class Table(FileOrHub):
                     f"all files of a split must have the same columns: {paths[0]} has "
                     f"{', '.join(parts[0].column_names)}, {path} has {', '.join(part.column_names)}"
                 )
-        return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+        return parts
 
     def paths_of(self, split: str) -> list[Path]:
         name, paths = self.hub_splits[split], super().paths_of(split)
@@ -161,6 +169,8 @@ class Table(FileOrHub):
             columns["references"] = [references]
         if self.group_column:
             columns["group"] = [self.group_column]
+        if self.documents:
+            columns["document"] = [self.documents]
         if self.tag_columns:
             columns["tags"] = self.tag_columns
         check_columns(table, columns, origin)
@@ -204,7 +214,8 @@ def check_columns(
             must, unexpected = "lists of strings", "other values"
         kind = getattr(feature, "dtype", unexpected)
         texts = ("string", "large_string", "string_view", "null")
-        if len(table) and kind not in texts and not (side == "group" and "int" in kind):
+        is_label = side in ("group", "document") and "int" in kind
+        if len(table) and kind not in texts and not is_label:
             raise UserError(f"column {column!r} of {origin} must contain {must}, got {kind}")
     if len(table) == 0:
         raise UserError(f"{origin} has no rows")
@@ -219,7 +230,7 @@ def _sides(
         column = table.data.column(name).cast(TEXT)
         return pc.fill_null(column, "") if column.null_count else column
 
-    plain = [side for side in ("source", "target", "group") if side in columns]
+    plain = [side for side in ("source", "target", "group", "document") if side in columns]
     sides = {side: texts(columns[side][0]) for side in plain}
     tags = columns.get("tags", ())
     if tags or len(columns["source"]) > 1:
@@ -234,6 +245,32 @@ def _sides(
         lists = [[t or "" for t in some or []] or [x] for some, x in zip(references, targets)]
         sides["references"] = pa.array(lists, TEXTS)
     return datasets.Dataset(pa.table(sides), fingerprint=table._fingerprint)
+
+
+def _with_document_numbers(
+    table: datasets.Dataset, sizes: Sequence[int], origin: str
+) -> datasets.Dataset:
+    """Replace the names in the column "document" by numbers. Args: sizes: rows of each file.
+
+    Raises:
+        UserError: if the rows of a document are not consecutive.
+    """
+    names, column = pair_numbers(table, ["document"]), table.data.column("document")
+    unnamed = pc.equal(column, "").to_numpy()
+    begins = (np.diff(names, prepend=-1) != 0) | unnamed
+    begins[np.cumsum([0, *sizes[:-1]])] = True
+    files = np.repeat(np.arange(len(sizes)), sizes)
+    first = np.unique(files * len(table) + names, return_index=True)[1]
+    repeated = np.setdiff1d(np.flatnonzero(begins & ~unnamed), first)
+    if len(repeated):
+        row = int(repeated[0])
+        raise UserError(
+            f"row {row + 1:,} of {origin} belongs to document {column[row].as_py()!r}, which ended "
+            "before it; sort the rows by document"
+        )
+    columns = {name: table.data.column(name) for name in table.column_names}
+    columns["document"] = pa.array(begins.cumsum(), NUMBER)
+    return datasets.Dataset(pa.table(columns), fingerprint=table._fingerprint)
 
 
 class Aeslc(Table):

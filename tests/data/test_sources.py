@@ -533,3 +533,76 @@ def test_labels_of_line_aligned_text_are_a_file_beside_it(text):
     assert "group" not in columns(source.load("train"))
     said = refusal(lambda: source.grouped("talk").load("val"))
     assert "the val split requires val.talk in" in said
+
+
+def test_empty_lines_and_ends_of_files_end_documents(text):
+    write(text, a_en=["x", " ", "y", "z", ""], a_de=["u", "", "v", "w", "\t"], a_talk=["1"] * 5)
+    write(text, b_en=["x", "y"], b_de=["u", "v"], b_talk=["2", ""])
+    source = ParallelText(str(text), "en", "de", train=["a", "b"], documents="lines")
+    assert columns(source.load("train"))["document"] == [0, 0, 1, 1, 1, 3, 3]
+    assert columns(source.load("train"))["source"] == ["x", " ", "y", "z", "", "x", "y"]
+    assert columns(source.grouped("talk").load("train"))["document"] == [0, 0, 1, 1, 1, 3, 3]
+    plain = ParallelText(str(text), "en", "de", train=["a", "b"])
+    assert [*columns(plain.load("train"))] == ["source", "target"]
+    only = ParallelText(str(text), "en", None, train="a", documents="lines")
+    assert columns(only.load("train"))["document"] == [0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("side", "other"), [("en", "de"), ("de", "en")])
+def test_a_line_that_is_empty_on_one_side_ends_no_document(text, side, other):
+    write(text, **{f"a_{side}": ["x", "", " ", "y"], f"a_{other}": ["u", "", "v", "w"]})
+    source = ParallelText(str(text), "en", "de", train="a", documents="lines")
+    assert refusal(lambda: source.load("train")) == (
+        f"line 3 of {text}/a.{side} is empty, but not of {text}/a.{other}; with "
+        "data.documents=lines, a document ends with a line that is empty on both sides"
+    )
+
+
+def test_a_column_names_documents(tmp_path):
+    """Of each file its own; a row without a name is a document."""
+    names = [["b", "b", "a", None, None, "c"], ["c", "c", "a"], [7, 7, 8]]
+    paths = []
+    for number, some in enumerate(names):
+        rows = [{"source": f"{n}", "target": "t", "talk": name} for n, name in enumerate(some)]
+        paths.append(json_lines(tmp_path / f"{number}.jsonl", rows))
+    table = Table({"train": paths}, documents="talk").load("train", tmp_path)
+    assert columns(table)["document"] == [1, 1, 2, 3, 4, 5, 6, 6, 7, 8, 8, 9]
+    assert [*columns(table)] == ["source", "target", "document"]
+    said = refusal(lambda: Table({"train": paths}, documents="document_id").load("train"))
+    assert said == f"{paths[0]} has no column 'document_id', only source, target, talk"
+    rows = [{"source": "s", "target": "t", "talk": name} for name in "aabba"]
+    path = json_lines(tmp_path / "mixed.jsonl", rows)
+    said = refusal(lambda: Table({"train": [paths[0], path]}, documents="talk").load("train"))
+    assert said == (
+        f"row 11 of {paths[0]} and {path} belongs to document 'a', which ended before it; sort "
+        "the rows by document"
+    )
+
+
+def test_documents_are_held_out_whole(text):
+    documents = [[f"x{n} y{row}" for row in range(n % 4 + 1)] for n in range(20)]
+    lines = [line for document in documents for line in (*document, "")]
+    write(text, all_en=lines, all_de=lines)
+    rows = [{"source": line, "target": line, "talk": n}
+            for n, document in enumerate(documents) for line in document]  # fmt: skip
+    files = {"train": json_lines(text / "all.jsonl", rows)}
+    for source in (
+        ParallelText(str(text), "en", "de", "all", hold_out=9, documents="lines"),
+        Table(files, hold_out=9, documents="talk"),
+    ):
+        found = []
+        for split in ("train", "val"):
+            texts = columns(source.load(split))["source"]
+            found.append({text.split()[0] for text in texts if text})
+            assert {text for text in texts if text} == {
+                text for text in itertools.chain(*documents) if text.split()[0] in found[-1]
+            }
+        assert len(found[0]) + len(found[1]) == 20
+        assert 3 <= len(texts) <= 9
+    rows = [{**row, "talk": "one"} for row in rows]
+    files = {"train": json_lines(text / "one.jsonl", rows)}
+    said = refusal(lambda: Table(files, hold_out=9, documents="talk").load("val"))
+    assert said == (
+        f"data.hold_out=9 leaves no rows for val: {text}/one.jsonl has 50, of which those of one "
+        "document stay together"
+    )
