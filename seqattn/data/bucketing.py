@@ -44,6 +44,7 @@ class BucketSampler(Sampler[list[int]]):
         shuffle: False to always yield the same batches, longest first, and all of them, so that
             one rank may have one batch more than another.
         step_batches: batches of an optimizer step, a multiple of `world`; None for `world`.
+        least: number of batches of an epoch, or more; the fullest are halved for that.
 
     Attributes:
         epoch: the epoch whose batches come next.
@@ -65,6 +66,7 @@ class BucketSampler(Sampler[list[int]]):
         world: int = 1,
         shuffle: bool = True,
         step_batches: int | None = None,
+        least: int = 1,
     ) -> None:
         self.step_batches = step_batches or world
         _check_step(self.step_batches, world, len(source_lengths))
@@ -75,7 +77,7 @@ class BucketSampler(Sampler[list[int]]):
         self.band = bands(longer)
         self.difference = np.subtract(source_lengths, target_lengths)
         sizes, lengths = cut_batches(*sizes_of(self.band, longer), limits)
-        while len(sizes) % self.step_batches and max(sizes) > 1:
+        while (len(sizes) % self.step_batches or len(sizes) < least) and max(sizes) > 1:
             largest = int(np.argmax(sizes))
             half = sizes[largest] // 2
             sizes[largest : largest + 1] = [sizes[largest] - half, half]

@@ -1,6 +1,6 @@
 """Data of a training run: vocabulary, splits and loaders."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -38,6 +38,8 @@ class Seq2SeqData:
         cache_dir: for vocabularies, ids and memory-mapped text; None for the environment's
             SEQATTN_CACHE or else ~/.cache/seqattn.
         tokenizer: an existing tokenizer, to resume or to evaluate a bundle; None to train one.
+        join: builds the rows that join pairs of a document from the training pairs, the texts with
+            a column "document", the tokenizer and the options. None to train on single pairs.
     """
 
     options: LoaderOptions
@@ -53,8 +55,9 @@ class Seq2SeqData:
         cache_dir: str | None = None,
         seed: int = 0,
         tokenizer: Tokenizer | None = None,
+        join: Callable[..., TokenRows[Any]] | None = None,
     ) -> None:
-        self.source = source
+        self.source, self._join = source, join
         self.tokenizer_config = tokenizer_config
         self.options = options or self.default_options()
         if (
@@ -99,6 +102,8 @@ class Seq2SeqData:
                     f"the {name} split has no usable {self.unit}: {data.summary(name)}; "
                     f"{data.advice}"
                 )
+            if name == "train" and self._join is not None:
+                data = self._join(data, self._rows(name), self.tokenizer, self.options)
             self._splits[name] = data
         return self._splits[name]
 
@@ -203,7 +208,7 @@ class Seq2SeqData:
         rows, alpha = self._rows(split), self.options.subword_sampling
         ids = tokenize(rows, self.tokenizer, self.cache_dir / "tokens")
         if split != "train" or (alpha is None and not self.source.redraws):
-            return TokenDataset(ids, self.options)
+            return TokenDataset(ids, self.options, ends=bool(self.source.documents))
         texts = rows if self.source.redraws else rows.select_columns(["source", "target"])
         sampling = PairSampling(texts, self.tokenizer, alpha, self.seed, self.source)
         return TokenDataset(ids, self.options, sampling)

@@ -124,6 +124,7 @@ class TokenDataset(TokenRows[Batch]):
             empty side are left out; long sources are treated as by `long_sources`, leaving out
             windows without their required span.
         sampling: samples pairs that are read whole; None for those of `table`.
+        ends: True if rows that are empty on both sides are ends of documents, not pairs.
 
     Attributes:
         sources: ids of the complete source of each row of `table`.
@@ -135,6 +136,7 @@ class TokenDataset(TokenRows[Batch]):
         table: datasets.Dataset,
         options: LoaderOptions,
         sampling: PairSampling | None = None,
+        ends: bool = False,
     ) -> None:
         self.options, self._sampling = options, sampling
         self.sources, self._target = Lists(table, "source"), Lists(table, "target")
@@ -155,7 +157,9 @@ class TokenDataset(TokenRows[Batch]):
         self._unheld = int((~holds).sum()), len(selected) - len(np.unique(self.rows))
         self.source_lengths, self.target_lengths = lengths[:, self.rows]
         self.source_lengths = np.minimum(self.source_lengths, options.source_length)
-        self._total, self._long, self._empty = len(table), int(long.sum()), int(empty.sum())
+        num_ends = int((lengths <= 1).all(0).sum()) if ends else 0
+        self._total, self._long = len(table) - num_ends, int(long.sum())
+        self._empty = int(empty.sum()) - num_ends
         self._num_beyond, self._pieces = int(beyond[selected].sum()), int(beyond[self.rows].sum())
 
     def batch(self, indices: Sequence[int]) -> Batch:

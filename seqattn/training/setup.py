@@ -15,6 +15,8 @@ from torch import Tensor
 from seqattn.bundle.files import part_of
 from seqattn.bundle.text_options import found_in_training
 from seqattn.data.module import Seq2SeqData
+from seqattn.data.options import BatchLimits
+from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.generation import Generator, GreedySearch
 from seqattn.generation.base import Progress
@@ -31,6 +33,7 @@ from seqattn.training.tasks.seq2seq import Seq2SeqTask, generated
 from seqattn.training.tasks.settings import Optimization, Validation
 
 _VALIDATED = 256  # sentences per batch of greedy validation
+_DOCUMENTS = "seqattn.extras.documents.joined_rows.rows_type"
 
 
 class Setup:
@@ -120,7 +123,7 @@ class Setup:
 
     def data_settings(self) -> dict[str, Any]:
         """Return further arguments of this kind of data."""
-        return {}
+        return join_of(self.run.data, self.run.tokenizer, self.run.loader)
 
     def task_settings(self) -> dict[str, Any]:
         """Return further arguments of this kind of task."""
@@ -170,6 +173,13 @@ class Setup:
         """Return source, output and reference of some rows of the last validation."""
         sources = self.rows.sources
         return [(sources[s.row], s.hypothesis, s.references[0]) for s in self.task.samples]
+
+
+def join_of(data: Any, tokenizer: TokenizerConfig, loader: BatchLimits) -> dict[str, Any]:
+    """Return the argument `join` of `Seq2SeqData` if data has documents. Args: its settings."""
+    if not getattr(data, "documents", None):
+        return {}
+    return {"join": import_path(_DOCUMENTS, "data.documents")(data, tokenizer, loader)}
 
 
 def setup_of(run: TrainingSettings) -> Setup:

@@ -153,6 +153,14 @@ def test_a_step_has_the_same_batches_on_any_number_of_ranks(world):
     assert len({one.plan for one in (alone, *ranks)}) == 1
 
 
+def test_fullest_batches_are_halved_up_to_a_number():
+    plain, more = sampler(), sampler(least=len(sampler()) + 5, step_batches=2)
+    assert len(more) == 2 * -(-(len(plain) + 5) // 2)
+    assert max(map(len, more)) <= max(map(len, plain))
+    assert sorted(row for batch in more for row in batch) == [*range(500)]
+    assert [*sampler(least=3)] == [*plain]
+
+
 def test_batches_of_one_row_that_do_not_fill_a_step_wait_for_another_epoch():
     limits = BatchLimits(100, max_rows=1)
     ranks = [

@@ -61,7 +61,7 @@ def choices_of(extra):
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_subcommands_and_choices_say_which_extra_is_missing(extra):
+def test_subcommands_and_choices_say_which_extra_is_missing(extra, corpus, tmp_path):
     commands = [
         (subcommand, [])
         for subcommand, of in OF_SUBCOMMANDS.items()
@@ -77,6 +77,10 @@ def test_subcommands_and_choices_say_which_extra_is_missing(extra):
     if extra == "exchange":
         commands.append(("evaluate", ["bundle=hf://a/b"]))
         told.append("error: hf://a/b needs")
+    if extra == "documents":
+        words = train_arguments(corpus, "data.documents=lines", f"run_dir={tmp_path}/run")
+        commands.append(("train", words))
+        told.append("error: data.documents")
     for word in choices_of(extra):
         commands.append(("train", [word]))
         told.append("error: ")

@@ -144,7 +144,7 @@ class GuidedSetup(Setup):
             "train": ("task.alignment.links", guide.links),
             "val": ("task.alignment.val_links", guide.val_links),
         }
-        return {"links": links}
+        return {**super().data_settings(), "links": links}
 
     def task_settings(self) -> dict[str, Any]:
         return {"guide": replace(self.run.task.alignment, val_links=self.data.links["val"][1])}

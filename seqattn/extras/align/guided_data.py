@@ -170,8 +170,10 @@ class LinkedRows(TokenRows[Batch]):
 class LinkedData(Seq2SeqData):
     """Pairs of texts with links. Args: links: key and file of a split, by its name."""
 
-    def __init__(self, *args: Any, links: Mapping[str, tuple[str, str | None]]) -> None:
-        super().__init__(*args)
+    def __init__(
+        self, *args: Any, links: Mapping[str, tuple[str, str | None]], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
         self.links = {**links}
 
     def _dataset(self, split: str) -> TokenRows[Any]:

@@ -13,6 +13,7 @@ from seqattn.ops.cross_entropy import LossTerms
 from seqattn.settings.nodes import PARTIAL, build
 from seqattn.training.lightning_trainer import made_trainer
 from seqattn.training.schedules import constant
+from seqattn.training.setup import join_of
 from seqattn.training.task_options import task_class
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
 from seqattn.training.tasks.settings import Optimization
@@ -37,7 +38,8 @@ def uptrain(bundle: Bundle, data: Any, steps: int, device: str, cache_dir: str |
     config, seed = bundle.config, int(bundle.config["seed"])
     loader, tokenizer = (build(config[part], part) for part in ("loader", "tokenizer"))
     source, cache = task_class(config).source(data), cache_dir or config.get("cache_dir")
-    module = Seq2SeqData(source, tokenizer, loader, cache, seed, bundle.tokenizer)
+    join = join_of(source, tokenizer, loader)
+    module = Seq2SeqData(source, tokenizer, loader, cache, seed, bundle.tokenizer, **join)
     module.load()
     seed_everything(seed, verbose=False)
     schedule = build({**config["schedule"], PARTIAL: True}, "schedule")()

@@ -108,6 +108,8 @@ class Preparation:
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("prepare supports only text pairs; train on questions directly")
+        if getattr(self.data, "documents", None):
+            raise UserError("prepare shuffles pairs, so that documents end; remove data.documents")
         with lock_directory(self.path):
             provenance = self._provenance()
             finished = self._finished(provenance) if is_file(self.path / MANIFEST) else None

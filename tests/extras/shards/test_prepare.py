@@ -139,6 +139,13 @@ def test_questions_are_not_prepared(capfd, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_documents_are_not_prepared(capfd, corpus, tmp_path):
+    words = (*data_of(corpus), "data.documents=lines", f"output={tmp_path}/out")
+    told = refusal(capfd, "prepare", *words)
+    assert told == "prepare shuffles pairs, so that documents end; remove data.documents"
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_test_split_that_cannot_be_read_is_left_out_in_words(capfd, corpus, tmp_path):
     copied = tmp_path / "copied"
     shutil.copytree(corpus, copied)
