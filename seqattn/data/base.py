@@ -360,6 +360,8 @@ class Texts:
     """Id of each row; None without ids."""
     groups: list[str] | None = field(default=None, kw_only=True)
     """Label of each row's group; None if all rows are independent."""
+    documents: list[int] | None = field(default=None, kw_only=True)
+    """Number of each row's document; None if the data does not tell them apart."""
 
     @classmethod
     def of(cls, table: "Dataset") -> "Texts":
@@ -374,7 +376,8 @@ class Texts:
         if "head" in names:
             sources = list(map(Headed, sources, table["head"]))
         groups = list(table["group"]) if "group" in names else None
-        return cls(sources, targets, references, ids, groups=groups)
+        documents = list(table["document"]) if "document" in names else None
+        return cls(sources, targets, references, ids, groups=groups, documents=documents)
 
     def first(self, count: int | None) -> Self:
         """Return the first `count` rows; None for all."""

@@ -43,6 +43,7 @@ NEEDED = {
 LISTS = ("logger", "processor")
 ELSEWHERE = [
     "attention",
+    "document_scores",
     "engine",
     "experiment",
     "importer",
