@@ -84,8 +84,9 @@ def check(target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     hints = parameters(target)
     for name, value in arguments.items():
         hint = hints.get(name, Any)
-        expected = in_words(hint) or "a config node of a matching class"
         if not _accepts(hint, value):
+            optional = "null or " * _accepts(hint, None)
+            expected = in_words(hint) or f"{optional}a config node of a matching class"
             function = getattr(value, "func", None)  # what a factory calls
             kind = getattr(function, "__name__", type(value).__name__)
             came = shown(value) if isinstance(value, _PLAIN_TYPES) else f"a {kind}"

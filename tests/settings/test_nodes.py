@@ -89,15 +89,15 @@ def test_what_a_partial_is_called_with_comes_before_what_its_node_says():
         (node("Shape", dim=node("Part")), "model.dim must be a whole number of at least 1, got a "),
         (
             node("Shape", dim=2, make=3),
-            "model.make must be a config node of a matching class, got 3",
+            "model.make must be null or a config node of a matching class, got 3",
         ),
         (
             node("Shape", dim=2, make="x"),
-            "model.make must be a config node of a matching class, got",
+            "model.make must be null or a config node of a matching class, got",
         ),
         (
             node("Shape", dim=2, make={"a": 1}),
-            "model.make must be a config node of a matching class",
+            "model.make must be null or a config node of a matching class",
         ),
         (
             node("Shape", dim=2, sizes=[1, "a"]),
