@@ -64,7 +64,7 @@ def train(command, home, *more):
 def bundle(home):
     """A bundle in which every part of the page is at work but the position scheme."""
     parts = "task=slogans processor=[no_stutter] logger=[jsonl] checkpoint.monitor=val/brevity"
-    command = f"python train.py {OWN} experiment=mine data.path=. {parts}"
+    command = f"seqattn train {OWN} experiment=mine data.path=. {parts}"
     assert train(command, home, f"run_dir={home}/RUN") == 0
     return home / "RUN" / "model"
 
@@ -108,7 +108,7 @@ def test_the_logger_is_told_settings_numbers_and_samples(bundle, home):
 
 
 def test_several_scorers_each_give_their_scores_and_signatures(home, tmp_path, capfd):
-    command = f"python train.py {OWN} task=scored_twice task.scorer.0.tokenize=none"
+    command = f"seqattn train {OWN} task=scored_twice task.scorer.0.tokenize=none"
     assert train(command, home, f"run_dir={tmp_path}/run") == 0
     scores = seqattn.load(tmp_path / "run", trust=["mine"]).scores
     assert scores["val/brevity signature"] == "characters"
@@ -126,9 +126,9 @@ def test_several_scorers_each_give_their_scores_and_signatures(home, tmp_path, c
 
 
 def test_an_own_tokenizer_is_stored_and_imported_with_trust_alone(home, tmp_path, capfd):
-    command = f"python train.py {OWN} tokenizer=words tokenizer.most=9 run_dir={tmp_path}/run"
+    command = f"seqattn train {OWN} tokenizer=words tokenizer.most=9 run_dir={tmp_path}/run"
     assert train(command, home) == 0
-    resumed = f"python train.py {OWN} resume={tmp_path}/run"
+    resumed = f"seqattn train {OWN} resume={tmp_path}/run"
     assert run_subcommand("train", [*shlex.split(resumed)[2:], "trainer.max_steps=3"]) == 0
     model = tmp_path / "run" / "model"
     bundle = seqattn.load(model, trust=["mine"])
@@ -167,11 +167,11 @@ def test_the_trusted_bundle_generates_in_python(bundle):
     assert len(found.generate(["a dog sees a ball ."])) == 1
 
 
-@pytest.mark.parametrize("command", commands("python scripts/", PAGE))
+@pytest.mark.parametrize("command", commands(("seqattn generate", "seqattn evaluate"), PAGE))
 def test_the_commands_on_the_bundle_run(command, bundle, capfd):
-    script, *words = shlex.split(command)[1:]
+    subcommand, *words = shlex.split(command)[1:]
     words = [word.replace("RUN/model", str(bundle)) for word in words]
-    assert run_subcommand(Path(script).stem, words) == 0, capfd.readouterr().err
+    assert run_subcommand(subcommand, words) == 0, capfd.readouterr().err
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_a_package_is_found_where_the_choices_are_a_setting(home):
     assert "num_heads must divide" in done.stderr  # so it was imported
 
 
-@pytest.mark.parametrize("command", commands("python train.py", PAGE))
+@pytest.mark.parametrize("command", commands("seqattn train", PAGE))
 def test_the_settings_of_a_training_are_there_and_fit(command, home):
     words = [word for word in shlex.split(command.replace("=DIR", "=."))[2:] if "conf" not in word]
     checked_training(f"hydra.searchpath=[file://{home}/conf]", *words)
@@ -282,7 +282,7 @@ def test_the_laws_are_tried_on_the_kernel(command, home):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("command", commands("python train.py", PAGE))
+@pytest.mark.parametrize("command", commands("seqattn train", PAGE))
 def test_a_training_runs(command, home, tmp_path, capfd):
     assert train(command, home, f"run_dir={tmp_path}/run") == 0, capfd.readouterr().err
 
@@ -356,7 +356,7 @@ def test_an_own_class_with_the_name_of_a_shipped_one_is_trained(home, monkeypatc
     own = choice.replace("seqattn.attention.kernels.sigmoid.", "mine.sigmoid.")
     (home / "sigmoid" / "attention").mkdir(parents=True)
     (home / "sigmoid" / "attention" / "sigmoid.yaml").write_text(own, encoding="utf-8")
-    command = "python train.py attention=sigmoid run_dir=sigmoid/run"
+    command = "seqattn train attention=sigmoid run_dir=sigmoid/run"
     assert train(f"{command} --config-dir ./conf hydra.searchpath=[file://sigmoid]", home) == 0
     config = (home / "sigmoid" / "run" / "model" / "config.yaml").read_text(encoding="utf-8")
     assert config.count("mine.sigmoid.SigmoidKernel") == 1
