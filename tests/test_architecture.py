@@ -55,6 +55,7 @@ HOMES_OF_OTHERS = {
     "uvicorn": {"extras"},
     "prometheus_client": {"extras"},
 }
+EXTRAS = sorted(path.parent.name for path in HOME.glob("extras/*/__init__.py"))
 
 
 @cache
@@ -140,6 +141,16 @@ def test_the_order_has_no_way_back():
         reached(folder)
 
 
+def test_the_map_names_every_part_of_the_package():
+    page = (HOME.parent / "docs" / "design.md").read_text(encoding="utf-8")
+    core, extras = page.split("\nseqattn/ ")[1].split("```")[0].split("\n  extras/ ")
+    [basics] = re.findall(r"(?m)^  (\w[a-z ]+)$", core)
+    assert sorted(basics.split()) == sorted(path.stem for path in HOME.glob("[a-z]*.py"))
+    folders = {*re.findall(r"(?m)^  (\w+)/ ", core), "extras"}
+    assert folders == {folder_of(path) for path in files()}
+    assert {*EXTRAS} <= {*re.findall(r"(?m)^    (\w+) ", extras)}
+
+
 def test_the_reading_order_lists_a_file_of_the_core_after_those_that_it_imports():
     page = (HOME.parent / "docs" / "design.md").read_text(encoding="utf-8")
     listed = re.findall(r"(?m)^\d+\. `(seqattn/[\w/]+)\.py`: \w", page)
@@ -150,9 +161,6 @@ def test_the_reading_order_lists_a_file_of_the_core_after_those_that_it_imports(
         unread = {name: later for name, later in unread.items() if later != file}
         ahead = unread.keys() & imported(HOME.parent / f"{file}.py")
         assert not ahead, f"docs/design.md lists {file} before {sorted(ahead)}, which it imports"
-
-
-EXTRAS = sorted(path.parent.name for path in HOME.glob("extras/*/__init__.py"))
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
