@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -125,6 +124,23 @@ def test_several_scorers_each_give_their_scores_and_signatures(home, tmp_path, c
     assert "did you mean scorer.0.tokenize?" in capfd.readouterr().err
 
 
+def test_a_scorer_that_cannot_be_compared_is_refused_before_any_evaluation(
+    bundle, home, tmp_path, capfd
+):
+    (home / "mine" / "short.py").write_text("class Short:\n    score = logged = ()\n", "utf-8")
+    for name in ("config.yaml", "result.yaml"):
+        (tmp_path / name).symlink_to(bundle.parent / name)
+    (tmp_path / "model").mkdir()
+    config = (bundle / "config.yaml").read_text("utf-8")
+    config = config.replace("mine.brevity.BrevityScorer", "mine.short.Short")
+    (tmp_path / "model" / "config.yaml").write_text(config, "utf-8")
+    assert run_subcommand("compare", [f"runs=[{tmp_path}]", "trust=[mine]"]) == 2
+    assert capfd.readouterr().err == (
+        "error: compare needs a scorer with the method sentences(), which Short lacks; add it, see "
+        "Add a metric in docs/extending.md\n"
+    )
+
+
 def test_an_own_tokenizer_is_stored_and_imported_with_trust_alone(home, tmp_path, capfd):
     command = f"seqattn train {OWN} tokenizer=words tokenizer.most=9 run_dir={tmp_path}/run"
     assert train(command, home) == 0
@@ -167,10 +183,13 @@ def test_the_trusted_bundle_generates_in_python(bundle):
     assert len(found.generate(["a dog sees a ball ."])) == 1
 
 
-@pytest.mark.parametrize("command", commands(("seqattn generate", "seqattn evaluate"), PAGE))
+ON_RUNS = tuple(f"seqattn {name}" for name in ("generate", "evaluate", "compare"))
+
+
+@pytest.mark.parametrize("command", commands(ON_RUNS, PAGE))
 def test_the_commands_on_the_bundle_run(command, bundle, capfd):
     subcommand, *words = shlex.split(command)[1:]
-    words = [word.replace("RUN/model", str(bundle)) for word in words]
+    words = [word.replace("RUN", str(bundle.parent)) for word in words]
     assert run_subcommand(subcommand, words) == 0, capfd.readouterr().err
 
 

@@ -62,3 +62,17 @@ class SeveralScorers:
 def one_scorer(scorer: Any) -> Any:
     """Return a scorer, or the scorers of a list as one."""
     return SeveralScorers(scorer) if isinstance(scorer, list) and scorer else scorer
+
+
+def check_sentences(scorer: Any, command: str) -> None:
+    """Check that a scorer, or each of several as one, can be compared. Args: command: needs it.
+
+    Raises:
+        UserError: if one has no method `sentences`.
+    """
+    for each in getattr(scorer, "scorers", [scorer]):
+        if not hasattr(each, "sentences"):
+            raise UserError(
+                f"{command} needs a scorer with the method sentences(), which "
+                f"{type(each).__name__} lacks; add it, see Add a metric in docs/extending.md"
+            )

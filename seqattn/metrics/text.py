@@ -1,6 +1,7 @@
 """Interface of text scorers, and BLEU and chrF by sacrebleu."""
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -83,6 +84,7 @@ class Scorer(Protocol):
 
         return CorpusScores(self.logged, self.sentences)
 
+    @abstractmethod
     def score(
         self,
         hypotheses: Sequence[str],
@@ -100,6 +102,7 @@ class Scorer(Protocol):
             UserError: unequal numbers of hypotheses and references, or a row without references.
         """
 
+    @abstractmethod
     def sentences(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[SentenceCounts]:

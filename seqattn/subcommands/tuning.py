@@ -13,6 +13,7 @@ from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Progress, Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.metrics.references import reference_lists
+from seqattn.metrics.several import check_sentences
 from seqattn.metrics.significance import LEVEL, sentence_tests
 from seqattn.metrics.text import Scorer, TextScore, lower_is_better
 from seqattn.screen import print_table
@@ -83,9 +84,7 @@ class Tuning:
     def __post_init__(self) -> None:
         if _WEIGHT in self.grid and self.reranker is None:
             raise UserError(f"tune.{_WEIGHT} needs a reranking model; add rerank.bundle=PATH")
-        if not hasattr(self.scorer, "sentences"):
-            name = type(self.scorer).__name__
-            raise UserError(f"tune does not support the scorer {name}: it has no sentences()")
+        check_sentences(self.scorer, "tune")
         for values in itertools.product(*self.grid.values()):  # some are only valid together
             self.with_settings(dict(zip(self.grid, values, strict=True)))
 

@@ -9,7 +9,7 @@ from sacrebleu.metrics import CHRF
 
 from seqattn.errors import UserError
 from seqattn.metrics.rouge import RougeScorer
-from seqattn.metrics.several import SeveralScorers
+from seqattn.metrics.several import SeveralScorers, check_sentences
 from seqattn.metrics.text import TextScore, TextScorer, lower_is_better, named
 from tests.metrics.error_scorer import ErrorScorer
 from tests.metrics.joined import joined
@@ -197,7 +197,10 @@ def test_several_scorers_give_the_scores_of_each():
     assert [one.name for one in both.sentences(hypotheses, rows)] == ["BLEU", "chrF", "TER"]
     assert lower_is_better(both, "TER")
     assert not lower_is_better(both, "BLEU")
-    assert not hasattr(SeveralScorers([*each, SimpleNamespace(logged=("own",))]), "sentences")
+    own = SeveralScorers([*each, SimpleNamespace(logged=("own",))])
+    assert not hasattr(own, "sentences")
+    with pytest.raises(UserError, match=r"^tune needs .* which SimpleNamespace lacks"):
+        check_sentences(own, "tune")
 
 
 def test_two_scorers_of_one_score_are_refused():

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ from seqattn.bundle.files import part_of, read_config
 from seqattn.errors import UserError
 from seqattn.inputs import LARGEST, limited_lines, opened, read_bytes
 from seqattn.metrics.groups import labels_of
-from seqattn.metrics.several import one_scorer
+from seqattn.metrics.several import check_sentences, one_scorer
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import lower_is_better, scorer_notices
 from seqattn.settings.choices import types_at
@@ -153,12 +152,22 @@ class Reading:
             raise UserError(f"{path} is not finished; continue it with resume={path}")
 
     def settings(self, path: Path) -> Mapping[str, Any] | None:
-        """Return what tells a run from others before it is evaluated; None if that is unknown."""
-        with suppress(UserError):
-            if is_file(path / RESULT) and not is_file(path / _SCORES):
-                generation = part_of(config_of(path / "model", self.trust), "generation", path)
-                return {**settings_before(path, str(path)), "generation": generation}
-        return None
+        """Return what tells a run from others before it is evaluated; None if that is unknown.
+
+        Raises:
+            UserError: if its scorer cannot be compared.
+        """
+        if not is_file(path / RESULT) or is_file(path / _SCORES):
+            return None
+        try:
+            config = config_of(path / "model", self.trust)
+            generation = part_of(config, "generation", path)
+            scorer = one_scorer(build(part_of(config, "task.scorer", path), "task.scorer"))
+            settings = settings_before(path, str(path))
+        except UserError:  # of `read`
+            return None
+        check_sentences(scorer, "compare")
+        return {**settings, "generation": generation}
 
     def _is_there(self, directory: Path, bundle: Path) -> bool:
         """Return True if a directory holds an evaluation of a bundle, a current one if required."""
@@ -210,9 +219,7 @@ class Reading:
         file = directory / SENTENCES
         rows = _rows(file)
         scorer = one_scorer(trusted(results.scorer, "task.scorer", directory, self.trust))
-        if not hasattr(scorer, "sentences"):
-            name = type(scorer).__name__
-            raise UserError(f"compare needs a scorer with sentences(), got {name}")
+        check_sentences(scorer, "compare")
         scores = scorer.sentences([row.output for row in rows], [row.references for row in rows])
         counts = [replace(m, lower=lower_is_better(scorer, m.name)) for m in scores]
         for metric in counts:
