@@ -148,8 +148,8 @@ class _Jobs:
                 words = [*HydraConfig.get().overrides.task, *HydraConfig.get().overrides.hydra]
                 has_run_dir = any(word.startswith(_RUN_DIR_KEYS) for word in words)
                 single = HydraConfig.get().mode is not RunMode.MULTIRUN
-                override = f"resume={job_dir()}" if single else f"run_dir={job_dir().parent}"
-                again = "run the same command" if has_run_dir else f"add {override}"
+                added = f"resume={job_dir()}" if single else f"run_dir={job_dir().parent}"
+                again = "run the same command" + f" with {added} added" * (not has_run_dir)
                 report(f"{stop}; {again} to resume", stop.code)
             if is_orphaned():
                 os._exit(stop.code)  # joblib would start another job unnoticed

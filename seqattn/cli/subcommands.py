@@ -13,12 +13,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from seqattn.cli.jobs import SWEEP
 from seqattn.config.compose import resolve_settings, settings_of_training
 from seqattn.config.subcommand import Subcommand
 from seqattn.errors import UserError
 from seqattn.installation import CONF
 from seqattn.settings.nodes import TARGET, Node, build, build_subcommand
-from seqattn.storage import user_path
+from seqattn.storage import is_file, user_path
 from seqattn.training.run_directory import remove_empty
 
 Action = Callable[[DictConfig], float | None]
@@ -103,6 +104,11 @@ def _train(subcommand: Subcommand, config: DictConfig) -> float | None:
             )
         if is_multirun:
             settings["sweep"] = run_dir.parent.name
+        elif is_file(run_dir / SWEEP):
+            raise UserError(
+                f"run_dir={run_dir} holds the jobs of -m; repeat their command, with -m, to resume "
+                "them, or choose another run_dir"
+            )
         run = build_subcommand(subcommand.target, settings)
         result: float | None = run.find_rate() if run.find_lr else run.run().monitored
         return result

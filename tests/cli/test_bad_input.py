@@ -551,6 +551,10 @@ def test_a_typo_in_one_job_of_a_sweep_is_refused_before_any(capfd, corpus, tmp_p
         "unknown choice attention=gqaa; did you mean gqa?"
     )
     assert [path.name for path in run_dir.iterdir()] == ["multirun.yaml"]
+    assert refusal(capfd, "train", *words) == (
+        f"run_dir={run_dir} holds the jobs of -m; repeat their command, with -m, to resume them, "
+        "or choose another run_dir"
+    )
 
 
 @pytest.mark.parametrize(

@@ -218,9 +218,9 @@ def test_a_training_that_is_stopped_says_how_to_go_on(capfd, corpus, tmp_path, m
         "stopped by SIGTERM at step 3; run the same command to resume\n",
     )  # fmt: skip
     ended = run(capfd, "train", *train_arguments(corpus))
-    assert re.search(r"; add resume=runs/translation/[\d_-]+ to resume", ended.err)
+    assert re.search(r" command with resume=runs/translation/[\d_-]+ added to", ended.err)
     ended = run(capfd, "train", "-m", *train_arguments(corpus, "seed=1,2"))
-    assert re.search(r"; add run_dir=runs/translation/[\d_-]+ to resume", ended.err)
+    assert re.search(r" command with run_dir=runs/translation/[\d_-]+ added to", ended.err)
 
 
 @pytest.mark.parametrize("gone", [False, True])
