@@ -147,14 +147,14 @@ def test_an_own_tokenizer_is_stored_and_imported_with_trust_alone(home, tmp_path
     resumed = f"seqattn train {OWN} resume={tmp_path}/run"
     assert run_subcommand("train", [*shlex.split(resumed)[2:], "trainer.max_steps=3"]) == 0
     model = tmp_path / "run" / "model"
-    bundle = seqattn.load(model, trust=["mine"])
+    bundle = seqattn.load(model, trust="mine")
     side = bundle.tokenizer
     assert (side.source_size, side.joint) == (13, True)
     texts = ["a dog sees unheard", "", "a ball"]
     assert [row[-1] for row in side.encode_source(texts)] == [EOS] * 3
     assert side.decode_target(side.encode_target(["a unheard", ""])) == ["a ⁇", ""]
     assert pickle.loads(pickle.dumps(side)).fingerprint == side.fingerprint
-    words = [f"bundle={model}", "trust=[mine]", "data.path=.", "generation=greedy"]
+    words = [f"bundle={model}", "trust=mine", "data.path=.", "generation=greedy"]
     assert run_subcommand("evaluate", words) == 0
     config = yaml.safe_load((model / "config.yaml").read_text(encoding="utf-8"))
     config["tokenizer"] = {"_type_": "TokenizerConfig"}  # now tokenizer.json alone names the class

@@ -109,7 +109,6 @@ def read_config(path: Path, trust: Collection[str] = ()) -> Config:
     file = path / CONFIG
     if not is_file(file):
         raise UserError(f"{path} is not a bundle: {CONFIG} is missing; use RUN/model")
-    trust = [trust] if isinstance(trust, str) else trust
     try:
         return read(read_bytes(file, _LARGEST).decode(), trust)
     except UnicodeDecodeError as error:

@@ -33,7 +33,7 @@ def load_bundle(
     if ensemble:
         ensemble = [ensemble] if isinstance(ensemble, str | Path) else ensemble
         return _joined([load_bundle(one, device, trust) for one in (path, *ensemble)])
-    path = bundle_dir(path)
+    path, trust = bundle_dir(path), [trust] if isinstance(trust, str) else trust
     config = read_config(path, trust)
     for part in ("model", "attention", "position", "loader", "generation"):
         part_of(config, part, path)

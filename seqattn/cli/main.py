@@ -44,6 +44,8 @@ from seqattn.training.run_directory import remove_empty
 
 _RUN_DIR_KEYS = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
 """Keys that set a run's directory; with one, repeating the command resumes the run."""
+_SINGLE = re.compile(r"(trust=)([A-Za-z_][\w.]*)\Z")
+"""A list of a single package without its brackets."""
 _SAVING = 30.0
 """Seconds for a job to save after its command has ended."""
 
@@ -184,6 +186,7 @@ def _run(name: str, arguments: list[str], jobs: _Jobs, conf: Path) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra re-raises exceptions, to be reported here
     created = register_resolvers()
     options, overrides, folders = _split_arguments(name, arguments)
+    overrides = [_SINGLE.sub(r"\1[\2]", override) for override in overrides]
     if suggestion := with_keys(subcommand, arguments, overrides):
         raise UserError(f"each argument needs a key; did you mean: {suggestion}")
     if folders or any(
