@@ -19,6 +19,7 @@ from seqattn.bundle.text_options import (
     TextOption,
     Whole,
     all_texts,
+    checked_by,
     is_option,
     options_of,
     search_with,
@@ -217,6 +218,8 @@ class Bundle:
         hypotheses = generator.generate_windows(
             self.encode(read.lines), read.texts, constraints=own
         )
+        found = read.lines, hypotheses, own is not None
+        hypotheses = checked_by(options.values(), self, generator, *found)
         say_copied(read.copied)
         best = self.tokenizer.decode_target([several[0].ids for several in hypotheses])
         outputs = read.join(best)

@@ -15,6 +15,7 @@ from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.generation.base import Search
 from seqattn.generation.constraints import Constraints
+from seqattn.generation.generator import Generator, Hypotheses
 from seqattn.inputs import read_yaml
 from seqattn.installation import CONF
 from seqattn.settings.choices import choice_of_word, choices, types_at
@@ -146,6 +147,23 @@ class TextOption:
             UserError: if these do not go with it.
         """
         return None
+
+    def checked(
+        self,
+        bundle: Any,
+        generator: Generator,
+        texts: Sequence[str],
+        hypotheses: Hypotheses,
+        is_constrained: bool,
+    ) -> Hypotheses:
+        """Return the hypotheses of texts, some of them searched again.
+
+        Args:
+            bundle, generator: the model, and its search.
+            texts, hypotheses: what was searched, as from `Bundle.lines`, and what was found.
+            is_constrained: True if outputs have constraints.
+        """
+        return hypotheses
 
     def read(self, path: Path) -> str:
         """Return the text of a page; see `pages`."""
@@ -318,6 +336,16 @@ def splitter_of(options: Mapping[str, TextOption], others: Sequence[str]) -> Tex
                 raise UserError(f"{key} does not support {', '.join([*others, *also])}; remove one")
             return option
     return None
+
+
+def checked_by(
+    options: Iterable[TextOption], bundle: Any, generator: Generator, *found: Any
+) -> Hypotheses:
+    """Return hypotheses after the checks of options. Args: as `TextOption.checked`."""
+    texts, hypotheses, is_constrained = found
+    for option in options:
+        hypotheses = option.checked(bundle, generator, texts, hypotheses, is_constrained)
+    return hypotheses
 
 
 def segment_outputs(

@@ -18,6 +18,7 @@ from seqattn.bundle.text_options import (
     TextOption,
     Whole,
     all_texts,
+    checked_by,
     segment_output,
     split_with,
     splitter_of,
@@ -160,6 +161,8 @@ class OutputLines:
         lists = self.generator.generate_windows(
             self.bundle.encode(read.lines), indices, of_rows, constraints
         )
+        searched = read.lines, lists, constraints is not None
+        lists = checked_by(self.options.values(), self.bundle, self.generator, *searched)
         if self.reranker is not None:
             self.reranker.known.clear()  # those of other windows
             lists = self.reranker.rank(read.lines, lists)

@@ -103,7 +103,6 @@ CASES = [
     ("generate", LINES, file("t.txt", LONG_LINE), "t.txt: line 1 is longer than 500,000"),
     ("generate", LINES, file("t.txt", b"a\n\xff\xfe"), "t.txt is not valid UTF-8: line 2 has"),
     ("generate", LINES, file("t.txt", b"\xed\xa0\x80"), "t.txt is not valid UTF-8: line 1 has"),
-    ("generate", LINES, file("t.txt", b"a " * 20_000), "text 1 has "),
     *[("answer", ROWS, file("t.jsonl", content), text) for content, text in (
         (DEEP, "t.jsonl line 1 is not valid"), (b'{"question":5,"context":"x"}', "t.jsonl line 1"),
         (b'{"question":" ","context":"x"}', "t.jsonl line 1 has an empty question"),

@@ -43,6 +43,7 @@ NEEDED = {
 LISTS = ("logger", "processor")
 ELSEWHERE = [
     "attention",
+    "document_lines",
     "document_scores",
     "engine",
     "experiment",

@@ -68,7 +68,7 @@ class JoinedRows(TokenRows[Batch]):
         options: LoaderOptions,
     ) -> None:
         self.pairs, self.rows, self.starts = pairs, pairs.rows, pairs.starts
-        self._breaks = _line_breaks(tokenizer)
+        self._breaks = line_breaks(tokenizer)
         _check_single_lines(rows)
         documents = rows.with_format("arrow")["document"][:].to_numpy()[self.rows]
         begins = np.diff(documents, prepend=-1) != 0
@@ -140,7 +140,7 @@ def _check_single_lines(rows: datasets.Dataset) -> None:
             )
 
 
-def _line_breaks(tokenizer: Tokenizer) -> list[int]:
+def line_breaks(tokenizer: Tokenizer) -> list[int]:
     """Return the id of a line break in sources and in targets, where texts keep their own ids."""
     pieces = []
     for encode in (tokenizer.encode_source, tokenizer.encode_target):

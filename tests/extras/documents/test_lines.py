@@ -1,0 +1,68 @@
+"""Outputs of documents have as many lines as their texts."""
+
+import pytest
+
+import seqattn
+from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+from tests.bundle.conftest import configuration, corpus, untrained
+from tests.cli.small import json_lines, run
+
+ONE, TWO = "a dog sees the cat", "two birds"
+TEXTS = [f"{ONE}\n\n{TWO}\n", ONE, f"{TWO}\r\n{ONE}"]
+
+
+def bundle_of(directory, documents):
+    lines = [*corpus(), "a\ndog\ntwo\nbirds"]
+    options = TokenizerConfig(vocab_size=40, line_breaks=True, normalization="nmt_nfkc")
+    tokenizer = train_tokenizer(lines, lines, options, directory)
+    config = configuration(data="parallel_text")
+    config["data"] = {**config["data"], "documents": documents}
+    return untrained(directory / "model", tokenizer, config)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return bundle_of(tmp_path_factory.mktemp("documents"), "lines")
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_a_text_that_loses_lines_is_generated_line_by_line(path, capsys, search):
+    bundle = seqattn.load(path)
+    one, two = (bundle.generate(text, search) for text in (ONE, TWO))
+    assert "\n" not in bundle.generate(TEXTS[0], search, document_lines=None).strip()
+    capsys.readouterr()
+    assert bundle.generate(TEXTS, search) == [f"{one}\n\n{two}\n", one, f"{two}\n{one}"]
+    assert capsys.readouterr().err == (
+        "2 of 2 texts of several lines lost or gained lines: generated line by line\n"
+    )
+
+
+def test_outputs_with_constraints_stay(path, capsys):
+    bundle = seqattn.load(path)
+    whole = bundle.generate(TEXTS[0], prefix="the", document_lines=None)
+    capsys.readouterr()
+    assert bundle.generate(TEXTS[0], prefix="the") == whole
+    assert "1 of 1 texts of several lines lost or gained lines; " in capsys.readouterr().err
+
+
+def test_models_of_single_pairs_read_whole_texts(tmp_path, capsys):
+    bundle = seqattn.load(bundle_of(tmp_path, None))
+    capsys.readouterr()
+    assert bundle.generate(TEXTS) == bundle.generate(TEXTS, document_lines=None)
+    assert not capsys.readouterr().err
+
+
+def test_commands_do_so_for_every_hypothesis(capfd, path, tmp_path):
+    rows = [f'{{"text": "{ONE}\\n{TWO}"}}', f'{{"text": "{TWO}"}}']
+    (tmp_path / "in.jsonl").write_text("\n".join(rows))
+    words = (f"bundle={path}", f"input={tmp_path}/in.jsonl", "format=jsonl", "n_best=2")
+    ended = run(capfd, "generate", *words)
+    outputs = [row["output"] for row in json_lines(ended.out) if row["line"] == 1]
+    bundle = seqattn.load(path)
+    each = [bundle.hypotheses([text], n_best=2)[0] for text in (ONE, TWO)]
+    decode = bundle.tokenizer.decode_target
+    lines = [decode([hypothesis.ids for hypothesis in some]) for some in each]
+    assert outputs == ["\n".join(pair) for pair in zip(*lines, strict=True)]
+    score = json_lines(ended.out)[0]["score"]
+    assert score == pytest.approx(sum(some[0].score for some in each))
+    assert "1 of 1 texts of several lines" in ended.err
