@@ -163,7 +163,7 @@ KINDS = (
     ("evaluate", "tune.beam_size=[2]", "tuning on split=test would inflate its scores"),
     ("evaluate", "split=val tune.beam_size=2", "tune.beam_size must be a list of numbers such"),
     ("evaluate", "split=val tune.foo=[1]", "unknown key generation.foo; choose from"),
-    ("evaluate", "split=val tune.beam_size=[2] lengths=[3]", "tune and lengths are mutually exclus"),
+    ("evaluate", "split=val tune.beam_size=[2] lengths=[3]", "tune and lengths are mutually excl"),
     ("evaluate", "rerank.weight=1", "rerank needs another model; add rerank.bundle=PATH"),
     ("generate", "rerank.direction=forward", "rerank needs another model; add rerank.bundle"),
     ("evaluate", "store=true", "store=true needs tune, and supports neither"),
