@@ -12,6 +12,7 @@ import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+from seqattn.checking import BadValue
 from seqattn.errors import UserError
 from seqattn.metrics.references import References, reference_lists
 from seqattn.metrics.scripts import unsplit
@@ -134,12 +135,12 @@ class TextScorer(Scorer):
     def __post_init__(self) -> None:
         if self.tokenize not in BLEU.TOKENIZERS:
             known = ", ".join(sorted(BLEU.TOKENIZERS))
-            raise UserError(f"scorer.tokenize must be one of {known}, got {self.tokenize}")
+            raise BadValue("tokenize", f"must be one of {known}, got {self.tokenize}")
         try:
             _ = self.metrics
         except (RuntimeError, ImportError, OSError) as error:
             why = " ".join(str(error).split())
-            raise UserError(f"scorer.tokenize={self.tokenize} is not available: {why}") from error
+            raise BadValue("tokenize", f"cannot be {self.tokenize}: {why}") from error
 
     @property
     def metrics(self) -> tuple[tuple[str, BLEU | CHRF], ...]:

@@ -31,7 +31,7 @@ NUMBERS = (
     ("train", "trainer.precision=16-mixed", "trainer.precision=16-mixed needs a GPU; use 32"),
     ("train", "loader.max_tokens=20", "loader.max_tokens must be at least 50 for a row of ma"),
     ("train", "loader.max_square=20", "loader.max_square must be at least 2,500 for a row of "),
-    ("train", "task.scorer.tokenize=13b", "scorer.tokenize must be one of "),
+    ("train", "task.scorer.tokenize=13b", "task.scorer.tokenize must be one of "),
     ("train", "checkpoint.monitor=val/los", "checkpoint.monitor must be one of val/loss, val/nll,"),
     ("train", "checkpoint.monitor=val/bleu task.validation.every=2", "checkpoint.monitor=val/bleu"),
     ("train", "position=rope attention.num_heads=16", "position=rope needs an even head width, go"),

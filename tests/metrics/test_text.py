@@ -105,7 +105,7 @@ def test_a_tokenizer_that_is_not_installed_is_refused_at_once(monkeypatch):
         raise RuntimeError("\nneeds extra\ndependencies")
 
     monkeypatch.setattr("seqattn.metrics.text.BLEU.__init__", lambda self, **options: absent())
-    with pytest.raises(UserError, match=r"^scorer\.tokenize=13a is not available: needs extra dep"):
+    with pytest.raises(UserError, match=r"^tokenize cannot be 13a: needs extra dep"):
         TextScorer("13a")
 
 
