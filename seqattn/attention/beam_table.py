@@ -1,4 +1,7 @@
-"""Slots of the caches of decoding that each beam of a sentence descends from."""
+"""Slots of the caches of decoding that each beam of a sentence descends from.
+
+A slot is a cell of a cache for the keys and values of a token, not the slot of a layer.
+"""
 
 from typing import NamedTuple
 

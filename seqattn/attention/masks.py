@@ -118,10 +118,12 @@ class Mask:
         key_positions: (S,) or (B, S), positions of the keys, cached ones included.
         real: (B, S) bool, True where a key is a token; None if all are.
         causal: a query sees only keys at its own or earlier positions.
-        extra: the user's own mask, bool, broadcastable to (B, H, T, S); or None.
+        extra: a further mask, such as the beam that a key belongs to or a sparse pattern; bool,
+            broadcastable to (B, H, T, S); or None.
         real_queries: (B, T) bool, True where a query is a token; None if all are. It hides
             nothing, and is used for sums and counts over queries.
-        bounds: from `row_bounds`, if `real` alone hides keys, all after the tokens; else None.
+        bounds: where the tokens of each row end (`ops.gpu.row_bounds`), if `real` alone hides
+            keys, all after the tokens; else None.
         all_see: every query is known to see a key.
     """
 

@@ -90,12 +90,13 @@ def attention(
 
     Args:
         q: (B, H, T, Dh).
-        keys, values: (B, G, S, Dh).
+        keys, values: (B, G, S, Dh), each of the G heads for H / G heads of the queries.
         bias: added to the scores, or bool, True = may attend; None for no bias.
         is_causal: query i attends only to keys 0 to i.
         dropout: share of weights dropped.
         scale: factor on the scores.
-        bounds: `row_bounds` of the keys, if they express the same as `bias`; else None.
+        bounds: where the tokens of each row of keys end (`ops.gpu.row_bounds`), if this expresses
+            the same as `bias`; else None.
         backend: auto for the fastest version; flash, efficient or math for that one of PyTorch's.
 
     Raises:

@@ -21,7 +21,8 @@ class Linear(nn.Linear):
     packed: Tensor | None = None
     """The weight packed for oneDNN, within a block of `packed`."""
     narrow: tuple[Tensor, Tensor | None] | None = None
-    """Weight and bias in the type of autocast, within a block of `NarrowWeights`."""
+    """Weight and bias as autocast would convert them, such as to bfloat16, within a block of
+    `NarrowWeights.used`."""
 
     def forward(self, x: Tensor) -> Tensor:
         if self.narrow is not None and torch.is_autocast_enabled(x.device.type):

@@ -100,7 +100,7 @@ class SummedStep(LightningModule):
 
         Args:
             groups: for each batch, its parts: the batch itself, or halves of it. Parts that do not
-                fit into memory are replaced by halves.
+                fit into memory are replaced by halves, see `Batch.halves`.
             index: number of the step in the epoch.
             divisor: number that losses are divided by.
 
