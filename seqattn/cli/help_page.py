@@ -92,8 +92,8 @@ def _header(file: Path) -> str:
 
 
 def _keys(file: Path) -> str:
-    """Return a file without its header, Hydra's keys and the groups that a bundle fills."""
-    text = re.sub(r"\A(?:#.*\n)*", "", _text(file))
+    """Return a file without header, classes, Hydra's keys and the groups that a bundle fills."""
+    text = re.sub(r"\A(?:#.*\n)*|(?m:^ *_target_:.*\n)", "", _text(file))
     return re.sub(
         r"^(?:defaults|hydra|_from_bundle_|_text_):.*\n(?: .*\n|\n)*", "", text, flags=re.MULTILINE
     ).strip()

@@ -613,6 +613,7 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, subcommand):
     assert re.match(rf"usage: python \S*{script} \[key=value ...]\n", out)
     assert "Examples:" in out
     assert max(map(len, out.splitlines())) <= 100
+    assert "_target_" not in out
     if subcommand == "evaluate":
         assert "\nscorer=null: keys of the bundle's: tokenize, lowercase" in out
     if subcommand == "train":
