@@ -263,6 +263,11 @@ def is_option(key: str, has_columns: bool = False) -> bool:
     return any(has_columns or not one.has_columns for one in options)
 
 
+def node_of(key: str, word: str) -> Mapping[str, Any] | None:
+    """Return the node of an option's choice, or of a word that its group reads; None for none."""
+    return choices(_group(key)).get(word) or choice_of_word(_group(key), word)
+
+
 def options_of(values: Mapping[str, Any], defaults: bool = False) -> dict[str, TextOption]:
     """Return options by key, without those that are None.
 
@@ -284,7 +289,7 @@ def _option(key: str, value: Any) -> TextOption:
         raise UserError(f"unknown key {key}")
     known = choices(_group(key))
     if isinstance(value, str):
-        node = known.get(value) or choice_of_word(_group(key), value)
+        node = node_of(key, value)
         if node is None:
             raise UserError(f"unknown choice {key}={value}{nearest(value, known)}")
         value = node

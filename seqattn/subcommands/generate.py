@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 
 from seqattn.analysis.forced_alignment import cross_attentions
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.text_options import TextOption, options_of, search_with, splitter_of
+from seqattn.bundle.text_options import TextOption, node_of, options_of, search_with, splitter_of
 from seqattn.checking import Count
 from seqattn.data.lines import in_one_line, read_texts
 from seqattn.errors import UserError
@@ -247,7 +247,9 @@ class Generation(BundleRun):
         plain = self.settings or {key: repr(value) for key, value in vars(self).items()}
         without = _PLACES | {key for key, option in options.items() if not option.has_effect}
         settings = {key: node for key, node in plain.items() if key not in without}
-        for option in options.values():
+        for key, option in options.items():
+            word = settings.get(key)
+            settings |= {key: node_of(key, word)} if isinstance(word, str) else {}
             settings |= option.versions
         others = [self.rerank.bundle, *self.rerank.ensemble] if self.rerank.bundle else []
         contents = {"bundle": [self.bundle, *self.ensemble], "rerank.bundle": others}

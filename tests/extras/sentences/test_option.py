@@ -9,7 +9,8 @@ from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.sentences.option import Sentences
 from tests.bundle.conftest import configuration, corpus, untrained
-from tests.cli.small import json_lines, run, succeed
+from tests.cli.small import json_lines, refusal, run, succeed
+from tests.subcommands.test_long_lists import stopped_after
 
 ONE, TWO, THREE = (
     "A dog sees the cat.",
@@ -137,6 +138,17 @@ def test_commands_read_sentences_and_say_so(capfd, path, bundle, tmp_path):
     lengths = [len(row["alignment"].split()) for row in best]
     assert lengths == [len(row["output"].split()) for row in best]
     assert best[2]["alignment"].startswith("0-0 1-")
+
+
+def test_a_continued_output_needs_the_same_language(capfd, path, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text(f"{TEXT}\n{TWO}\n", encoding="utf-8")
+    words = ("generate", f"bundle={path}", f"input={tmp_path}/in.txt", f"output={tmp_path}/out")
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 1)
+        assert run(capfd, *words, "window=1", "sentences=en").code == 130
+    assert "holds progress with sentences.language=en; use" in refusal(capfd, *words)
+    succeed(capfd, *words, "sentences=en")
+    assert len((tmp_path / "out").read_text().splitlines()) == 2
 
 
 def test_markup_is_put_around_the_outputs_of_sentences(bundle):
