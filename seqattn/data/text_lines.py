@@ -66,7 +66,8 @@ class TextLines:
             body = full_text[getattr(full_text, "head", 0) :]  # as it is copied
             raw = _BREAK.split(body) if apart and text[head:].strip() else []
             if split is not None:
-                raw = [part for line in raw for part in split(line)]
+                each = (split(line) if _is_read(line, copies) else [line] for line in raw)
+                raw = [*chain.from_iterable(each)]
             if copies and is_letterless(text[head:]):
                 text_parts, mine = ["", body], [""]
             elif len(raw) < 2:

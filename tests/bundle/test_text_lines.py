@@ -194,6 +194,13 @@ def test_sentences_are_generated_as_if_given_singly(loaded):
     assert read.copied == 2
 
 
+def test_lines_that_the_model_does_not_read_are_not_split():
+    seen = []
+    texts = [f"4. 2.\n \n{ONE}. 42.", "4. 2.", ""]
+    TextLines.of(texts, copies=True, split=lambda line: seen.append(line) or split(line))
+    assert seen == [f"{ONE}. 42."]
+
+
 def test_tags_stand_before_every_sentence():
     read = TextLines.of([joined_source(["fr"], [f"{ONE}. {TWO}.\n{ONE}"], "")], split=split)
     assert read.lines == [f"<fr> {ONE}.", f"<fr> {TWO}.", f"<fr> {ONE}"]
