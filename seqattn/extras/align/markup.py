@@ -149,13 +149,18 @@ class Markup(TextOption, ABC):
             for document, each in outputs
             for segment, output in zip(document.segments, each, strict=True)
         ]
-        lines = [line for segment, output in pairs if segment.linked for line in output.lines]
+        linked = (output for segment, output in pairs if segment.linked)
+        lines = [line for output in linked for line in output.lines if not line.is_copy]
         words = iter(align([one.line for one in lines], [one.output for one in lines]))
 
         def links(segment: Segment, output: SegmentOutput) -> Sequence[int]:
             if not segment.linked:
                 return ()
-            return segment.links(*WordAlignment.joined([next(words) for _ in output.lines]))
+            parts = (
+                WordAlignment.of_copy(one.line) if one.is_copy else next(words)
+                for one in output.lines
+            )
+            return segment.links(*WordAlignment.joined([*parts]))
 
         restored = (one.restored(output.output, links(one, output)) for one, output in pairs)
         results = []

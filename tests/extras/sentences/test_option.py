@@ -163,6 +163,12 @@ def test_markup_is_put_around_the_outputs_of_sentences(bundle):
     assert plain.split() == f"{first} {second}".split()
 
 
+def test_copied_sentences_keep_their_tags(bundle):
+    first, last = "<b>1</b> 2 <i>3</i> 4 5.", "<i>6</i> 7 8, <b>9</b>0."
+    output = bundle.generate(f"{first} {ONE} {last}", markup="html")
+    assert output == f"{first} {singly(bundle, ONE)[0]} {last}"
+
+
 def test_evaluations_read_rows_and_say_how_many_generate_splits(capfd, path, tmp_path):
     for name, text in (("en", f"{TEXT}\n{TWO}\n"), ("de", f"{ONE}\n{TWO}\n")):
         (tmp_path / f"test.{name}").write_text(text, encoding="utf-8")
