@@ -212,7 +212,7 @@ class Bundle:
         raw = text_list(texts)
         documents = splitter.split(raw) if splitter else [Whole([text]) for text in raw]
         beside = ["prefix"] * (prefix is not None)
-        split = split_with(options.values(), raw, beside)
+        split = split_with(options.values(), beside)
         read = self.lines(all_texts(documents), split=split)
         own = self.constraints(read, prefix, options.values())
         hypotheses = generator.generate_windows(
@@ -249,7 +249,7 @@ class Bundle:
         texts = text_list(texts)
         options, generator = self._with_options(generation, settings)
         splitter_of(options, ["hypotheses"])
-        split_with(options.values(), texts, ["hypotheses"])
+        split_with(options.values(), ["hypotheses"])
         own = self.constraints(TextLines.of(texts, False), prefix, options.values())
         return generator.generate_windows(self.encode(texts), constraints=own)
 

@@ -136,12 +136,10 @@ class TextOption:
         """Return the constraints on the outputs of lines, from other ones; None for none."""
         return each
 
-    def split_by(self, texts: Sequence[str], beside: Sequence[str]) -> Split | None:
+    def split_by(self, beside: Sequence[str]) -> Split | None:
         """Return what splits the lines of texts further, into sentences; None for nothing.
 
-        Args:
-            texts: the texts, to count.
-            beside: keys of the request that need whole lines.
+        Args: beside: keys of the request that need whole lines.
 
         Raises:
             UserError: if these do not go with it.
@@ -311,12 +309,10 @@ def found_in_training(data: Any) -> dict[str, Any]:
     return {key: values for key, values in found.items() if values}
 
 
-def split_with(
-    options: Iterable[TextOption], texts: Sequence[str], beside: Sequence[str] = ()
-) -> Split | None:
+def split_with(options: Iterable[TextOption], beside: Sequence[str] = ()) -> Split | None:
     """Return what splits the lines of texts, as in `TextOption.split_by`."""
     for option in options:
-        if split := option.split_by(texts, beside):
+        if split := option.split_by(beside):
             return split
     return None
 

@@ -239,7 +239,7 @@ class Evaluation(ScoredRun):
         part = self.data.parts.get(self.split)
         for option in options.values():
             option.check_split(bundle, rows, self.scorer, self.split, part)
-        if split := split_with(options.values(), rows.sources):
+        if split := split_with(options.values()):
             make = partial(make, split=split)
         bins = [] if self.lengths is None else length_bins(rows.sources, self.lengths)
         with progress(f"scoring {self.split}", bundle.unit) as advance:

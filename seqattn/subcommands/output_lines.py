@@ -143,7 +143,7 @@ class OutputLines:
         splitter, texts = splitter_of(self.options, []), [text for _, text in rows]
         documents = splitter.split(texts) if splitter else [Whole([text]) for text in texts]
         beside = ["prefix"] * (self.prefix is not None) + ["prefix_column"] * self.has_prefixes
-        split = split_with(self.options.values(), texts, beside)
+        split = split_with(self.options.values(), beside)
         read: TextLines = self.bundle.lines(all_texts(documents), split=split)
         unknown = self.bundle.tokenizer.unknown([*map(in_one_line, read.lines)])
         self.notices.unknown.update(unknown)

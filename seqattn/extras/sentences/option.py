@@ -74,6 +74,7 @@ class Sentences(TextOption):
     _code: str = field(default="en", init=False, repr=False)
     _acts: bool = field(default=True, init=False, repr=False)
     _advises: bool = field(default=False, init=False, repr=False)
+    _knows: bool = field(default=False, init=False, repr=False)
     _limit: int | None = field(default=None, init=False, repr=False)
     _bundle: Bundle | None = field(default=None, init=False, repr=False, compare=False)
     _counts: _Counts = field(default_factory=_Counts, init=False, repr=False, compare=False)
@@ -97,7 +98,7 @@ class Sentences(TextOption):
         learnt = _learnt(bundle)
         code = find_language(learnt.language or "") if learnt else None
         reads_lines = bundle.unit == Bundle.unit and bundle.reads_lines
-        option = copy(self)._set(_bundle=bundle, _counts=_Counts())
+        option = copy(self)._set(_bundle=bundle, _counts=_Counts(), _knows=learnt is not None)
         option._set(_limit=learnt.longest if learnt else bundle.model.max_source_length)
         if self.language == AUTO:
             advises = reads_lines and bundle.copies_letterless and not learnt
@@ -128,7 +129,7 @@ class Sentences(TextOption):
         several = count_sentences(sources, code or "en")
         return {"rows": len(sources), "several": several, "longest": longest, "language": code}
 
-    def split_by(self, texts: Sequence[str], beside: Sequence[str]) -> Split | None:
+    def split_by(self, beside: Sequence[str]) -> Split | None:
         """Return what splits lines into sentences, and counts them.
 
         Args: as in `TextOption.split_by`.
@@ -172,13 +173,14 @@ class Sentences(TextOption):
             )
         if counts.cuts:
             lines.append(
-                f"cut sentences of more than {self._limit:,} tokens, the longest of training, at "
+                f"cut sentences of more than {self._limit:,} tokens, the longest "
+                f"{'of training' if self._knows else 'that the model reads'}, at "
                 f"{counts.cuts:,} place{'s' * (counts.cuts > 1)}"
             )
         if counts.whole:
             s = "s" * (counts.whole > 1)
             why = "set sentences=CODE (a language) if the model learned single ones"
-            why = why if self._advises else f"{self._counts.beside} needs whole lines"
+            why = why if self._advises else f"whole lines are needed by {self._counts.beside}"
             lines.append(f"{counts.whole:,} line{s} of several sentences read as a whole; {why}")
         return lines
 

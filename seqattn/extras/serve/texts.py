@@ -184,7 +184,7 @@ class Texts:
         self.limits.check_texts(texts)
         beside = [name for name in ("prefix", "intervene") if getattr(request, name)]
         beside += [f"return={part}" for part in request.parts if part not in _OF_LINES]
-        split = split_with(options.values(), texts, beside)
+        split = split_with(options.values(), beside)
         lines = self.bundle.lines(texts, copies, split)
         self.limits.check("queue", len(lines.lines), "lines")
         _check_lines(beside, lines)

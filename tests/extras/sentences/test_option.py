@@ -62,7 +62,7 @@ def test_what_needs_a_whole_line_is_not_split_or_refuses(bundle, capsys):
     whole = bundle.generate(TEXT, prefix="the", sentences="none")
     assert bundle.generate(TEXT, prefix="the") == whole
     assert capsys.readouterr().err == (
-        "1 line of several sentences read as a whole; prefix needs whole lines\n"
+        "1 line of several sentences read as a whole; whole lines are needed by prefix\n"
     )
     with pytest.raises(UserError, match=r"^sentences=en does not support prefix; remove one$"):
         bundle.generate(TEXT, prefix="the", sentences="en")
