@@ -17,13 +17,10 @@ from seqattn.data.options import BatchLimits, LoaderOptions, numbered
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
+from seqattn.extras.documents.breaks import NO_LINE_BREAKS, line_breaks
 from seqattn.extras.documents.joined_sampler import JoinedSampler, Joins
 
 Ints = npt.NDArray[np.int64]
-_NO_LINE_BREAKS = (
-    "data.documents joins pairs by line breaks, which must be pieces of the vocabulary; "
-    "use one trained with tokenizer=documents"
-)
 
 
 def rows_type(data: Source, tokenizer: TokenizerConfig, loader: BatchLimits) -> "type[JoinedRows]":
@@ -33,7 +30,7 @@ def rows_type(data: Source, tokenizer: TokenizerConfig, loader: BatchLimits) -> 
         UserError: for settings that do not support it.
     """
     if type(tokenizer) is TokenizerConfig and not tokenizer.line_breaks:
-        raise UserError(_NO_LINE_BREAKS)  # before it is trained
+        raise UserError(NO_LINE_BREAKS)  # before it is trained
     if getattr(loader, "subword_sampling", None) is not None or data.redraws:
         raise UserError(
             "data.documents needs texts that stay as they are; remove loader.subword_sampling"
@@ -138,15 +135,3 @@ def _check_single_lines(rows: datasets.Dataset) -> None:
                 f"data.documents joins pairs by line breaks, but a {side} has some: "
                 f"{shown(column[number].as_py())}; put each line in a row of its own"
             )
-
-
-def line_breaks(tokenizer: Tokenizer) -> list[int]:
-    """Return the id of a line break in sources and in targets, where texts keep their own ids."""
-    pieces = []
-    for encode in (tokenizer.encode_source, tokenizer.encode_target):
-        line, lines = encode(["a", "a\na"])
-        piece = lines[len(line) - 1]
-        if lines != [*line[:-1], piece, *line]:
-            raise UserError(_NO_LINE_BREAKS)
-        pieces.append(piece)
-    return pieces

@@ -7,7 +7,7 @@ from itertools import chain
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_options import TextOption
-from seqattn.extras.documents.joined_rows import line_breaks
+from seqattn.extras.documents.breaks import line_breaks
 from seqattn.generation.base import Hypothesis
 from seqattn.generation.generator import Generator, Hypotheses
 
