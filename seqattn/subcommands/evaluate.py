@@ -22,6 +22,7 @@ from seqattn.errors import UserError
 from seqattn.inputs import read_json
 from seqattn.metrics.groups import group_summary
 from seqattn.metrics.lengths import LengthBin, length_bins
+from seqattn.metrics.several import check_sentences
 from seqattn.metrics.text import TextScore, scorer_notices
 from seqattn.roles import Role
 from seqattn.screen import print_table, progress, say
@@ -82,8 +83,8 @@ class Evaluation(ScoredRun):
         beside += ["lengths"] * (self.lengths is not None)
         if self.tune and beside:
             raise UserError(f"tune and {' and '.join(beside)} are mutually exclusive")
-        if self.group is not None and not hasattr(self.scorer, "sentences"):
-            raise UserError("group needs a scorer that has the method sentences()")
+        if self.group is not None:
+            check_sentences(self.scorer, "group")
         if self.store and (not self.tune or self.ensemble or self.rerank.bundle):
             raise UserError("store=true needs tune, and supports neither ensemble nor rerank")
 

@@ -27,5 +27,5 @@ def test_groups_need_the_counts_of_each_row():
     class Whole:
         """A scorer of the corpus alone."""
 
-    with pytest.raises(UserError, match="group needs a scorer that has the method sentences"):
+    with pytest.raises(UserError, match="group needs a scorer with the method sentences"):
         Evaluation(bundle="RUN", data=None, generation=None, scorer=Whole(), group="source")
