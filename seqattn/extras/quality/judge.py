@@ -2,10 +2,10 @@
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from seqattn.analysis.word_alignment import words_of
 from seqattn.bundle.bundle import Bundle
@@ -139,6 +139,9 @@ class Judge(TextOption):
 
     def note(self, output: OutputOf) -> Note:
         judgement = self.joined([one.result for one in output.lines if not one.is_copy])
+        if len(output.lines) > 1:
+            sides = ([*_words(output, side)] for side in ("source", "output"))
+            judgement = Judgement(*judgement[:3], *sides)
         if output.is_best:
             self.count(output.number, judgement, output.output)
         return Note({"quality": judgement.document()}, [judgement.tsv()])
@@ -162,6 +165,14 @@ class Judge(TextOption):
             first = f"expected {self.calibration.score} {mean:.1f}, {self.settings.label(mean)}: "
             lines = [first + ", ".join(shares), *(text for *_, text in self._counted)]
             print(*lines, sep="\n", file=sys.stderr)
+
+
+def _words(output: OutputOf, side: Literal["source", "output"]) -> Iterator[Marked]:
+    """Yield the words of all lines of a text; of those that were not judged, none is marked."""
+    for one in output.lines:
+        judged: Sequence[Marked] = () if one.is_copy else getattr(one.result, side)
+        text = one.line if side == "source" else one.output
+        yield from judged or ((word, False) for word in text.split())
 
 
 def read(bundle: Bundle, ids: Sides, texts: Sequence[str | None]) -> Read:

@@ -9,6 +9,7 @@ import torch
 
 import seqattn
 from seqattn.analysis.word_alignment import words_of
+from seqattn.bundle.text_options import LineOutput, OutputOf
 from seqattn.extras.explain.explanations import explain
 from seqattn.extras.quality.calibration import Calibration, calibrated
 from seqattn.extras.quality.figures import BINS, auc, reliability, risk_coverage, spearman
@@ -157,6 +158,21 @@ def test_the_worst_output_has_the_worst_label(loaded, capsys):
         judge.count(line, one, "ein Hund")
     judge.say()
     assert capsys.readouterr().err.splitlines()[1:] == ["line 2: 95.0, review: ein Hund"]
+
+
+def test_marked_words_of_all_lines_are_counted_through_a_text(loaded):
+    best = Judgement(90.0, "usable", {}, [("a", True)], [("ein", False), ("Hund", False)])
+    worst = Judgement(9.0, "unusable", {}, [("two", False), ("birds", True)], [("Vögel", True)])
+    lines = [
+        LineOutput("a", "ein Hund", best),
+        LineOutput("4. 2.", "4. 2.", is_copy=True),
+        LineOutput("two birds", "Vögel", worst),
+    ]
+    judge = Judge(Quality(), loaded, Calibration(score="chrF", bias=0.0, signals={}))
+    note = judge.note(OutputOf(1, "", "", lines, "", None, True))
+    assert note.columns == ["9.0\tunusable\t4:Vögel\t0:a 4:birds"]
+    alone = judge.note(OutputOf(1, "", "", lines[2:], "", None, True))
+    assert alone.columns == ["9.0\tunusable\t0:Vögel\t1:birds"]
 
 
 def test_figures_are_those_of_scipy():
