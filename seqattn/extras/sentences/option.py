@@ -137,7 +137,7 @@ class Sentences(TextOption):
         if self._acts and beside and self.language != AUTO:
             keys = ", ".join(beside)
             raise UserError(f"sentences={self.language} does not support {keys}; remove one")
-        if not self._acts and not self._advises:
+        if not self._acts and (beside or not self._advises):  # which no language goes with
             return None
         self._counts.beside = ", ".join(beside)
         return self._whole if beside or self._advises else self._sentences

@@ -87,6 +87,8 @@ def test_other_bundles_read_lines(tmp_path, capsys, learnt, chosen, told):
     capsys.readouterr()
     assert bundle.generate(TEXT) == bundle.generate(TEXT, sentences="none")
     assert capsys.readouterr().err.startswith(told)
+    bundle.generate(TEXT, prefix="the")
+    assert "several sentences" not in capsys.readouterr().err
     if "long_sources" in chosen:
         with pytest.raises(
             UserError, match=r"^sentences=en needs a bundle that reads single lines"
