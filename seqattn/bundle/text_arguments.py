@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from seqattn.checking import shown
+from seqattn.data.escapes import valid_texts
 from seqattn.errors import UserError
 
 TextOrTexts = str | Iterable[str]
@@ -13,13 +14,13 @@ def text_list(texts: TextOrTexts) -> Sequence[str]:
     """Return texts as a list.
 
     Raises:
-        UserError: if one is not a text.
+        UserError: if one is not a text, or has half a character.
     """
     items = [texts] if isinstance(texts, str) else list(texts)
     for number, text in enumerate(items, 1):
         if not isinstance(text, str):
             raise UserError(f"input {number:,} must be text, got {shown(text)}")
-    return items
+    return valid_texts(items)
 
 
 def paired(
