@@ -249,7 +249,10 @@ class Bundle:
         texts = text_list(texts)
         options, generator = self._with_options(generation, settings)
         splitter_of(options, ["hypotheses"])
-        split_with(options.values(), ["hypotheses"])
+        if split := split_with(options.values(), ["hypotheses"]):
+            _ = [*map(split, texts)]  # counts them
+        for option in options.values():
+            option.say()
         own = self.constraints(TextLines.of(texts, False), prefix, options.values())
         return generator.generate_windows(self.encode(texts), constraints=own)
 

@@ -69,6 +69,9 @@ def test_what_needs_a_whole_line_is_not_split_or_refuses(bundle, capsys):
     with pytest.raises(UserError, match=r"^sentences=en does not support hypotheses; remove one$"):
         bundle.hypotheses([TEXT], sentences="en")
     assert len(bundle.hypotheses([TEXT])) == 1
+    assert capsys.readouterr().err == (
+        "1 line of several sentences read as a whole; whole lines are needed by hypotheses\n"
+    )
     with pytest.raises(UserError, match=r"^text 2 is not valid Unicode"):
         bundle.generate([TEXT, f"{ONE} \ud800"])
     with pytest.raises(UserError, match=r"^unknown language 'german'; did you mean de"):
