@@ -95,10 +95,11 @@ class Setup:
                 raise UserError(f"task.final.splits: the {split} split has no references")
         run_dir = Path(run.run_dir)
         config = deepcopy(dict(run.settings))  # the data decides some: a threshold may be added
-        if config.get("task", {}).get("copy_letterless", False) is None:
+        copies = config.get("task", {}).get("copy_letterless", False)
+        if copies is None:
             config["task"]["copy_letterless"] = self.data.copies_letterless
-            if found := found_in_training(self.data):
-                config["text_options"] = found
+        if copies is not False and (found := found_in_training(self.data)):
+            config["text_options"] = found  # of a translation
         bundle_type: Any = import_path(run.task.bundle)
         self.bundle = bundle_type(self.model, tokenizer, config, {}, run_dir / "model")
         task = run.task
