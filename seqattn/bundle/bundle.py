@@ -37,7 +37,7 @@ from seqattn.generation.base import AnySearch, Hypothesis, Progress, Search, lis
 from seqattn.generation.constraints import Constraints
 from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.forced_decoding import Sides
-from seqattn.generation.generator import Generator, InWindow
+from seqattn.generation.generator import Generator, InWindow, line_indices
 from seqattn.generation.processors import EncoderNoRepeatNgram, ForcedPrefix
 from seqattn.models.base import Seq2SeqModel
 from seqattn.settings.choices import choices
@@ -216,7 +216,7 @@ class Bundle:
         read = self.lines(all_texts(documents), split=split)
         own = self.constraints(read, prefix, options.values())
         hypotheses = generator.generate_windows(
-            self.encode(read.lines), read.texts, constraints=own
+            self.encode(read.lines), line_indices(read.texts), constraints=own
         )
         found = read.lines, hypotheses, own is not None
         hypotheses = checked_by(options.values(), self, generator, *found)
@@ -498,7 +498,8 @@ class Bundle:
         began = time.perf_counter()
         read = self.lines(rows.sources, split=split)
         encoded = self.encode(read.lines)
-        hypotheses = self.generator(search).generate_windows(encoded, read.texts, progress)
+        indices = line_indices(read.texts)
+        hypotheses = self.generator(search).generate_windows(encoded, indices, progress)
         if rank is not None:
             hypotheses = rank(read.lines, hypotheses)
         seconds = time.perf_counter() - began

@@ -1,7 +1,8 @@
 """Generation for any number of sources and their windows, in batches, by several processes."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -34,6 +35,8 @@ _HYPOTHESES = 4_096
 _WINDOW = 0x9E3779B1
 """Increment of the index of consecutive windows, so that each gets its own random numbers: a CPU
 generator uses only the last 32 bits of a seed, which multiples of this odd number cover."""
+_LINE = 0x85EBCA77
+"""Increment of the index of consecutive lines of a text, for the same reason."""
 
 
 class Batch(NamedTuple):
@@ -100,8 +103,9 @@ class Generator:
         indices = range(len(sources)) if indices is None else indices
         for index, source in zip(indices, sources):
             if limit is not None and len(source) > limit:
+                number = index % _LINE + 1
                 raise UserError(
-                    f"source {index + 1} has {len(source)} tokens, but this model reads at most "
+                    f"source {number} has {len(source)} tokens, but this model reads at most "
                     f"{limit}; shorten it, or train with a larger {length_key(self.model, limit)}"
                 )
         results: list[list[Hypothesis]] = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
@@ -245,13 +249,31 @@ class Generator:
             yield batch
 
 
+def line_index(text: int, line: int = 0) -> int:
+    """Return the index of a line of a text, so that each gets its own random numbers.
+
+    Args: text, line: the index of the text in the user's input, and the line's in the text.
+    """
+    return text + line * _LINE
+
+
+def line_indices(texts: Iterable[int]) -> list[int]:
+    """Return the index of each line, from that of its text."""
+    lines, indices = Counter[int](), []
+    for text in texts:
+        indices.append(line_index(text, lines[text]))
+        lines[text] += 1
+    return indices
+
+
 def check_prefix(model: SearchModel, search: Search, size: int, index: int, own: Any) -> None:
     """Raise UserError if the outputs of a source of `size` tokens cannot hold their prefix."""
     tokens = len(own.ids) + (not own.whole)
     limit = int(search.limit.of(torch.tensor([size]), model.max_target_length))
     if size and tokens > limit:
+        number = index % _LINE + 1
         raise UserError(
-            f"prefix has {tokens} tokens, but the output of input {index + 1:,} is limited to "
+            f"prefix has {tokens} tokens, but the output of input {number:,} is limited to "
             f"{limit}; increase generation.limit.extra"
         )
 

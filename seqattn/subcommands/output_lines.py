@@ -28,6 +28,7 @@ from seqattn.data.source_ids import Headed
 from seqattn.data.text_lines import TextLines, say_copied
 from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.base import Progress
+from seqattn.generation.generator import line_indices
 from seqattn.metrics.scripts import unsplit
 from seqattn.screen import say
 from seqattn.subcommands.reranking import Reranker
@@ -149,7 +150,7 @@ class OutputLines:
         self.notices.unknown.update(unknown)
         self.notices.copied += read.copied
         row_of = [row for row, one in enumerate(documents) for _ in one.texts]
-        indices = [first + row_of[segment] for segment in read.texts]
+        indices = line_indices(first + row_of[segment] for segment in read.texts)
 
         def of_rows(done: int, total: int | None, tokens: int = 0) -> None:
             progress(done * len(rows) // (total or 1), len(rows), tokens)

@@ -151,6 +151,14 @@ def test_a_sign_that_is_left_out_between_two_breaks_loses_no_line():
     assert read.join(["x", "y"]) == ["x\r\n42\ny"]
 
 
+def test_equal_lines_of_a_text_draw_differently(loaded):
+    outputs = loaded.generate([f"{TWO}\n{TWO}\n{TWO}", TWO], "sampling")
+    assert outputs == loaded.generate([f"{TWO}\n{TWO}\n{TWO}", TWO], "sampling")
+    lines = outputs[0].split("\n")
+    assert len({*lines}) == 3
+    assert loaded.generate(TWO, "sampling") == lines[0]
+
+
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize(
     "text",

@@ -15,6 +15,7 @@ from seqattn.extras.serve.limits import TooMuch
 from seqattn.extras.serve.schemas import SearchSettings
 from seqattn.generation.base import Search, listed
 from seqattn.generation.constraints import Constraints
+from seqattn.generation.generator import line_index
 from seqattn.generation.processors import NoRepeatNgram, Processor
 
 _ROWS = 1_024  # maximum hypotheses extended at once, each with scores over the vocabulary
@@ -80,6 +81,11 @@ class Input(NamedTuple):
     search: Search
     constraints: Constraints | None
     text: str
+
+    @property
+    def drawn_by(self) -> int:
+        """Index by which random numbers are drawn."""
+        return line_index(self.place, self.line or 0)
 
     @property
     def size(self) -> int:

@@ -256,12 +256,12 @@ class Texts:
     ) -> list[list[Generated]]:
         """Search several inputs together and return a list with the result of each."""
         generator = self.bundle.generator(watched(search, Watch(left)))
-        windows, places = [one.windows for one, _ in items], [one.place for one, _ in items]
+        windows, indices = [one.windows for one, _ in items], [one.drawn_by for one, _ in items]
         constraints = [one.constraints for one, _ in items if one.constraints is not None]
         if constraints:
             free = Constraints(self.bundle.tokenizer.target_begin)
             constraints = [one.constraints or free for one, _ in items]
-        hypotheses = generator.search_windows(windows, places, None, constraints or None)
+        hypotheses = generator.search_windows(windows, indices, None, constraints or None)
         each = zip(items, hypotheses, strict=True)
         return [[results.result(one, several)] for (one, results), several in each]
 
@@ -273,7 +273,7 @@ class Texts:
         with intervened(self.bundle.model, results.request.intervene, search.beams):
             generator = self.bundle.generator(search)
             own = None if one.constraints is None else [one.constraints]
-            hypotheses = generator.search_windows([one.windows], [one.place], None, own)[0]
+            hypotheses = generator.search_windows([one.windows], [one.drawn_by], None, own)[0]
         with passes_watched(self.bundle.model, left):
             return results.result(one, hypotheses)
 

@@ -14,6 +14,7 @@ from seqattn.data.word_links import read_links, words_in
 from seqattn.errors import UserError
 from seqattn.extras.terms.glossary import Glossary
 from seqattn.generation.constraints import Constraints
+from seqattn.generation.generator import line_indices
 from seqattn.metrics.scripts import unsplit
 from seqattn.screen import print_table, progress
 from seqattn.storage import file_faults, user_path, write_json
@@ -136,7 +137,7 @@ class TermScores(ScoredRun):
                     text = [read.lines[line]]
                     own[line] = one.constraints(bundle, bundle.lines(text), None)[0]
         generator, encoded = bundle.generator(search), bundle.encode(read.lines)
-        found = generator.generate_windows(encoded, read.texts, on_progress, own)
+        found = generator.generate_windows(encoded, line_indices(read.texts), on_progress, own)
         texts = bundle.tokenizer.decode_target([best[0].ids for best in found])
         return read.join(texts), time.perf_counter() - began
 
