@@ -24,6 +24,7 @@ class DocumentScores(TextOption):
     """
 
     has_columns: ClassVar[bool] = True  # of `evaluate` alone
+    has_effect = False
 
     def evaluated(
         self, bundle: Any, outputs: Outputs, scorer: Any, split: str, directory: Path, part: Any

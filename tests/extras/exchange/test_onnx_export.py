@@ -59,7 +59,8 @@ def test_the_program_of_its_page_begins_texts_as_the_bundle_does(export, trained
     texts = [source for source, _ in pairs()][::9]
     for text in texts:
         exec(program(new, text), {})
-    outputs = seqattn.load(tmp_path / "model").generate(texts, "greedy", limit={"extra": 3})
+    bundle, limit = seqattn.load(tmp_path / "model"), {"extra": 3}
+    outputs = bundle.generate(texts, "greedy", limit=limit, sentences=None)
     assert capfd.readouterr().out.splitlines() == outputs
 
 
