@@ -83,6 +83,10 @@ class Evaluation(ScoredRun):
         beside += ["lengths"] * (self.lengths is not None)
         if self.tune and beside:
             raise UserError(f"tune and {' and '.join(beside)} are mutually exclusive")
+        judges = [key for key, one in self.options.items() if one.has_columns and one.has_effect]
+        if judges and self._affecting:  # they judge whole rows
+            keys = " and ".join([*judges, *self._affecting])
+            raise UserError(f"{keys} are mutually exclusive in evaluate; remove one")
         if self.group is not None:
             check_sentences(self.scorer, "group")
         if self.store and (not self.tune or self.ensemble or self.rerank.bundle):

@@ -162,6 +162,7 @@ KINDS = (
     ("heads", "output=null", "output must be text, got None"),
     ("evaluate", "tune.beam_size=[2]", "tuning on split=test would inflate its scores"),
     ("evaluate", "split=val tune.beam_size=2", "tune.beam_size must be a list of numbers such"),
+    ("evaluate", "quality=true sentences=en", "quality and sentences are mutually exclusive"),
     ("evaluate", "split=val tune.foo=[1]", "unknown key generation.foo; choose from"),
     ("evaluate", "split=val tune.beam_size=[2] lengths=[3]", "tune and lengths are mutually excl"),
     ("evaluate", "rerank.weight=1", "rerank needs another model; add rerank.bundle=PATH"),
