@@ -41,10 +41,10 @@ class WordAlignment(NamedTuple):
         """
         source, target, links = list[str](), list[str](), list[int]()
         for part in parts:
-            own, sizes = part.links, (len(part.source), len(part.target))
-            if len(own) != sizes[1] and sizes[0]:
-                own = [place * sizes[0] // sizes[1] for place in range(sizes[1])]
-            links += [len(source) + link for link in own]
+            part_links, words = part.links, (len(part.source), len(part.target))
+            if len(part_links) != words[1] and words[0]:
+                part_links = [number * words[0] // words[1] for number in range(words[1])]
+            links += [len(source) + link for link in part_links]
             source, target = source + part.source, target + part.target
         return cls(source, target, links if len(links) == len(target) else [])
 

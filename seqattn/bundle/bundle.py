@@ -184,8 +184,9 @@ class Bundle:
     ) -> str | list[str]:
         """Generate the best output for each text; the output for an empty text is empty.
 
-        A model that reads single lines generates each line of a text separately; a translation
-        copies lines without a letter, and says so on standard error; see `lines`.
+        A model that reads single lines generates each line of a text separately, or each sentence
+        if it learned single ones (sentences="none" does not); a translation copies lines without
+        a letter. Standard error says so; see `lines`.
 
         Args:
             texts: raw source texts, one or several.
@@ -218,8 +219,9 @@ class Bundle:
         hypotheses = generator.generate_windows(
             self.encode(read.lines), line_indices(read.texts), constraints=own
         )
-        found = read.lines, hypotheses, own is not None
-        hypotheses = checked_by(options.values(), self, generator, *found)
+        hypotheses = checked_by(
+            options.values(), self, generator, read.lines, hypotheses, own is not None
+        )
         say_copied(read.copied)
         best = self.tokenizer.decode_target([several[0].ids for several in hypotheses])
         outputs = read.join(best)

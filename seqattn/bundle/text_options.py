@@ -100,8 +100,8 @@ class Note(NamedTuple):
 class TextOption:
     """Base class of options, whose methods change nothing.
 
-    A choice `conf/KEY/NAME.yaml` of a subclass makes KEY an option of `Bundle.generate`, and of
-    each subcommand that lists the group in its defaults and takes `options`.
+    A choice `conf/GROUP/NAME.yaml` of a subclass makes an option of `Bundle.generate`, and of each
+    subcommand that takes `options` and lists the group in its defaults, as GROUP or as GROUP@KEY.
     """
 
     has_columns: ClassVar[bool] = False
@@ -203,7 +203,7 @@ class TextOption:
 
     @property
     def has_effect(self) -> bool:
-        """False if what is written is as without it."""
+        """False if outputs, and lines about them, are as without it."""
         return True
 
     @property
@@ -340,10 +340,14 @@ def splitter_of(options: Mapping[str, TextOption], others: Sequence[str]) -> Tex
 
 
 def checked_by(
-    options: Iterable[TextOption], bundle: Any, generator: Generator, *found: Any
+    options: Iterable[TextOption],
+    bundle: Any,
+    generator: Generator,
+    texts: Sequence[str],
+    hypotheses: Hypotheses,
+    is_constrained: bool,
 ) -> Hypotheses:
     """Return hypotheses after the checks of options. Args: as `TextOption.checked`."""
-    texts, hypotheses, is_constrained = found
     for option in options:
         hypotheses = option.checked(bundle, generator, texts, hypotheses, is_constrained)
     return hypotheses

@@ -87,9 +87,7 @@ class Alignments(TextOption):
 
     def note(self, output: OutputOf) -> Note:
         links = pharaoh(
-            one.result or WordAlignment.of_copy(one.line)
-            for one in output.lines
-            if one.result or one.is_copy
+            WordAlignment.of_copy(one.line) if one.is_copy else one.result for one in output.lines
         )
         return Note({"alignment": links}, [links])
 
@@ -162,8 +160,9 @@ class OutputLines:
         lists = self.generator.generate_windows(
             self.bundle.encode(read.lines), indices, of_rows, constraints
         )
-        searched = read.lines, lists, constraints is not None
-        lists = checked_by(self.options.values(), self.bundle, self.generator, *searched)
+        lists = checked_by(
+            self.options.values(), self.bundle, self.generator, read.lines, lists, bool(constraints)
+        )
         if self.reranker is not None:
             self.reranker.known.clear()  # those of other windows
             lists = self.reranker.rank(read.lines, lists)
