@@ -72,3 +72,12 @@ def test_parts_of_a_text_are_numbered_through():
         WordAlignment(["c"], ["z"], [0]),
     ]
     assert pharaoh(parts) == "1-0 2-2"
+
+
+def test_alignments_of_parts_are_joined_with_links_for_every_word():
+    parts = WordAlignment(["a", "b"], ["x"], [1]), WordAlignment(["c"], ["y", "z"], [])
+    joined = WordAlignment.joined([*parts, WordAlignment.of_copy("4 2.")])
+    assert joined.source == ["a", "b", "c", "4", "2."]
+    assert joined.target == ["x", "y", "z", "4", "2."]
+    assert joined.links == [1, 2, 2, 3, 4]
+    assert WordAlignment.joined([parts[0], WordAlignment([], ["x"], [])]).links == []

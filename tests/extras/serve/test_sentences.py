@@ -1,9 +1,11 @@
 """Texts of several sentences in requests."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.absent import has_extra
-from tests.extras.serve.conftest import TEXT, ask, outputs, refusal
+from tests.extras.serve.conftest import TEXT, ask, client_of, outputs, refusal
 from tests.extras.serve.test_stream import events
 
 pytestmark = pytest.mark.skipif(not has_extra("sentences"), reason="the extra is deleted")
@@ -47,9 +49,12 @@ def test_events_name_the_line_of_a_text(client):
     assert "line" not in events(client, inputs=ONE, generation="greedy")[0][1]
 
 
-def test_translate_reads_what_its_bundle_learned(client):
-    body = {"q": BOTH, "source": "en", "target": "de"}
-    assert (
-        client.post("/translate", json=body).json()["translatedText"]
-        == (outputs(client, inputs=BOTH)[0]["text"])
-    )
+def test_translate_reads_what_its_bundle_learned(bundle):
+    learnt = {"rows": 9, "several": 0, "longest": 40, "language": "en"}
+    knowing = replace(bundle, config={**bundle.config, "text_options": {"sentences": learnt}})
+    expected = bundle.generate(BOTH, sentences="en")
+    assert expected != bundle.generate(BOTH, sentences="none")
+    with client_of(knowing, languages=["en", "de"]) as client:
+        body = {"q": BOTH, "source": "en", "target": "de"}
+        assert client.post("/translate", json=body).json()["translatedText"] == expected
+        assert outputs(client, inputs=BOTH)[0]["text"] == expected
