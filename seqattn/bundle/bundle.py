@@ -20,6 +20,7 @@ from seqattn.bundle.text_options import (
     Whole,
     all_texts,
     checked_by,
+    generator_with,
     is_option,
     options_of,
     search_with,
@@ -216,6 +217,9 @@ class Bundle:
         split = split_with(options.values(), beside)
         read = self.lines(all_texts(documents), split=split)
         own = self.constraints(read, prefix, options.values())
+        sizes = enumerate(len(one.texts) for one in documents)
+        numbers = [number for number, size in sizes for _ in range(size)]
+        generator = generator_with(options.values(), self, generator, read, numbers)
         hypotheses = generator.generate_windows(
             self.encode(read.lines), line_indices(read.texts), constraints=own
         )
@@ -486,7 +490,7 @@ class Bundle:
         search: Choice = None,
         progress: Progress | None = None,
         rank: Rank | None = None,
-        split: Split | None = None,
+        options: Sequence[TextOption] = (),
     ) -> Outputs:
         """Return the best output for each row, and the seconds taken.
 
@@ -495,13 +499,15 @@ class Bundle:
             search: None for the bundle's own.
             progress: called after each batch.
             rank: reorders the hypotheses of each line.
-            split: as in `lines`.
+            options: of the outputs.
         """
         began = time.perf_counter()
-        read = self.lines(rows.sources, split=split)
+        read = self.lines(rows.sources, split=split_with(options))
         encoded = self.encode(read.lines)
         indices = line_indices(read.texts)
-        hypotheses = self.generator(search).generate_windows(encoded, indices, progress)
+        documents = rows.documents or range(len(rows.sources))
+        generator = generator_with(options, self, self.generator(search), read, documents)
+        hypotheses = generator.generate_windows(encoded, indices, progress)
         if rank is not None:
             hypotheses = rank(read.lines, hypotheses)
         seconds = time.perf_counter() - began

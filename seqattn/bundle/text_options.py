@@ -110,6 +110,8 @@ class TextOption:
     """True if texts are generated in segments, by its `split` and `restore`."""
     words_by: ClassVar[Any] = None
     """Function that finds the words of segments to align, a `WordsOf`; None for the usual ones."""
+    joins_lines: ClassVar[bool] = False
+    """True if the lines of a file between blank ones are those of a document; see `generator`."""
     pages: ClassVar[Sequence[str]] = ()
     """Suffixes of files that are one text, which its `read` returns."""
 
@@ -145,6 +147,18 @@ class TextOption:
             UserError: if these do not go with it.
         """
         return None
+
+    def generator(
+        self, bundle: Any, generator: Generator, lines: TextLines, documents: Sequence[int]
+    ) -> Generator:
+        """Return the generator of the lines of texts.
+
+        Args:
+            bundle, generator: the model, and its search.
+            lines: of all texts, which are all that it generates.
+            documents: number of the document of each text.
+        """
+        return generator
 
     def checked(
         self,
@@ -261,9 +275,9 @@ def is_option(key: str, has_columns: bool = False) -> bool:
     return any(has_columns or not one.has_columns for one in options)
 
 
-def node_of(key: str, word: str) -> Mapping[str, Any] | None:
+def node_of(key: str, word: str | int) -> Mapping[str, Any] | None:
     """Return the node of an option's choice, or of a word that its group reads; None for none."""
-    return choices(_group(key)).get(word) or choice_of_word(_group(key), word)
+    return choices(_group(key)).get(str(word)) or choice_of_word(_group(key), word)
 
 
 def options_of(values: Mapping[str, Any], defaults: bool = False) -> dict[str, TextOption]:
@@ -286,17 +300,18 @@ def _option(key: str, value: Any) -> TextOption:
     if not isinstance(value, TextOption) and not is_option(key, has_columns=True):
         raise UserError(f"unknown key {key}")
     known = choices(_group(key))
-    if isinstance(value, str):
+    if isinstance(value, str | int) and not isinstance(value, bool):
         node = node_of(key, value)
         if node is None:
-            raise UserError(f"unknown choice {key}={value}{nearest(value, known)}")
+            raise UserError(f"unknown choice {key}={value}{nearest(str(value), known)}")
         value = node
     elif isinstance(value, Mapping) and TARGET not in value and len(known) == 1:
         (only,) = known.values()
         value = with_settings(only, {**value})
     option = build(value, key)
     if not isinstance(option, TextOption):
-        raise UserError(f"{key} must be {'|'.join(known)} or such an object, got {shown(option)}")
+        kinds = "|".join(known) or "an option"
+        raise UserError(f"{key} must be {kinds} or such an object, got {shown(option)}")
     return option
 
 
@@ -337,6 +352,19 @@ def splitter_of(options: Mapping[str, TextOption], others: Sequence[str]) -> Tex
                 raise UserError(f"{key} does not support {', '.join([*others, *also])}; remove one")
             return option
     return None
+
+
+def generator_with(
+    options: Iterable[TextOption],
+    bundle: Any,
+    generator: Generator,
+    lines: TextLines,
+    documents: Sequence[int],
+) -> Generator:
+    """Return the generator that the outputs of options need. Args: as of `TextOption.generator`."""
+    for one in options:
+        generator = one.generator(bundle, generator, lines, documents)
+    return generator
 
 
 def checked_by(

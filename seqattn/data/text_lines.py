@@ -51,7 +51,7 @@ class TextLines:
         unread: str = "",
         split: Callable[[str], Sequence[str]] | None = None,
     ) -> "TextLines":
-        """Split texts into lines, or use each as one line if `apart` is False.
+        """Split texts into lines, or use each as one line if `apart` is False and `split` None.
 
         Args:
             unread: characters to leave out of lines, or if they are spaces, to read as " ".
@@ -64,7 +64,7 @@ class TextLines:
             text = _without(full_text, unread)
             head = getattr(text, "head", 0)
             body = full_text[getattr(full_text, "head", 0) :]  # as it is copied
-            raw = _BREAK.split(body) if apart and text[head:].strip() else []
+            raw = _BREAK.split(body) if (apart or split) and text[head:].strip() else []
             if split is not None:
                 each = (split(line) if _is_read(line, copies) else [line] for line in raw)
                 raw = [*chain.from_iterable(each)]

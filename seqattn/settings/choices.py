@@ -74,7 +74,7 @@ def choices(group: str) -> dict[str, Node]:
     return nodes
 
 
-def choice_of_word(group: str, word: str) -> dict[str, Node] | None:
+def choice_of_word(group: str, word: str | int) -> dict[str, Node] | None:
     """Return the node of a group for a word that is none of its choices, None for none.
 
     A group with a file `_KEY.yaml` reads it as the KEY of that choice, such as a language.

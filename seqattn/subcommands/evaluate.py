@@ -15,7 +15,7 @@ import yaml
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of, read_config, store
 from seqattn.bundle.outputs import Outputs
-from seqattn.bundle.text_options import TextOption, options_of, split_with
+from seqattn.bundle.text_options import TextOption, options_of
 from seqattn.checking import Count
 from seqattn.data.lines import write_lines
 from seqattn.errors import UserError
@@ -244,8 +244,8 @@ class Evaluation(ScoredRun):
         part = self.data.parts.get(self.split)
         for option in options.values():
             option.check_split(bundle, rows, self.scorer, self.split, part)
-        if split := split_with(options.values()):
-            make = partial(make, split=split)
+        if self._affecting:
+            make = partial(make, options=[options[key] for key in self._affecting])
         bins = [] if self.lengths is None else length_bins(rows.sources, self.lengths)
         with progress(f"scoring {self.split}", bundle.unit) as advance:
             return make(rows, search, advance), bins

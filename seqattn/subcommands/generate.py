@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -106,6 +107,10 @@ class Generation(BundleRun):
             raise UserError(
                 f"format=text has no {self._columns[0]}; remove it, or add format=jsonl"
             )
+        if self.input is None and self.text is None:
+            for key, option in self.options.items():
+                if option.joins_lines:
+                    raise UserError(f"{key} needs whole documents; set input=FILE")
         _ = self._share  # checked before the bundle is loaded
         if self.prefix_column is not None and (self.prefix is not None or self.text is not None):
             raise UserError("prefix_column needs input, and no prefix; remove one")
@@ -121,6 +126,13 @@ class Generation(BundleRun):
     @property
     def _format(self) -> Format:
         return self.format or ("tsv" if self._columns or (self.n_best or 1) > 1 else "text")
+
+    @property
+    def _joins_lines(self) -> bool:
+        """True if the lines of the input file are those of documents, between blank ones."""
+        joins = any(option.joins_lines for option in self.options.values())
+        plain = self.input is not None and kind_of(user_path(self.input)) not in (".json", ".jsonl")
+        return joins and plain and self._reader is None
 
     @property
     def _reader(self) -> TextOption | None:
@@ -160,9 +172,7 @@ class Generation(BundleRun):
             inputs = range(sys.maxsize)
             opened: AbstractContextManager[Journal] = nullcontext(Journal(self.output))
             if plain:  # all lines are checked before the first search
-                inputs = range(sum(map(len, self._read(bundle, source))))
-                for number, of in (self._share, (rank_index + 1, ranks)):
-                    inputs = inputs[len(inputs) * (number - 1) // of : len(inputs) * number // of]
+                inputs = self._shares(bundle, source, (self._share, (rank_index + 1, ranks)))
                 files = {"input": source}
                 for option in options.values():
                     files |= option.files
@@ -208,6 +218,7 @@ class Generation(BundleRun):
             keeps_breaks=self.text is not None or self._reader is not None,
             prefix=self.prefix,
             has_prefixes=self.prefix_column is not None,
+            joins_lines=self._joins_lines,
         )
 
     def _results(
@@ -240,7 +251,36 @@ class Generation(BundleRun):
         if source is None:
             return parts
         rows = islice(chain.from_iterable(parts), inputs.start, inputs.stop)
-        return iter(lambda: [*islice(rows, self.window)], [])
+        return iter(lambda: self._next_window(rows), [])
+
+    def _next_window(self, rows: Iterator[tuple[int, Any]]) -> Rows:
+        """Return the next inputs, up to the end of a document if their lines are joined."""
+        window = [*islice(rows, self.window)]
+        while self._joins_lines and window and window[-1][1].strip():
+            if (row := next(rows, None)) is None:
+                break
+            window.append(row)
+        return window
+
+    def _shares(
+        self, bundle: Bundle, source: Path | None, shares: Iterable[tuple[int, int]]
+    ) -> range:
+        """Return the inputs of a share of a share, numbered from 1, of how many.
+
+        Documents whose lines are joined are in the share that has their first line.
+        """
+        rows, starts = 0, [0]
+        for row, (_, text) in enumerate(chain.from_iterable(self._read(bundle, source)), 1):
+            rows = row
+            if self._joins_lines and not text.strip():
+                starts.append(row)
+        inputs, starts = range(rows), [*starts, rows]
+        for number, of in shares:
+            ends = [inputs.start + len(inputs) * n // of for n in (number - 1, number)]
+            if self._joins_lines:
+                ends = [starts[bisect_left(starts, end)] for end in ends]
+            inputs = range(*ends)
+        return inputs
 
     def _made_from(self, options: Mapping[str, TextOption]) -> Provenance:
         """Return the settings and models that lines depend on. Args: options: of the bundle."""

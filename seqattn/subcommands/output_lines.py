@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 from seqattn.analysis.word_alignment import WordAlignment, pharaoh
@@ -19,6 +19,7 @@ from seqattn.bundle.text_options import (
     Whole,
     all_texts,
     checked_by,
+    generator_with,
     segment_output,
     split_with,
     splitter_of,
@@ -124,6 +125,7 @@ class OutputLines:
         keeps_breaks: True if outputs of several lines are written so; `format` "jsonl" always does.
         prefix: what every output begins with; None for nothing.
         has_prefixes: True if each text has its own `beside` it.
+        joins_lines: True if texts between blank ones are the lines of a document.
     """
 
     bundle: Bundle
@@ -136,6 +138,7 @@ class OutputLines:
     keeps_breaks: bool = False
     prefix: str | None = None
     has_prefixes: bool = False
+    joins_lines: bool = False
 
     def __call__(self, first: int, rows: Rows, progress: Progress) -> Iterator[str]:
         """Yield the lines of texts. Args: first: index of the first one in the input."""
@@ -157,7 +160,13 @@ class OutputLines:
         constraints = self.bundle.constraints(
             read, prefix or self.prefix, self.options.values(), [number for number, _ in rows]
         )
-        lists = self.generator.generate_windows(
+        starts = [not self.joins_lines or not text.strip() for text in texts]
+        document_of = [*accumulate(starts)]
+        generator = generator_with(
+            self.options.values(), self.bundle, self.generator, read,
+            [document_of[row] for row in row_of],
+        )  # fmt: skip
+        lists = generator.generate_windows(
             self.bundle.encode(read.lines), indices, of_rows, constraints
         )
         lists = checked_by(

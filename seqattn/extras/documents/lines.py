@@ -1,13 +1,13 @@
 """Outputs of documents that have as many lines as their texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_options import TextOption
-from seqattn.extras.documents.breaks import line_breaks
+from seqattn.extras.documents.breaks import learned_documents, line_breaks
 from seqattn.generation.base import Hypothesis
 from seqattn.generation.generator import Generator, Hypotheses
 
@@ -29,9 +29,8 @@ class DocumentLines(TextOption):
 
     def of(self, bundle: Bundle) -> "DocumentLines":
         """Return the option for a bundle, with no texts counted."""
-        data, option = bundle.config.get("data"), copy(self)
-        acts = isinstance(data, Mapping) and bool(data.get("documents")) and not bundle.reads_lines
-        object.__setattr__(option, "_acts", acts and bundle.unit == Bundle.unit)
+        option = copy(self)
+        object.__setattr__(option, "_acts", learned_documents(bundle))
         object.__setattr__(option, "_counts", [0, 0, 0])
         return option
 

@@ -63,3 +63,7 @@ def test_pronouns_are_right_with_the_sentence_before_and_guessed_without(capfd, 
             )
     assert 0.3 < sum(alone) / len(alone) < 0.7
     assert sum(together) / len(together) > 0.95
+    texts = ["\n".join(source) for source, _ in pairs[160:]]
+    outputs = bundle.generate(texts, document_context=1)
+    right = [one.endswith(target[1]) for one, (_, target) in zip(outputs, pairs[160:], strict=True)]
+    assert sum(right) / len(right) > 0.9
