@@ -1,0 +1,4 @@
+"""Cleaning of corpora: the subcommand clean."""
+
+NEEDS: tuple[str, ...] = ("corpora", "shards")
+"""Extras that it imports."""
