@@ -256,7 +256,7 @@ class Bundle:
         options, generator = self._with_options(generation, settings)
         splitter_of(options, ["hypotheses"])
         if split := split_with(options.values(), ["hypotheses"]):
-            _ = [*map(split, texts)]  # counts them
+            _ = [*map(split.parts, texts)]  # counts them
         for option in options.values():
             option.say()
         own = self.constraints(TextLines.of(texts, False), prefix, options.values())
@@ -407,7 +407,8 @@ class Bundle:
             split: splits lines further, into sentences; None not to.
         """
         copies = copies and self.copies_letterless
-        return TextLines.of(text_list(texts), self.reads_lines, copies, self._unread, split)
+        texts, apart = text_list(texts), self.reads_lines
+        return TextLines.of(texts, apart, copies, self._unread, *split or ())
 
     def encode(self, texts: TextOrTexts) -> list[list[list[int]]]:
         """Return source ids of each text, in one part or in several windows.

@@ -21,11 +21,21 @@ from seqattn.installation import CONF
 from seqattn.settings.choices import choice_of_word, choices, types_at
 from seqattn.settings.nodes import TARGET, build, import_path, nearest, with_settings
 
-Split = Callable[[str], Sequence[str]]
-"""Function that returns the parts of a line that are generated separately, such as sentences, which
-alternate with the spaces between them."""
 Align = Callable[[list[str], list[str]], list[WordAlignment]]
 """Function that aligns texts and their outputs."""
+
+
+class Split(NamedTuple):
+    """How lines of texts are split further.
+
+    Attributes:
+        parts: returns the parts of a line that are generated separately, such as sentences, which
+            alternate with the spaces between them.
+        joins: True if the model reads them together, as lines of a document.
+    """
+
+    parts: Callable[[str], Sequence[str]]
+    joins: bool = False
 
 
 class Segments(Protocol):
@@ -325,11 +335,14 @@ def found_in_training(data: Any) -> dict[str, Any]:
 
 
 def split_with(options: Iterable[TextOption], beside: Sequence[str] = ()) -> Split | None:
-    """Return what splits the lines of texts, as in `TextOption.split_by`."""
-    for option in options:
-        if split := option.split_by(beside):
-            return split
-    return None
+    """Return what splits the lines of texts, as in `TextOption.split_by`.
+
+    Parts are read apart if one option says so.
+    """
+    each = [split for option in options if (split := option.split_by(beside))]
+    if not each:
+        return None
+    return max(each, key=lambda split: split.joins)._replace(joins=all(one.joins for one in each))
 
 
 def search_with(options: Iterable[TextOption], search: Search) -> Search:

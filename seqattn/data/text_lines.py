@@ -4,7 +4,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -35,12 +35,15 @@ class TextLines:
             with what stands between them.
         copies: True if lines without a letter, such as 42, are copied. In place of a text of such
             lines alone, the model reads an empty one.
+        sentences: by number of a text whose sentences the model reads as lines of a document, these
+            alternating with what stands between them.
     """
 
     lines: list[str]
     texts: list[int]
     parts: list[list[str]]
     copies: bool = False
+    sentences: dict[int, list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -50,6 +53,7 @@ class TextLines:
         copies: bool = False,
         unread: str = "",
         split: Callable[[str], Sequence[str]] | None = None,
+        joins: bool = False,
     ) -> "TextLines":
         """Split texts into lines, or use each as one line if `apart` is False and `split` None.
 
@@ -58,19 +62,24 @@ class TextLines:
             split: returns the parts of a line that are generated separately, such as sentences,
                 alternating with the spaces between them, some of them "". The parts joined are the
                 line. None for whole lines.
+            joins: True to use each text as one line in which the parts are lines, if `split`.
         """
-        lines, numbers, parts = list[str](), list[int](), []
+        lines, numbers, parts, sentences = list[str](), list[int](), [], dict[int, list[str]]()
         for number, full_text in enumerate(texts):
             text = _without(full_text, unread)
             head = getattr(text, "head", 0)
             body = full_text[getattr(full_text, "head", 0) :]  # as it is copied
             raw = _BREAK.split(body) if (apart or split) and text[head:].strip() else []
             if split is not None:
-                each = (split(line) if _is_read(line, copies) else [line] for line in raw)
+                each = [split(line) if _is_read(line, copies) else [line] for line in raw]
                 raw = [*chain.from_iterable(each)]
+                if joins and len(raw) > len(each):
+                    sentences[number] = raw
+                    read_as_lines = (_without(part, unread) for part in raw[::2])
+                    text = Headed(text[:head] + "\n".join(read_as_lines), head)
             if copies and is_letterless(text[head:]):
                 text_parts, mine = ["", body], [""]
-            elif len(raw) < 2:
+            elif joins or len(raw) < 2:
                 text_parts, mine = [text], [text]
             else:
                 text_parts = [
@@ -82,7 +91,7 @@ class TextLines:
             lines += mine
             numbers += [number] * len(mine)
             parts.append(text_parts)
-        return cls(lines, numbers, parts, copies)
+        return cls(lines, numbers, parts, copies, sentences)
 
     @property
     def copied(self) -> int:
@@ -116,13 +125,19 @@ class TextLines:
         """Join the outputs of the lines of one text.
 
         If sentences touch, as in Chinese, a space is put between their outputs where their scripts
-        need one.
+        need one. An output with more or fewer lines than its text has sentences stays as it is, or
+        becomes one line if its text was.
         """
-        parts = self.parts[number]
+        parts, copies = self.parts[number], self.copies
+        if number in self.sentences:
+            parts, copies, (output,) = self.sentences[number], False, outputs
+            outputs = [line for line in output.split("\n") if line.strip()]
+            if len(outputs) != sum(_is_read(part, copies) for part in parts):
+                return output if _BREAK.search("".join(parts)) else " ".join(outputs)
         if len(parts) == 1:
             return outputs[0]
         remaining = iter(outputs)
-        texts = [next(remaining) if _is_read(part, self.copies) else part for part in parts]
+        texts = [next(remaining) if _is_read(part, copies) else part for part in parts]
         for at in range(1, len(parts) - 1):
             if not parts[at]:
                 texts[at] = _space_between(texts[at - 1], texts[at + 1])

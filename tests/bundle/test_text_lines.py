@@ -183,6 +183,41 @@ def test_sentences_are_lines_and_what_stands_between_them_is_kept(text, copies):
 
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize(
+    ("text", "read_as"),
+    [
+        (f"{ONE}. {TWO}.\u00a0{TWO}.", f"{ONE}.\n{TWO}.\n{TWO}."),
+        (f" {ONE}. 42.\r\n\r{TWO}. {ONE}\n ", f" {ONE}.\n42.\n\n{TWO}.\n{ONE}\n "),
+        ("犬。犬。", "犬。\n犬。"),
+        (f"{ONE}.\r\n {TWO}. \n\n42.", f"{ONE}.\r\n {TWO}. \n\n42."),
+        (f" {ONE}. ", f" {ONE}. "),
+        (" \n", " \n"),
+    ],
+)
+def test_sentences_become_lines_of_a_document_and_lines_of_one_stay(text, read_as, copies):
+    texts = [text, joined_source(["fr"], [text], "")]
+    read = TextLines.of(texts, apart=False, copies=copies, split=split, joins=True)
+    assert read.lines == [read_as, f"<fr> {read_as}"]
+    assert read.lines[1].head == 5
+    assert read.copied == 0
+    tidy = [line.removeprefix("<fr> ").strip() for line in read.lines]
+    if read_as == text:
+        assert read.join(tidy) == tidy
+    else:
+        assert read.join(read.lines) == [text, f"<fr> {text}"]
+        assert read.join(tidy)[1].split() == text.split()
+        assert "".join(read.sentences[0]) == text
+
+
+def test_outputs_that_lose_sentences_of_a_document_keep_their_lines():
+    read = TextLines.of(
+        [f"{ONE}. {TWO}.", f"{ONE}. {TWO}.\n{ONE}"], apart=False, split=split, joins=True
+    )
+    assert read.join(["x\n\ny\nz", "x\ny"]) == ["x y z", "x\ny"]
+    assert read.join(["", ""]) == ["", ""]
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize(
     "text", [ONE, f" {ONE}. ", f"{ONE}\n {TWO}.\u00a0\n\n42.", "4\u00ad2. ", "\u00ad", "", " \n"]
 )
 def test_lines_of_one_sentence_are_read_as_without_splitting(text, copies):

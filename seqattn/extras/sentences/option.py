@@ -93,11 +93,13 @@ class Sentences(TextOption):
         """Return the option for a bundle, with no texts counted.
 
         Raises:
-            UserError: for a language, if the model does not read single lines.
+            UserError: for a language, if the model reads neither single lines nor documents.
         """
         learnt = _learnt(bundle)
         code = find_language(learnt.language or "") if learnt else None
-        reads_lines = bundle.unit == Bundle.unit and bundle.reads_lines
+        reads_lines = bundle.unit == Bundle.unit and (
+            bundle.reads_lines or _reads_documents(bundle)
+        )
         option = copy(self)._set(_bundle=bundle, _counts=_Counts(), _knows=learnt is not None)
         option._set(_limit=learnt.longest if learnt else bundle.model.max_source_length)
         if self.language == AUTO:
@@ -108,7 +110,8 @@ class Sentences(TextOption):
             return option._set(_code=code or "en")
         if not reads_lines:
             raise UserError(
-                f"sentences={self.language} needs a bundle that reads single lines; remove it"
+                f"sentences={self.language} needs a bundle that reads single lines or documents; "
+                "remove it"
             )
         return option
 
@@ -140,7 +143,8 @@ class Sentences(TextOption):
         if not self._acts and (beside or not self._advises):  # which no language goes with
             return None
         self._counts.beside = ", ".join(beside)
-        return self._whole if beside or self._advises else self._sentences
+        parts = self._whole if beside or self._advises else self._sentences
+        return Split(parts, self._bundle is not None and not self._bundle.reads_lines)
 
     def _whole(self, line: str) -> list[str]:
         """Return a line as a single part."""
@@ -197,6 +201,12 @@ class Sentences(TextOption):
             return {}, {}
         told = f"{several:,} of {len(rows):,} rows, which generate splits; sentences=auto scores so"
         return {"several": several}, {"of several sentences": told}
+
+
+def _reads_documents(bundle: Bundle) -> bool:
+    """Return True if the model learned texts of several lines, each of them a sentence."""
+    data: Any = bundle.config.get("data")
+    return isinstance(data, Mapping) and bool(data.get("documents"))
 
 
 def _learnt(bundle: Bundle) -> LearntSentences | None:

@@ -5,6 +5,7 @@ from itertools import chain
 import pytest
 
 import seqattn
+from seqattn.bundle.text_options import Split
 from seqattn.errors import UserError
 from seqattn.extras.documents.breaks import line_breaks
 from seqattn.extras.documents.context import DocumentContext, InContext
@@ -12,6 +13,7 @@ from seqattn.generation.base import Hypothesis
 from seqattn.generation.forced_decoding import target_log_probabilities
 from seqattn.generation.generator import InWindow
 from seqattn.tokens import EOS
+from tests.absent import has_extra
 from tests.cli.small import json_lines, pairs, run, train_arguments, write_split
 from tests.extras.documents.test_joined_rows import in_documents
 from tests.extras.documents.test_lines import bundle_of
@@ -34,7 +36,7 @@ def bundle(tmp_path_factory):
 
 
 def in_context(bundle, texts, size, **settings):
-    read = bundle.lines(texts, split=lambda line: [line])
+    read = bundle.lines(texts, split=Split(lambda line: [line]))
     option, generator = DocumentContext(size).of(bundle), bundle.generator("greedy", **settings)
     searching = option.generator(bundle, generator, read, range(len(texts)))
     found = searching.generate_windows(bundle.encode(read.lines))
@@ -72,6 +74,15 @@ def test_documents_that_are_generated_together_are_as_each_by_itself(bundle, sea
     assert together == bundle.generate(TEXTS, search, document_context=2, **small)
 
 
+@pytest.mark.skipif(not has_extra("sentences"), reason="the extra is deleted")
+def test_sentences_of_a_line_are_generated_as_lines_are(bundle):
+    lines = [f"{line.capitalize()}." for line in LINES[:3]]
+    text = bundle.generate("\n".join(lines), document_context=1, sentences="none")
+    joined = bundle.generate(" ".join(lines), document_context=1, sentences="en")
+    assert joined == text.replace("\n", " ")
+    assert text.count("\n") == 2
+
+
 def test_files_have_documents_between_blank_lines_in_any_share_and_window(bundle, capfd, tmp_path):
     lines = "\n\n".join(TEXTS).split("\n")
     source = tmp_path / "in.txt"
@@ -107,7 +118,7 @@ def test_a_line_without_an_output_is_generated_by_itself_and_fewer_lines_are_tol
         ((), (8, 9), ["3 of 4 lines"]),
         ((7, line_break, 8), (7,), []),
     ):
-        read = bundle.lines(TEXTS[:1], split=lambda line: [line])
+        read = bundle.lines(TEXTS[:1], split=Split(lambda line: [line]))
         option = DocumentContext(2).of(bundle)
         generator = option.generator(bundle, bundle.generator("greedy"), read, [0])
         values = {**vars(generator), "plain": Plain(following), "open_workers": object()}

@@ -4,6 +4,7 @@ import pytest
 
 import seqattn
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+from tests.absent import has_extra
 from tests.bundle.conftest import configuration, corpus, untrained
 from tests.cli.small import json_lines, run
 
@@ -11,12 +12,13 @@ ONE, TWO = "a dog sees the cat", "two birds"
 TEXTS = [f"{ONE}\n\n{TWO}\n", ONE, f"{TWO}\r\n{ONE}"]
 
 
-def bundle_of(directory, documents):
-    lines = [*corpus(), "a\ndog\ntwo\nbirds"]
+def bundle_of(directory, documents, learnt=None):
+    lines = [*corpus(), "A.\ndog.\nTwo\nbirds"]
     options = TokenizerConfig(vocab_size=40, line_breaks=True, normalization="nmt_nfkc")
     tokenizer = train_tokenizer(lines, lines, options, directory)
     config = configuration(data="parallel_text")
     config["data"] = {**config["data"], "documents": documents}
+    config["text_options"] = learnt and {"sentences": learnt}
     return untrained(directory / "model", tokenizer, config)
 
 
@@ -33,7 +35,7 @@ def test_a_text_that_loses_lines_is_generated_line_by_line(path, capsys, search)
     capsys.readouterr()
     assert bundle.generate(TEXTS, search) == [f"{one}\n\n{two}\n", one, f"{two}\n{one}"]
     assert capsys.readouterr().err == (
-        "2 of 2 texts of several lines lost or gained lines: generated line by line\n"
+        "2 of 2 texts of several lines or sentences lost or gained some: generated one by one\n"
     )
 
 
@@ -42,7 +44,10 @@ def test_outputs_with_constraints_stay(path, capsys):
     whole = bundle.generate(TEXTS[0], prefix="the", document_lines=None)
     capsys.readouterr()
     assert bundle.generate(TEXTS[0], prefix="the") == whole
-    assert "1 of 1 texts of several lines lost or gained lines; " in capsys.readouterr().err
+    assert (
+        "1 of 1 texts of several lines or sentences lost or gained some; "
+        in capsys.readouterr().err
+    )
 
 
 def test_models_of_single_pairs_read_whole_texts(tmp_path, capsys):
@@ -50,6 +55,22 @@ def test_models_of_single_pairs_read_whole_texts(tmp_path, capsys):
     capsys.readouterr()
     assert bundle.generate(TEXTS) == bundle.generate(TEXTS, document_lines=None)
     assert not capsys.readouterr().err
+
+
+@pytest.mark.skipif(not has_extra("sentences"), reason="the extra is deleted")
+def test_sentences_of_a_line_are_read_as_lines(tmp_path, capsys):
+    learnt = {"rows": 9, "several": 0, "longest": 40, "language": "en"}
+    bundle = seqattn.load(bundle_of(tmp_path, "lines", learnt))
+    one, two = f"{ONE.capitalize()}.", f"{TWO.capitalize()}."
+    lines = bundle.generate([f"{one}\n{two}", one])
+    capsys.readouterr()
+    assert bundle.generate([f"{one} {two}", one]) == [lines[0].replace("\n", " "), lines[1]]
+    assert capsys.readouterr().err == (
+        "1 line read as 2 sentences (en); sentences=none reads lines\n"
+        "1 of 1 texts of several lines or sentences lost or gained some: generated one by one\n"
+    )
+    assert bundle.generate(f"{one} {two}", sentences="none") != lines[0].replace("\n", " ")
+    assert "read" not in capsys.readouterr().err
 
 
 def test_commands_do_so_for_every_hypothesis(capfd, path, tmp_path):
