@@ -1,6 +1,6 @@
 """Result of an input: texts, scores, pieces, and attention."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from torch import Tensor
@@ -9,6 +9,7 @@ from seqattn.analysis.capture import place_of
 from seqattn.analysis.pairs import Pair, observed
 from seqattn.analysis.word_alignment import WordAlignment, align, aligning
 from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.text_options import TextOption, checked_by
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.extras.report.arrays import packed
@@ -25,7 +26,7 @@ from seqattn.extras.serve.schemas import (
 )
 from seqattn.extras.serve.searches import Input
 from seqattn.generation.base import Hypothesis
-from seqattn.generation.generator import InWindow
+from seqattn.generation.generator import Generator, InWindow
 from seqattn.settings.choices import choices
 from seqattn.settings.nodes import build
 
@@ -35,18 +36,42 @@ class Results:
 
     Args:
         bundle: the model.
-        request: the request.
+        request, options: the request, and its options for the bundle.
         limits: `shown_tokens` is used: all outputs of a request together may have as many
             attention weights as a single one with that many tokens.
         metrics: counts tokens.
     """
 
     def __init__(
-        self, bundle: Bundle, request: GenerateRequest, limits: Limits, metrics: Metrics
+        self,
+        bundle: Bundle,
+        request: GenerateRequest,
+        options: Mapping[str, TextOption],
+        limits: Limits,
+        metrics: Metrics,
     ) -> None:
         self.bundle, self.request, self.limits, self.metrics = bundle, request, limits, metrics
+        self.options = options
         self._shown = 0
         self._judge = judge_of(bundle) if "quality" in request.parts else None
+
+    def checked(
+        self, one: Input, hypotheses: Sequence[InWindow], generator: Generator
+    ) -> Sequence[InWindow]:
+        """Return the hypotheses of an input after the checks of options.
+
+        Args: generator: searches it again, if an option does so.
+        """
+        plain = [each.hypothesis for each in hypotheses]
+        ((*results,),) = checked_by(
+            self.options.values(),
+            self.bundle,
+            generator,
+            [one.text],
+            [plain],
+            one.constraints is not None,
+        )
+        return hypotheses if results == plain else [InWindow(each, 0) for each in results]
 
     def result(self, one: Input, hypotheses: Sequence[InWindow]) -> Generated:
         """Return the result of an input from its hypotheses, best first.

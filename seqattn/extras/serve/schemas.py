@@ -102,6 +102,11 @@ class GenerateRequest(Request):
         description="language of the inputs, whose sentences are generated one by one; none: as "
         "they are; auto: by the sentence if the model learned single ones",
     )
+    document_lines: Literal["auto"] | None = Field(
+        default="auto",
+        description="auto: outputs of a model of documents that lose or gain lines are generated "
+        "again line by line; null: not",
+    )
     parts: list[Part] = Field(default=["scores"], alias="return", max_length=NAMES, fail_fast=True)
     attention_as: Literal["lists", "uint16"] = Field(
         default="lists", description="uint16: base64 of 16-bit integers, little-endian"

@@ -43,7 +43,7 @@ from seqattn.extras.serve.searches import (
 )
 from seqattn.generation.base import Search
 from seqattn.generation.constraints import Constraints
-from seqattn.generation.generator import check_prefix
+from seqattn.generation.generator import InWindow, check_prefix
 from seqattn.settings.choices import choices
 
 _OF_LINES = ("scores", "alignment")
@@ -79,7 +79,7 @@ class Texts:
         watched = request.intervene is not None or "attention" in request.parts
         options = self._options(request)
         inputs, lines = self.read(request, options, copies=not watched)
-        results = Results(self.bundle, request, self.limits, self.metrics)
+        results = Results(self.bundle, request, options, self.limits, self.metrics)
 
         def search_alone(left: Left, some: Sequence[Input] = inputs) -> list[Generated]:
             return [self._alone(one, results, left, on_event) for one in some]
@@ -167,6 +167,8 @@ class Texts:
             values["sentences"] = request.sentences
         elif request.sentences not in ("auto", "none"):
             raise UserError("sentences needs an extra that is not installed")
+        if is_option("document_lines"):
+            values["document_lines"] = request.document_lines
         return {key: option.of(self.bundle) for key, option in options_of(values).items()}
 
     def read(
@@ -200,14 +202,20 @@ class Texts:
         inputs = [
             Input(windows, at, number, search, own, text) for windows, at, number, own, text in rows
         ]
+        searched = [[window for one in inputs for window in one.windows]]
+        if (option := options.get("document_lines")) is not None and option.has_effect:
+            encoded = self.bundle.encode(
+                [line for text in lines.lines for line in text.split("\n")]
+            )
+            searched.append([window for windows in encoded for window in windows])
+        for windows in searched:
+            longest, most = self.bundle.model.max_target_length, self.limits.target_tokens
+            check_target(search, [*map(len, windows)], longest, most)
         self._check(request, search, inputs)
         return inputs, lines
 
     def _check(self, request: GenerateRequest, search: Search, inputs: Sequence[Input]) -> None:
-        """Raise an error if the request exceeds a limit or does not suit the search."""
-        sizes = [len(window) for one in inputs for window in one.windows]
-        longest = self.bundle.model.max_target_length
-        check_target(search, sizes, longest, self.limits.target_tokens)
+        """Raise an error if the request does not suit the search, or shows too many tokens."""
         for one in inputs:
             if one.constraints is not None:
                 for window in one.windows:
@@ -262,8 +270,10 @@ class Texts:
             free = Constraints(self.bundle.tokenizer.target_begin)
             constraints = [one.constraints or free for one, _ in items]
         hypotheses = generator.search_windows(windows, indices, None, constraints or None)
-        each = zip(items, hypotheses, strict=True)
-        return [[results.result(one, several)] for (one, results), several in each]
+        return [
+            [results.result(one, results.checked(one, several, generator))]
+            for (one, results), several in zip(items, hypotheses, strict=True)
+        ]
 
     def _alone(
         self, one: Input, results: Results, left: Left, on_event: OnEvent | None
@@ -273,7 +283,12 @@ class Texts:
         with intervened(self.bundle.model, results.request.intervene, search.beams):
             generator = self.bundle.generator(search)
             own = None if one.constraints is None else [one.constraints]
-            hypotheses = generator.search_windows([one.windows], [one.drawn_by], None, own)[0]
+            hypotheses: Sequence[InWindow] = generator.search_windows(
+                [one.windows], [one.drawn_by], None, own
+            )[0]
+        if results.request.intervene is None:
+            generator = self.bundle.generator(watched(one.search, Watch(left)))  # without events
+            hypotheses = results.checked(one, hypotheses, generator)
         with passes_watched(self.bundle.model, left):
             return results.result(one, hypotheses)
 
