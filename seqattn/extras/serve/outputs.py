@@ -30,6 +30,9 @@ from seqattn.generation.generator import Generator, InWindow
 from seqattn.settings.choices import choices
 from seqattn.settings.nodes import build
 
+_LABELS = "unusable", "review", "usable"
+"""Labels of quality, worst first."""
+
 
 class Results:
     """Builder of the results of a request.
@@ -175,6 +178,7 @@ def _joined(lines: TextLines, number: int, results: list[Generated]) -> Generate
         for output in results[0].outputs:
             if output.alignment is not None and len(lines.parts[number]) > 1:
                 output.alignment = _joined_alignment(lines, number, [output])
+            output.quality = _joined_quality(lines, number, [output])
             output.text = lines.join_text(number, [output.text])
         return results[0]
     outputs = []
@@ -183,6 +187,7 @@ def _joined(lines: TextLines, number: int, results: list[Generated]) -> Generate
         output = Output(text=lines.join_text(number, [one.text for one in each]))
         if all(one.alignment is not None for one in each):
             output.alignment = _joined_alignment(lines, number, each)
+        output.quality = _joined_quality(lines, number, each)
         for name in ("score", "log_probability"):
             values = [getattr(one, name) for one in each]
             if None not in values:
@@ -202,3 +207,20 @@ def _joined_alignment(lines: TextLines, number: int, outputs: Sequence[Output]) 
             parts.append(WordAlignment(own.source, own.output, own.links))
     words = WordAlignment.joined(parts)
     return Alignment(source=words.source, output=words.target, links=words.links)
+
+
+def _joined_quality(lines: TextLines, number: int, outputs: Sequence[Output]) -> Quality | None:
+    """Return the quality of the worst line of a text, with the words to check of all lines."""
+    judged = [one.quality for one in outputs if one.quality is not None]
+    if not judged:
+        return None
+    worst = min(judged, key=lambda one: (_LABELS.index(one.label), one.expected))
+    marks: dict[str, list[tuple[int, str]]] = {"unsupported": [], "left_out": []}
+    each, words = iter(outputs), dict.fromkeys(marks, 0)
+    for line, text, is_copy in lines.outputs_of(number, [one.text for one in outputs]):
+        quality = None if is_copy else next(each).quality
+        for name, side in (("unsupported", text), ("left_out", line)):
+            of_line = getattr(quality, name) if quality is not None else ()
+            marks[name] += [(words[name] + place, word) for place, word in of_line]
+            words[name] += len(side.split())
+    return worst.model_copy(update=marks)

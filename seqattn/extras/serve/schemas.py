@@ -177,7 +177,8 @@ class Maps(BaseModel):
 
 
 class Quality(BaseModel):
-    """Judgement of an output, if its text was read in one window; marked words by place."""
+    """Judgement of an output, if its text was read in one window; marked words by place. A text of
+    several lines has that of its worst line, with the marked words of all."""
 
     expected: float = Field(description="expected score, 0 to 100, as calibrated")
     label: str = Field(description="usable, review or unusable")

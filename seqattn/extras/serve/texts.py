@@ -46,7 +46,7 @@ from seqattn.generation.constraints import Constraints
 from seqattn.generation.generator import InWindow, check_prefix
 from seqattn.settings.choices import choices
 
-_OF_LINES = ("scores", "alignment")
+_OF_LINES = ("scores", "alignment", "quality")
 """Parts of a result that texts of several lines have, too."""
 _OF_A_TEXT = ("generation", "prefix", "intervene", "stream")
 

@@ -170,6 +170,32 @@ def test_quality_is_that_of_the_extra_and_needs_a_calibration(client, tmp_path, 
         assert looked["quality"]["label"] == found[0]["quality"]["label"]
 
 
+def test_a_text_has_the_quality_of_its_worst_line_and_the_marks_of_all(tmp_path, tokenizer):
+    of_extra("quality.quality")
+    calibrated(untrained(tmp_path / "model", tokenizer, configuration()))
+    texts = "two birds", f"{TEXT} by the tree", "an old house"
+    text = "{}\n 42\n{}\n\n{}".format(*texts)
+    with client_of(seqattn.load(tmp_path / "model")) as client:
+        keys = {"n_best": 2, "return": ["quality"]}
+        found = outputs(client, inputs=text, **keys)
+        each = [outputs(client, inputs=line, **keys) for line in texts]
+        last = outputs(client, inputs=f"42\n\n{TEXT}", **keys)[0]
+        alone = outputs(client, inputs=TEXT, **keys)[0]["quality"]
+    for rank, one in enumerate(found):
+        lines = [some[rank]["quality"] for some in each]
+        assert len({line["expected"] for line in lines}) == 3
+        worst = min(lines, key=lambda line: (line["label"] != "unusable", line["expected"]))
+        quality = one["quality"]
+        for name in ("expected", "label", "signals"):
+            assert quality[name] == worst[name]
+        for name, side in (("left_out", text), ("unsupported", one["text"])):
+            words = [word for line in lines for _, word in line[name]]
+            assert [word for _, word in quality[name]] == words
+            assert [side.split()[place] for place, _ in quality[name]] == words
+    assert found[0]["quality"]["left_out"]
+    assert last["quality"]["left_out"] == [[place + 1, word] for place, word in alone["left_out"]]
+
+
 def test_an_alignment_names_the_source_word_of_each_word(client):
     found = outputs(client, inputs=TEXT, **{"return": ["alignment"]})[0]
     aligned = found["alignment"]
