@@ -310,7 +310,8 @@ def _option(key: str, value: Any) -> TextOption:
     if not isinstance(value, TextOption) and not is_option(key, has_columns=True):
         raise UserError(f"unknown key {key}")
     known = choices(_group(key))
-    if isinstance(value, str | int) and not isinstance(value, bool):
+    is_word = isinstance(value, str | int) and not isinstance(value, bool)
+    if is_word or (isinstance(value, bool) and choice_of_word(_group(key), value)):
         node = node_of(key, value)
         if node is None:
             raise UserError(f"unknown choice {key}={value}{nearest(str(value), known)}")

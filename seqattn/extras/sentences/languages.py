@@ -1,6 +1,5 @@
 """Codes of languages, as people write them and as `sentencex` reads them."""
 
-import difflib
 import re
 
 from seqattn.checking import shown
@@ -51,6 +50,8 @@ def _pairs(names: str) -> dict[str, str]:
     return dict(zip(codes[::2], codes[1::2], strict=True))
 
 
+WORDS = AUTO, NONE = "auto", "none"
+"""What stands in place of a language: that of training, or no splitting."""
 _CODES = _pairs(_SHORTER) | _pairs(_OTHER_NAMES)
 RULES = frozenset(_RULES.split())
 """Languages with rules of their own or of a relative, such as `lb` with those of `de`.
@@ -81,9 +82,9 @@ def language_code(name: str) -> str:
     code = find_language(name)
     if code is None:
         start = name.strip().lower()[:20]
-        names = difflib.get_close_matches(start, sorted({*LANGUAGES, *_CODES}), n=1, cutoff=0.5)
-        codes = [_CODES.get(name, name) for name in (start[:3], *names)]
-        hints = [f"did you mean {code}?" for code in codes if code in LANGUAGES]
-        hint = [*hints, "give a code such as de, zho_Hans or pt-BR"][0]
+        likely = start if start in WORDS else _CODES.get(start[:3], start[:3])
+        is_known = likely in {*LANGUAGES, *WORDS}
+        others = "give auto, none or a code such as de, zho_Hans or pt-BR"
+        hint = f"did you mean {likely}?" if is_known else others
         raise UserError(f"unknown language {shown(name)}; {hint}")
     return code

@@ -12,11 +12,10 @@ from seqattn.bundle.outputs import Outputs
 from seqattn.bundle.text_options import Split, TextOption
 from seqattn.checking import Count, CountOrNone
 from seqattn.errors import UserError
-from seqattn.extras.sentences.languages import find_language, language_code
+from seqattn.extras.sentences.languages import AUTO, NONE, WORDS, find_language, language_code
 from seqattn.extras.sentences.sentences import cut_long, split_sentences
 from seqattn.settings.nodes import TARGET, build
 
-AUTO, NONE = "auto", "none"
 _SAMPLE, _FEW = 10_000, 0.1  # sources of training, and the largest share with several sentences
 
 
@@ -70,7 +69,7 @@ class Sentences(TextOption):
         UserError: if the language is not known.
     """
 
-    language: str = AUTO
+    language: str | int | bool = AUTO  # numbers are no languages, which the message says
     _code: str = field(default="en", init=False, repr=False)
     _acts: bool = field(default=True, init=False, repr=False)
     _advises: bool = field(default=False, init=False, repr=False)
@@ -80,8 +79,8 @@ class Sentences(TextOption):
     _counts: _Counts = field(default_factory=_Counts, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.language not in (AUTO, NONE):
-            self._set(_code=language_code(self.language))
+        if self.language not in WORDS:
+            self._set(_code=language_code(str(self.language)))
         self._set(_acts=self.language != NONE)
 
     def _set(self, **values: Any) -> "Sentences":

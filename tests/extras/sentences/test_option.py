@@ -78,6 +78,15 @@ def test_what_needs_a_whole_line_is_not_split_or_refuses(bundle, capsys):
         bundle.generate(TEXT, sentences="german")
 
 
+@pytest.mark.parametrize("value", [5, True])
+def test_values_that_are_no_words_are_refused_with_what_to_give(bundle, value):
+    for make in (Sentences, lambda language: bundle.generate(TEXT, sentences=language)):
+        with pytest.raises(
+            UserError, match=f"^unknown language '{value}'; give auto, none or a co"
+        ):
+            make(value)
+
+
 @pytest.mark.parametrize(
     ("learnt", "chosen", "told"),
     [
