@@ -95,7 +95,7 @@ class TextLines:
 
     @property
     def copied(self) -> int:
-        """Number of lines that are copied."""
+        """Number of lines and sentences that are copied."""
         parts = chain.from_iterable(self.parts) if self.copies else ()
         return sum(len(part.splitlines()) for part in parts if is_letterless(part))
 
@@ -150,11 +150,11 @@ def is_letterless(text: str) -> bool:
     return bool(text.strip()) and not any(letters)
 
 
-def say_copied(lines: int) -> None:
-    """Print to standard error how many lines are copied, if any."""
-    if lines:
-        message = f"copied {lines:,} line{'s' * (lines > 1)} without a letter"
-        print(message, file=sys.stderr)
+def say_copied(count: int) -> None:
+    """Print to standard error how many lines and sentences are copied, if any."""
+    if count:
+        s = "s" * (count > 1)
+        print(f"copied {count:,} line{s} or sentence{s} without a letter", file=sys.stderr)
 
 
 def as_single_lines(texts: Sequence[str]) -> list[str]:

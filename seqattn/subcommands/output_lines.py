@@ -48,7 +48,7 @@ class Notices:
 
     Args:
         unknown: pieces of inputs that the vocabulary lacks.
-        copied: number of lines without a letter.
+        copied: number of lines and sentences without a letter.
         unsplit: True if alignments or quality count texts as single words.
         joined: numbers of texts whose output had line breaks, which became spaces.
     """

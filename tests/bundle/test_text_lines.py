@@ -116,7 +116,7 @@ def test_lines_without_a_letter_are_copied_in_translation(loaded, capfd):
     assert capfd.readouterr().err == ""
     expected = ["42", f"{first}\n 12:30 \n\n{second}", "1\r\n2", "", "№ ½ 🙂", "١٢", first]
     assert loaded.generate(texts) == expected
-    assert capfd.readouterr().err == "copied 6 lines without a letter\n"
+    assert capfd.readouterr().err == "copied 6 lines or sentences without a letter\n"
     tagged = joined_source(["fr"], ["42"], "")
     assert loaded.lines([tagged]).join(["x"]) == ["42"]
     assert loaded.lines(["42"], copies=False).lines == ["42"]

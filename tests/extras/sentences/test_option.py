@@ -146,6 +146,7 @@ def test_commands_read_sentences_and_say_so(capfd, path, bundle, tmp_path):
     ended = run(capfd, *words)
     assert ended.out.splitlines() == expected
     assert "2 lines read as 5 sentences (en); sentences=none reads lines" in ended.err
+    assert "copied 1 line or sentence without a letter\n" in ended.err
     assert succeed(capfd, *words, "sentences=en-GB").splitlines() == expected
     assert succeed(capfd, *words, "sentences=none") != "\n".join([*expected, ""])
     ended = run(capfd, *words, "sentences=german")
