@@ -100,6 +100,11 @@ class Source(ABC):
         self.parts = {**self.parts, split: (numbers, len(rows))}
         return rows.select(numbers, keep_in_memory=True)
 
+    def held_out_note(self, split: str) -> str:
+        """Return the end of a split's origin: how it is drawn from train; "" for other splits."""
+        by = " by document" * bool(self.documents)
+        return f" (held out{by})" * (split in self.held_out)
+
     def grouped(self, column: str) -> Self:
         """Return a copy that also loads labels: rows with equal ones may depend on each other."""
         source = copy(self)
@@ -231,7 +236,7 @@ class FileOrHub(Source):
         if split not in splits:
             hint = f"; add data.files.{split}=FILE" * (split in HUB_SPLITS)
             raise MissingSplit(f"the data has no {split} split, only {', '.join(splits)}{hint}")
-        held_out = " (held out)" * (split in self.held_out)
+        held_out = self.held_out_note(split)
         if self.dataset is not None:
             return f"{self.dataset} ({self.hub_splits[split]}){held_out}"
         path, *more = self.paths_of(split)

@@ -124,7 +124,7 @@ class ParallelText(Source):
         return None if self.alignments is None else user_path(self.alignments)
 
     def origin(self, split: str) -> str:
-        return name_files(self.files(split)) + " (held out)" * (split in self.held_out)
+        return name_files(self.files(split)) + self.held_out_note(split)
 
     def _files(self, split: str) -> list[list[Path]]:
         """Return a split's existing files: for each name those of both sides."""

@@ -590,6 +590,7 @@ def test_documents_are_held_out_whole(text):
         ParallelText(str(text), "en", "de", "all", hold_out=9, documents="lines"),
         Table(files, hold_out=9, documents="talk"),
     ):
+        assert source.origin("val") == f"{source.origin('train')} (held out by document)"
         found = []
         for split in ("train", "val"):
             texts = columns(source.load(split))["source"]
