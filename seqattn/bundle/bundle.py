@@ -256,7 +256,7 @@ class Bundle:
         options, generator = self._with_options(generation, settings)
         splitter_of(options, ["hypotheses"])
         if split := split_with(options.values(), ["hypotheses"]):
-            _ = [*map(split.parts, texts)]  # counts them
+            _ = [split.parts(text, "") for text in texts]  # counts them
         for option in options.values():
             option.say()
         own = self.constraints(TextLines.of(texts, False), prefix, options.values())

@@ -30,11 +30,12 @@ class Split(NamedTuple):
 
     Attributes:
         parts: returns the parts of a line that are generated separately, such as sentences, which
-            alternate with the spaces between them.
+            alternate with the spaces between them; its second text is what the model reads before
+            each.
         joins: True if the model reads them together, as lines of a document.
     """
 
-    parts: Callable[[str], Sequence[str]]
+    parts: Callable[[str, str], Sequence[str]]
     joins: bool = False
 
 

@@ -52,7 +52,7 @@ class TextLines:
         apart: bool = True,
         copies: bool = False,
         unread: str = "",
-        split: Callable[[str], Sequence[str]] | None = None,
+        split: Callable[[str, str], Sequence[str]] | None = None,
         joins: bool = False,
     ) -> "TextLines":
         """Split texts into lines, or use each as one line if `apart` is False and `split` None.
@@ -61,7 +61,7 @@ class TextLines:
             unread: characters to leave out of lines, or if they are spaces, to read as " ".
             split: returns the parts of a line that are generated separately, such as sentences,
                 alternating with the spaces between them, some of them "". The parts joined are the
-                line. None for whole lines.
+                line; its head is the second argument. None for whole lines.
             joins: True to use each text as one line in which the parts are lines, if `split`.
         """
         lines, numbers, parts, sentences = list[str](), list[int](), [], dict[int, list[str]]()
@@ -71,12 +71,13 @@ class TextLines:
             body = full_text[getattr(full_text, "head", 0) :]  # as it is copied
             raw = _BREAK.split(body) if (apart or split) and text[head:].strip() else []
             if split is not None:
-                each = [split(line) if _is_read(line, copies) else [line] for line in raw]
+                tags = text[:head]
+                each = [split(line, tags) if _is_read(line, copies) else [line] for line in raw]
                 raw = [*chain.from_iterable(each)]
                 if joins and len(raw) > len(each):
                     sentences[number] = raw
                     read_as_lines = (_without(part, unread) for part in raw[::2])
-                    text = Headed(text[:head] + "\n".join(read_as_lines), head)
+                    text = Headed(tags + "\n".join(read_as_lines), head)
             if copies and is_letterless(text[head:]):
                 text_parts, mine = ["", body], [""]
             elif joins or len(raw) < 2:

@@ -14,7 +14,7 @@ from tests.bundle.conftest import configuration, corpus, untrained
 ONE, TWO = "a dog sees the cat", "two birds"
 
 
-def split(line):
+def split(line, head=""):
     """The sentences of a line and the spaces between them."""
     return re.split(r"(?<=[.。])(\s*)(?=\S)", line)
 
@@ -240,14 +240,21 @@ def test_sentences_are_generated_as_if_given_singly(loaded):
 def test_lines_that_the_model_does_not_read_are_not_split():
     seen = []
     texts = [f"4. 2.\n \n{ONE}. 42.", "4. 2.", ""]
-    TextLines.of(texts, copies=True, split=lambda line: seen.append(line) or split(line))
-    assert seen == [f"{ONE}. 42."]
+    TextLines.of(texts, copies=True, split=lambda *line: seen.append(line) or split(*line))
+    assert seen == [(f"{ONE}. 42.", "")]
 
 
 def test_tags_stand_before_every_sentence():
     read = TextLines.of([joined_source(["fr"], [f"{ONE}. {TWO}.\n{ONE}"], "")], split=split)
     assert read.lines == [f"<fr> {ONE}.", f"<fr> {TWO}.", f"<fr> {ONE}"]
     assert [line.head for line in read.lines] == [5, 5, 5]
+
+
+def test_who_splits_is_told_the_tags():
+    seen = []
+    text = joined_source(["fr"], [f"{ONE}\n{TWO}"], "")
+    TextLines.of([text], split=lambda *line: seen.append(line) or split(*line))
+    assert seen == [(ONE, "<fr> "), (TWO, "<fr> ")]
 
 
 def test_outputs_of_sentences_that_touch_get_a_space_if_their_script_has_spaces():

@@ -67,7 +67,7 @@ class DocumentContext(TextOption):
         """Return what leaves lines whole, so that texts are split at line breaks alone."""
         if beside:
             raise UserError(f"document_context does not support {', '.join(beside)}; remove one")
-        return Split(lambda line: [line])
+        return Split(lambda line, head: [line])
 
     def generator(
         self, bundle: Bundle, generator: Generator, lines: TextLines, documents: Sequence[int]

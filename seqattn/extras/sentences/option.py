@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.outputs import Outputs
 from seqattn.bundle.text_options import Split, TextOption
 from seqattn.checking import Count, CountOrNone
+from seqattn.data.source_ids import tokens_before
 from seqattn.errors import UserError
 from seqattn.extras.sentences.languages import AUTO, NONE, WORDS, find_language, language_code
 from seqattn.extras.sentences.sentences import cut_long, split_sentences
@@ -145,24 +147,32 @@ class Sentences(TextOption):
         parts = self._whole if beside or self._advises else self._sentences
         return Split(parts, self._bundle is not None and not self._bundle.reads_lines)
 
-    def _whole(self, line: str) -> list[str]:
+    def _whole(self, line: str, head: str) -> list[str]:
         """Return a line as a single part."""
         self._counts.whole += len(split_sentences(line, self._code)) > 1
         return [line]
 
-    def _sentences(self, line: str) -> list[str]:
+    def _sentences(self, line: str, head: str) -> list[str]:
         parts = split_sentences(line, self._code)
         self._counts.several += len(parts) > 1
         self._counts.sentences += len(parts) // 2 + 1 if len(parts) > 1 else 0
         if self._limit is not None:
-            parts, cuts = cut_long(parts, self._length, self._limit)
+            limit = max(self._limit - self._tokens_of(head), -(-self._limit // 2))
+            parts, cuts = cut_long(parts, partial(self._length, limit), limit)
             self._counts.cuts += cuts
         return parts
 
-    def _length(self, text: str) -> int:
+    def _tokens_of(self, head: str) -> int:
+        """Return the number of tokens before each sentence, besides those of every source."""
+        if self._bundle is None or not head:
+            return 0
+        tokenizer = self._bundle.tokenizer
+        return tokens_before([f"{head}a"], [len(head)], tokenizer)[0] - len(tokenizer.source_begin)
+
+    def _length(self, limit: int, text: str) -> int:
         """Return the number of ids of a text, or a larger one that is within the limit."""
         most = len(text.encode("utf-8", "surrogatepass")) + 2
-        if self._bundle is None or most <= (self._limit or most):
+        if self._bundle is None or most <= limit:
             return most
         return len(self._bundle.tokenizer.encode_source([text])[0])
 

@@ -36,7 +36,7 @@ def bundle(tmp_path_factory):
 
 
 def in_context(bundle, texts, size, **settings):
-    read = bundle.lines(texts, split=Split(lambda line: [line]))
+    read = bundle.lines(texts, split=Split(lambda line, _: [line]))
     option, generator = DocumentContext(size).of(bundle), bundle.generator("greedy", **settings)
     searching = option.generator(bundle, generator, read, range(len(texts)))
     found = searching.generate_windows(bundle.encode(read.lines))
@@ -118,7 +118,7 @@ def test_a_line_without_an_output_is_generated_by_itself_and_fewer_lines_are_tol
         ((), (8, 9), ["3 of 4 lines"]),
         ((7, line_break, 8), (7,), []),
     ):
-        read = bundle.lines(TEXTS[:1], split=Split(lambda line: [line]))
+        read = bundle.lines(TEXTS[:1], split=Split(lambda line, _: [line]))
         option = DocumentContext(2).of(bundle)
         generator = option.generator(bundle, bundle.generator("greedy"), read, [0])
         values = {**vars(generator), "plain": Plain(following), "open_workers": object()}

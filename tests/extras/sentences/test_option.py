@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 import seqattn
+from seqattn.data.source_ids import joined_source
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.sentences.option import Sentences
@@ -136,6 +137,21 @@ def test_a_sentence_longer_than_those_of_training_is_cut(tmp_path, capsys):
     assert capsys.readouterr().err == (
         f"cut sentences of more than {longest} tokens, the longest of training, at 1 place\n"
     )
+
+
+@pytest.mark.parametrize("tags", [["law"], ["dog", "cat"], ["bread"] * 40])
+def test_tags_count_as_tokens_of_each_sentence(tmp_path, tags):
+    bundle = seqattn.load(bundle_of(tmp_path))
+    tagged = joined_source(tags, [f"{ONE[:-1]}, {TWO}"], "")
+    (whole,) = bundle.encode([tagged])[0]
+    head = len(whole) - len(bundle.encode([tagged[tagged.head :]])[0][0])
+    for longest in (len(whole), len(whole) - 1):
+        bundle.config["text_options"]["sentences"]["longest"] = longest
+        option = Sentences().of(bundle)
+        lines = bundle.lines([tagged], split=option.split_by([])).lines
+        assert (len(lines) > 1) == (longest < len(whole)) or len(tags) == 40
+        lengths = [len(ids) for [ids] in bundle.encode(lines)]
+        assert max(lengths) <= max(longest, head + -(-longest // 2))
 
 
 def test_commands_read_sentences_and_say_so(capfd, path, bundle, tmp_path):
