@@ -70,10 +70,12 @@ def help_page(subcommand: str, arguments: Sequence[str], conf: Path = CONF) -> s
         "\n".join(("Config groups, with default and choices:", *choices)) if choices else "",
         f"Keys and default values:\n{_keys(conf / f'{subcommand}.yaml')}",
     ]
+    keys = {group.partition("@")[2]: group for group, _, _ in groups}
     for group, name in (word.split("=", 1) for word in arguments if "=" in word):
-        file = next((file for file in _files(group, folders) if file.stem == name), None)
+        files = _files(keys.get(group, group), folders)
+        file = next((file for file in files if file.stem == name), None)
         if file is not None:
-            parts.append(f"{group}={name}:\n{_text(file).strip()}")
+            parts.append(f"{group}={name}:\n{_without_classes(_text(file)).strip()}")
     parts.append(
         "--help GROUP=CHOICE shows the keys of a choice, --cfg job all keys with their values,\n"
         "--hydra-help the other options. -m runs all combinations of comma-separated values."
@@ -93,10 +95,16 @@ def _header(file: Path) -> str:
 
 def _keys(file: Path) -> str:
     """Return a file without header, classes, Hydra's keys and the groups that a bundle fills."""
-    text = re.sub(r"\A(?:#.*\n)*|(?m:^ *_target_:.*\n)", "", _text(file))
+    text = _without_classes(re.sub(r"\A(?:#.*\n)*", "", _text(file)))
     return re.sub(
         r"^(?:defaults|hydra|_from_bundle_|_text_):.*\n(?: .*\n|\n)*", "", text, flags=re.MULTILINE
     ).strip()
+
+
+def _without_classes(text: str) -> str:
+    """Return a choice without classes, the place of its keys, and keys of which nothing remains."""
+    text = re.sub(r"^(?: *_(?:target|partial)_:|# @package ).*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"^( *)\w+:\n(?!\1[ -])", "", text, flags=re.MULTILINE)
 
 
 def _groups(subcommand: str, conf: Path) -> Iterator[tuple[str, str, str]]:

@@ -637,6 +637,23 @@ def test_help_with_a_choice_shows_its_keys_and_choices_of_ones_own(capfd, tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("subcommand", "choice", "keys"),
+    [
+        ("train", "attention=gqa", "each head\nkernel:\n  backend: auto"),
+        ("train", "cross_attention=additive", "each head\n\n--help"),
+        ("train", "experiment=demo", "\ndefaults:\n  - override /data: demo_translation\n"),
+        ("generate", "generation=beam", "\nlimit:\n  ratio:"),
+    ],
+)
+def test_help_with_a_choice_shows_what_can_be_set(capfd, subcommand, choice, keys):
+    out = succeed(capfd, subcommand, "--help", choice)
+    assert f"\n{choice}:\n# " in out
+    assert keys in out
+    for word in ("_target_", "_partial_", "@package"):
+        assert word not in out
+
+
+@pytest.mark.parametrize(
     ("words", "code"), [(["--help"], 0), (["name=mine"], 2), (["run_dir=a", "seed=2"], 2)]
 )
 def test_the_demo_takes_a_run_directory_alone(capfd, monkeypatch, words, code):
