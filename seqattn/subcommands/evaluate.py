@@ -15,7 +15,7 @@ import yaml
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of, read_config, store
 from seqattn.bundle.outputs import Outputs
-from seqattn.bundle.text_options import TextOption, options_of
+from seqattn.bundle.text_options import options_of, split_with
 from seqattn.checking import Count
 from seqattn.data.lines import write_lines
 from seqattn.errors import UserError
@@ -150,18 +150,19 @@ class Evaluation(ScoredRun):
         Raises:
             UserError: if the bundle or the data cannot be used, or outputs cannot be written.
         """
-        with room_for_files(self.directory):
-            return self._run(silent)
-
-    def _run(self, silent: bool) -> dict[str, Any]:
         bundle = self.load(self.generation)
-        if self.tune:
-            return self._tuned(bundle.texts("tune"))
         options = {
             key: option if option.has_columns else option.of(bundle)  # those may calibrate it
             for key, option in self.options.items()
         }
-        outputs, bins = self._outputs(bundle, options)
+        object.__setattr__(self, "options", options)  # the directory depends on what they do
+        with room_for_files(self.directory):
+            return self._run(bundle, silent)
+
+    def _run(self, bundle: Bundle, silent: bool) -> dict[str, Any]:
+        if self.tune:
+            return self._tuned(bundle.texts("tune"))
+        outputs, bins = self._outputs(bundle)
         scores = outputs.scores(self.scorer)
         rows = score_rows(scores) | outputs.table()
         told: list[str] = getattr(outputs, "dependence", list)()
@@ -186,7 +187,7 @@ class Evaluation(ScoredRun):
             **self._made_by,
         }
         where = self.split, self.directory, self.data.parts.get(self.split)
-        for key, option in options.items():
+        for key, option in self.options.items():
             figures, table = option.evaluated(bundle, outputs, self.scorer, *where)
             results |= {key: figures} if figures else {}
             rows |= table
@@ -231,9 +232,7 @@ class Evaluation(ScoredRun):
             print(f"stored as the default search of {bundle.path}")
         return results
 
-    def _outputs(
-        self, bundle: Bundle, options: Mapping[str, TextOption]
-    ) -> tuple[Outputs, Sequence[LengthBin]]:
+    def _outputs(self, bundle: Bundle) -> tuple[Outputs, Sequence[LengthBin]]:
         """Return outputs for the split's rows, and the bins of source length, if any."""
         make: Callable[..., Outputs] = bundle.outputs
         if self.rerank.bundle or self.lengths is not None:
@@ -242,10 +241,11 @@ class Evaluation(ScoredRun):
             make = partial(texts.outputs, rank=None if reranker is None else reranker.rank)
         rows, search = self.read_rows(bundle, self.group), self.rerank.search(self.generation)
         part = self.data.parts.get(self.split)
-        for option in options.values():
+        for option in self.options.values():
             option.check_split(bundle, rows, self.scorer, self.split, part)
-        if self._affecting:
-            make = partial(make, options=[options[key] for key in self._affecting])
+        text_options = [option for option in self.options.values() if not option.has_columns]
+        if self._affecting or split_with(text_options):
+            make = partial(make, options=text_options)
         bins = [] if self.lengths is None else length_bins(rows.sources, self.lengths)
         with progress(f"scoring {self.split}", bundle.unit) as advance:
             return make(rows, search, advance), bins

@@ -204,6 +204,24 @@ def test_copied_sentences_keep_their_tags(bundle):
     assert output == f"{first} {singly(bundle, ONE)[0]} {last}"
 
 
+@pytest.mark.parametrize(
+    ("learnt", "word", "directory"),
+    [
+        (LEARNT, "auto", "test-sentences"),
+        (None, "auto", "test"),
+        (None, "en", "test-sentences"),
+        (LEARNT, "none", "test"),
+    ],
+)
+def test_the_directory_of_an_evaluation_names_what_acts(capfd, tmp_path, learnt, word, directory):
+    for name in ("en", "de"):
+        (tmp_path / f"test.{name}").write_text(f"{ONE}\n", encoding="utf-8")
+    data = ("data=parallel_text", f"data.root={tmp_path}", "data.source_suffix=en")
+    words = (f"bundle={bundle_of(tmp_path, learnt)}", *data, "data.target_suffix=de")
+    succeed(capfd, "evaluate", *words, f"sentences={word}")
+    assert [path.name for path in (tmp_path / "evaluation").iterdir()] == [directory]
+
+
 def test_evaluations_read_rows_and_say_how_many_generate_splits(capfd, path, tmp_path):
     for name, text in (("en", f"{TEXT}\n{TWO}\n"), ("de", f"{ONE}\n{TWO}\n")):
         (tmp_path / f"test.{name}").write_text(text, encoding="utf-8")
