@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import yaml
@@ -163,6 +164,7 @@ def _bare(override: str) -> str:
     return override.partition("=")[0].lstrip("+~")
 
 
+@cache
 def _groups_and_keys() -> tuple[set[str], set[str]]:
     """Return the groups of a training run, with their slots, and its keys."""
     text = (shipped("conf") / "train.yaml").read_text(encoding="utf-8")
