@@ -12,10 +12,11 @@ import pytest
 import yaml
 from safetensors.torch import load_file, save_file
 
+from seqattn.errors import UserError
 from seqattn.extras.compare import system_statistics
 from seqattn.extras.compare.comparison_files import as_latex, as_markdown, as_page
 from seqattn.extras.compare.comparison_tables import pair_table
-from seqattn.extras.compare.run_results import find_runs
+from seqattn.extras.compare.run_results import Reading, find_runs
 from seqattn.extras.compare.system_statistics import MetricFigures, PairFigures, SystemScore
 from seqattn.installation import install
 from seqattn.metrics.text import TextScorer
@@ -485,3 +486,29 @@ def test_without_scipy_it_says_what_to_install(monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "scipy", None)
     line = f"compare needs scipy; {install('compare')}"
     assert refusal(capfd, "compare", "runs=[study]") == line
+
+
+DEEP, DEEPER = b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000
+
+
+def scores(value):
+    return b'{"scores":{"a":{"value":' + value + b',"signature":"x"}}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        *[("scores.json", content, "cannot read .*scores.json; evaluate again")
+          for content in (b"{", DEEP, DEEPER, b"[]", scores(b'"x"'), b"\xff", b"9" * 5000, b"",
+                          b'{"scores":[]}', b'{"scores":{"a":{"value":1,"signature":5}}}')],
+        ("sentences.jsonl", b"", "sentences.jsonl is empty; evaluate again"),
+        *[("sentences.jsonl", content, "cannot read .*sentences.jsonl; evaluate again")
+          for content in (b"\n", b"{", DEEP, b"\xff",
+                          b'{"source":"a","references":[],"output":"b"}\n')],
+    ],
+)  # fmt: skip
+def test_an_evaluation_that_cannot_be_read_is_refused(scored, tmp_path, name, content, reason):
+    shutil.copytree(scored, tmp_path / "e")
+    (tmp_path / "e" / name).write_bytes(content)
+    with pytest.raises(UserError, match=reason):
+        Reading("test", False, "cpu", ()).read(tmp_path / "e")
