@@ -311,8 +311,8 @@ def _option(key: str, value: Any) -> TextOption:
     if not isinstance(value, TextOption) and not is_option(key, has_columns=True):
         raise UserError(f"unknown key {key}")
     known = choices(_group(key))
-    is_word = isinstance(value, str | int) and not isinstance(value, bool)
-    if is_word or (isinstance(value, bool) and choice_of_word(_group(key), value)):
+    is_number = isinstance(value, int) and choice_of_word(_group(key), value) is not None
+    if isinstance(value, str) or is_number:
         node = node_of(key, value)
         if node is None:
             raise UserError(f"unknown choice {key}={value}{nearest(str(value), known)}")
