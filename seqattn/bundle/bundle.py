@@ -220,11 +220,10 @@ class Bundle:
         sizes = enumerate(len(one.texts) for one in documents)
         numbers = [number for number, size in sizes for _ in range(size)]
         generator = generator_with(options.values(), self, generator, read, numbers)
-        hypotheses = generator.generate_windows(
-            self.encode(read.lines), line_indices(read.texts), constraints=own
-        )
+        indices = line_indices(read.texts)
+        hypotheses = generator.generate_windows(self.encode(read.lines), indices, constraints=own)
         hypotheses = checked_by(
-            options.values(), self, generator, read.lines, hypotheses, own is not None
+            options.values(), self, generator, read.lines, indices, hypotheses, own is not None
         )
         say_copied(read.copied)
         best = self.tokenizer.decode_target([several[0].ids for several in hypotheses])

@@ -176,6 +176,7 @@ class TextOption:
         bundle: Any,
         generator: Generator,
         texts: Sequence[str],
+        indices: Sequence[int],
         hypotheses: Hypotheses,
         is_constrained: bool,
     ) -> Hypotheses:
@@ -183,7 +184,8 @@ class TextOption:
 
         Args:
             bundle, generator: the model, and its search.
-            texts, hypotheses: what was searched, as from `Bundle.lines`, and what was found.
+            texts, indices: what was searched, as from `Bundle.lines`, and its `line_indices`.
+            hypotheses: what was found.
             is_constrained: True if outputs have constraints.
         """
         return hypotheses
@@ -387,12 +389,13 @@ def checked_by(
     bundle: Any,
     generator: Generator,
     texts: Sequence[str],
+    indices: Sequence[int],
     hypotheses: Hypotheses,
     is_constrained: bool,
 ) -> Hypotheses:
     """Return hypotheses after the checks of options. Args: as `TextOption.checked`."""
     for option in options:
-        hypotheses = option.checked(bundle, generator, texts, hypotheses, is_constrained)
+        hypotheses = option.checked(bundle, generator, texts, indices, hypotheses, is_constrained)
     return hypotheses
 
 

@@ -170,8 +170,9 @@ class OutputLines:
             self.bundle.encode(read.lines), indices, of_rows, constraints
         )
         lists = checked_by(
-            self.options.values(), self.bundle, self.generator, read.lines, lists, bool(constraints)
-        )
+            self.options.values(), self.bundle, self.generator, read.lines, indices, lists,
+            bool(constraints),
+        )  # fmt: skip
         if self.reranker is not None:
             self.reranker.known.clear()  # those of other windows
             lists = self.reranker.rank(read.lines, lists)

@@ -9,7 +9,7 @@ from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_options import TextOption
 from seqattn.extras.documents.breaks import learned_documents, line_breaks
 from seqattn.generation.base import Hypothesis
-from seqattn.generation.generator import Generator, Hypotheses
+from seqattn.generation.generator import Generator, Hypotheses, line_indices
 
 _Lines = list[list[Hypothesis]]
 """Hypotheses of each line that is not blank; none for a blank one."""
@@ -43,6 +43,7 @@ class DocumentLines(TextOption):
         bundle: Bundle,
         generator: Generator,
         texts: Sequence[str],
+        indices: Sequence[int],
         hypotheses: Hypotheses,
         is_constrained: bool,
     ) -> Hypotheses:
@@ -65,8 +66,10 @@ class DocumentLines(TextOption):
         if is_constrained or not wrong:
             return hypotheses
         lines = [texts[number].split("\n") for number in wrong]
-        filled = [line for some in lines for line in some if line.strip()]
-        found = iter(generator.generate_windows(bundle.encode(filled)))
+        filled = [[line for line in some if line.strip()] for some in lines]
+        own = [indices[number] for number, some in zip(wrong, filled) for _ in some]
+        encoded = bundle.encode([*chain.from_iterable(filled)])
+        found = iter(generator.generate_windows(encoded, line_indices(own)))
         line_break, results = line_breaks(bundle.tokenizer)[1], [*hypotheses]
         for number, some in zip(wrong, lines, strict=True):
             each = [next(found) if line.strip() else [] for line in some]

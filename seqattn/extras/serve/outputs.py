@@ -71,6 +71,7 @@ class Results:
             self.bundle,
             generator,
             [one.text],
+            [one.drawn_by],
             [plain],
             one.constraints is not None,
         )

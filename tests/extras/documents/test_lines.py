@@ -87,3 +87,12 @@ def test_commands_do_so_for_every_hypothesis(capfd, path, tmp_path):
     score = json_lines(ended.out)[0]["score"]
     assert score == pytest.approx(sum(some[0].score for some in each))
     assert "1 of 1 texts of several lines" in ended.err
+
+
+def test_samples_of_lines_are_drawn_by_the_number_of_their_text(path):
+    bundle = seqattn.load(path)
+    lost = f"{ONE}\n{TWO}"
+    texts = [lost, ONE, lost, lost]
+    outputs = bundle.generate(texts, "sampling")
+    assert len({outputs[at] for at in (0, 2, 3)}) == 3
+    assert bundle.generate([ONE, TWO, lost, ONE], "sampling")[2] == outputs[2]
