@@ -3,7 +3,7 @@
 import glob
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,6 +70,8 @@ class Source(ABC):
     """Column of labels that `load` also returns, as "group"; see `grouped`."""
     documents: str | None = None
     """How documents are told apart, which `load` numbers in a column "document"; None for none."""
+    sources: Mapping[str, "Source"] = {}
+    """Sources that are trained on in turn, by name, each with its own batches; see `mixed`."""
 
     @abstractmethod
     def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
@@ -133,6 +135,10 @@ class Source(ABC):
         """Return the training pairs if they are stored as ids, else None."""
         return None
 
+    def mixed(self, parts: Mapping[str, "TokenRows[Any]"]) -> "TokenRows[Any]":
+        """Return the training rows of all `sources`. Args: parts: those of each."""
+        raise NotImplementedError
+
     def redraw(self, row: Mapping[str, Any], random: Random) -> tuple[str, str]:
         """Return the source and target of a row of `load` for one epoch of training.
 
@@ -175,6 +181,16 @@ class Source(ABC):
     def notices(self) -> list[str]:
         """Return lines about what `load` repaired or left out."""
         return []
+
+
+@contextmanager
+def errors_of(source: str) -> Iterator[None]:
+    """Name a source of several in the errors of a block, which speak of its keys as data.KEY."""
+    try:
+        yield
+    except UserError as error:
+        error.args = (f"data.sources.{source}: {error}",)
+        raise
 
 
 class FileOrHub(Source):

@@ -57,6 +57,10 @@ class TokenRows(ABC, Generic[BatchT]):
     def advice(self) -> str:
         """Return advice for a split that has no rows left."""
 
+    def facts(self, steps: int) -> dict[str, str]:
+        """Return rows of the final table about the reading of a run of so many steps."""
+        return {}
+
 
 class BatchLoader(DataLoader[BatchT]):
     """Loader of the batches of a `BucketSampler`, resumable at any step of any epoch.

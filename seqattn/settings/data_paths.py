@@ -28,7 +28,10 @@ def with_paths(data: Node, bundle: Path) -> Node:
         run = read_yaml(bundle.parent / "config.yaml")
     except UserError:
         return data
-    saved = run.get("data") if isinstance(run, dict) else None
+    return _with_paths_of(data, run.get("data") if isinstance(run, dict) else None)
+
+
+def _with_paths_of(data: Node, saved: Node) -> Node:
     if not isinstance(saved, dict) or _class_name(saved) != _class_name(data):
         return data
     return {key: _path_of_run(key, value, saved.get(key)) for key, value in data.items()}
@@ -44,12 +47,16 @@ def _hidden(key: str, value: Node) -> Node:
         return None
     if key == "files" and isinstance(value, dict):
         return dict.fromkeys(value)
+    if key == "sources" and isinstance(value, dict):
+        return {name: without_paths(source) for name, source in value.items()}
     is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
     is_path = isinstance(value, str) and (key == "root" or value[:1] in ("/", "~"))
     return MISSING if is_path or (key == "root" and is_list) else value
 
 
 def _path_of_run(key: str, value: Node, saved: Any) -> Node:
+    if key == "sources" and isinstance(value, dict) and isinstance(saved, dict):
+        return {name: _with_paths_of(one, saved.get(name)) for name, one in value.items()}
     names = saved.values() if isinstance(saved, dict) else [saved]
     flat = [name for one in names for name in (one if isinstance(one, list) else [one])]
     if any(name is not None and (not isinstance(name, str) or "${" in name) for name in flat):

@@ -126,6 +126,7 @@ def print_result(
         other = setup.validated_by
         rows["search"] = search + f" (validations: {other})" * (other not in ("", search))
     rows |= {"steps": f"{result.steps:,}", "saved weights": weights}
+    rows |= setup.data.split("train").facts(result.steps)
     time_of = f"time since step {result.first:,}" if result.first else "time"
     rows[time_of] = " · ".join(f"{part} {duration(seconds)}" for part, seconds in times.items())
     if result.steps > result.first:

@@ -177,7 +177,12 @@ class Setup:
 
 
 def join_of(data: Any, tokenizer: TokenizerConfig, loader: BatchLimits) -> dict[str, Any]:
-    """Return the argument `join` of `Seq2SeqData` if data has documents. Args: its settings."""
+    """Return the argument `join` of `Seq2SeqData` if data has documents. Args: its settings.
+
+    Of a mixture, return `parts` with that of each source.
+    """
+    if sources := getattr(data, "sources", None):
+        return {"parts": {name: join_of(one, tokenizer, loader) for name, one in sources.items()}}
     if not getattr(data, "documents", None):
         return {}
     return {"join": import_path(_DOCUMENTS, "data.documents")(data, tokenizer, loader)}

@@ -26,6 +26,7 @@ NEEDED = {
     ("data", "shards"): ["data.root=x"],
     ("data", "denoising"): ["data.files.train=x"],
     ("task", "denoising"): ["data.files.train=x"],
+    ("data", "mixture"): ["data@data.sources.one=demo_translation"],
     ("data", "words"): ["data.files.train=x"],
     ("task", "transduction"): ["data.files.train=x"],
     ("data", "squad"): ["task=qa", "data.dataset=x"],
