@@ -10,14 +10,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 from hydra.errors import HydraException
 
-from seqattn.config.saved_overrides import (
-    OF_MIXTURE,
-    nodes_of,
-    overrides_of,
-    parsed,
-    texts_of,
-    value_of,
-)
+from seqattn.config import saved_overrides
+from seqattn.config.saved_overrides import nodes_of, overrides_of, parsed, texts_of, value_of
 from seqattn.config.subcommand import Subcommand
 from seqattn.errors import UserError
 from seqattn.installation import CONF
@@ -45,8 +39,8 @@ def complete(subcommand: Subcommand, overrides: Sequence[str]) -> list[str]:
         file = user_path(source)
         if file.is_dir() or not file.exists():
             raise UserError(f"input={file} is not a file")
-    adds = re.compile(rf"{OF_MIXTURE.pattern}=|data\.sources=")  # sources that conf/ does not have
-    overrides = [f"+{word}" if adds.match(word) else word for word in overrides]
+    adds = saved_overrides.OF_MIXTURE, "data.sources="  # sources that conf/ does not have
+    overrides = [f"+{word}" if word.startswith(adds) else word for word in overrides]
     if name == "evaluate":  # keys of any search are allowed
         overrides = [f"++{word}" if word.startswith("tune.") else word for word in overrides]
     a_run = name == "train" and value_of(overrides, "resume") not in ("auto", True, False)

@@ -82,7 +82,7 @@ def each_links(
         line = next(line for row, line in lines if row == number)
         words = [*map(words_in, texts)]
         spaced += words != [text.split() for text in texts]
-        yield _parsed(line, len(words[0]), len(words[1]), f"{path}, line {number + 1:,}")
+        yield links_of(line, [*map(len, words)], f"{path}, line {number + 1:,}")
     if spaced:
         say(
             f"{key}={path} counts words between spaces, as fast_align does; eflomal also splits "
@@ -90,7 +90,13 @@ def each_links(
         )
 
 
-def _parsed(line: str, source_words: int, target_words: int, where: str) -> WordLinks:
+def links_of(line: str, counts: Sequence[int], where: str) -> WordLinks:
+    """Parse a line of links, see `each_links`.
+
+    Args:
+        counts: words of the source and of the target.
+        where: its place, for messages.
+    """
     links: dict[str, set[Link]] = {"-": set(), "p": set(), "?": set()}
     for link in line.split():
         match = _LINK.fullmatch(link)
@@ -98,8 +104,8 @@ def _parsed(line: str, source_words: int, target_words: int, where: str) -> Word
             raise UserError(f"{where}: a link must have the form 0-0 or 0p0, got {link[:40]!r}")
         source, target = int(match[1]), int(match[3])
         for side, word, words in (
-            ("source", source, source_words),
-            ("target", target, target_words),
+            ("source", source, counts[0]),
+            ("target", target, counts[1]),
         ):
             if word >= words:
                 raise UserError(

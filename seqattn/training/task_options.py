@@ -60,7 +60,8 @@ class GuidedAlignment:
 
     Args:
         links: file with the links of each training pair, see `each_links`; a line may be empty.
-            None for no guidance.
+            For a mixture, such files by the names of its sources, or True for the links that its
+            data has. None for no guidance.
         val_links: likewise of the validation split, to log the loss `val/alignment`.
         weight: factor on the loss; 0.05 in Garg et al. 2019 (arXiv 1909.02074).
         layer, head: as `AlignmentReading`.
@@ -70,7 +71,7 @@ class GuidedAlignment:
     setup: ClassVar[str] = "seqattn.extras.align.guided.GuidedSetup"
     """Path of the `Setup` of guided training."""
 
-    links: str | None = None
+    links: Any = None
     val_links: Annotated[str | None, Role.NOTE] = None
     weight: NotNegative = 0.05
     layer: Place | None = None
@@ -78,6 +79,10 @@ class GuidedAlignment:
     shifted: bool = False
 
     def __post_init__(self) -> None:
+        if self.links not in (None, True) and not isinstance(self.links, str | Mapping):
+            raise BadValue("links", f"must be a file, or files by sources, got {shown(self.links)}")
+        if isinstance(self.links, Mapping) and {*map(type, self.links.values())} != {str}:
+            raise BadValue("links", f"must name files, got {shown(self.links)}")
         changed = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
         if self.links is None and changed:
             raise BadValue(changed[0], "has no effect without links; set links=FILE", "links")

@@ -1,5 +1,6 @@
 """Guided alignment: a cross-attention is trained on links between words."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from seqattn.analysis.forced_alignment import cross_attentions
 from seqattn.analysis.word_alignment import AlignmentReading
 from seqattn.attention.alignment import Alignment
 from seqattn.attention.kernels.base import Kernel
+from seqattn.checking import shown
 from seqattn.data.batch import Batch
 from seqattn.errors import UserError
 from seqattn.extras.align.guided_data import LinkedBatch, LinkedData
@@ -75,7 +77,8 @@ class GuidedTask(Seq2SeqTask):
         return dict(makers(self.model))[name]
 
     def training_loss(self, batch: Batch) -> BatchLoss:
-        assert isinstance(batch, LinkedBatch)
+        if not isinstance(batch, LinkedBatch):  # of a source without links
+            return super().training_loss(batch)
         shown: list[Tensor] = []
         self.guided.observers = (shown.append,)  # until `backward`, which may compute layers again
         loss = super().training_loss(batch)
@@ -139,12 +142,26 @@ class GuidedSetup(Setup):
         config["task"]["alignment"] |= {"links": None, "val_links": None}  # paths of this machine
 
     def data_settings(self) -> dict[str, Any]:
-        guide = self.run.task.alignment
-        links = {
-            "train": ("task.alignment.links", guide.links),
+        guide, settings = self.run.task.alignment, super().data_settings()
+        key = "task.alignment.links"
+        links, sources = guide.links, getattr(self.run.data, "sources", {})
+        files = links if isinstance(links, Mapping) else {}
+        if links is True:
+            files = {name: True for name, one in sources.items() if getattr(one, "has_links", 0)}
+        if isinstance(links, str) == bool(sources) or not files.keys() <= sources.keys():
+            raise UserError(
+                f"{key} must be a file, or for data=mixture files by the names of sources, such as "
+                f"{{{next(iter(sources), 'NAME')}:FILE}}, got {shown(links)}"
+            )
+        if links is True and not files:
+            raise UserError(f"{key}=true needs data with links, as of data.opustrainer")
+        for name, arguments in settings.get("parts", {}).items():
+            arguments["links"] = {"train": (f"{key}.{name}", files.get(name))}
+        of_splits = {
+            "train": (key, None if sources else links),
             "val": ("task.alignment.val_links", guide.val_links),
         }
-        return {**super().data_settings(), "links": links}
+        return {**settings, "links": of_splits}
 
     def task_settings(self) -> dict[str, Any]:
         return {"guide": replace(self.run.task.alignment, val_links=self.data.links["val"][1])}

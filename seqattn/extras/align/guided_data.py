@@ -18,7 +18,7 @@ from seqattn.data.module import Seq2SeqData
 from seqattn.data.source_ids import piece
 from seqattn.data.text_files import scan_text
 from seqattn.data.token_dataset import TokenDataset
-from seqattn.data.word_links import each_links, word_numbers, words_in
+from seqattn.data.word_links import each_links, links_of, word_numbers, words_in
 from seqattn.errors import UserError
 from seqattn.metrics.scripts import unsplit
 from seqattn.screen import say
@@ -168,10 +168,14 @@ class LinkedRows(TokenRows[Batch]):
 
 
 class LinkedData(Seq2SeqData):
-    """Pairs of texts with links. Args: links: key and file of a split, by its name."""
+    """Pairs of texts with links.
+
+    Args:
+        links: key and file of a split, by its name; True for a column "links" of its rows.
+    """
 
     def __init__(
-        self, *args: Any, links: Mapping[str, tuple[str, str | None]], **kwargs: Any
+        self, *args: Any, links: Mapping[str, tuple[str, str | bool | None]], **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         self.links = {**links}
@@ -181,7 +185,7 @@ class LinkedData(Seq2SeqData):
         key, file = self.links.get(split, ("", None))
         if file is None and split == "val" and part is not None:  # drawn along with the pairs
             key, file = self.links["train"]
-            if scan_text(user_path(str(file)))[0] != part[1]:
+            if file is None or scan_text(user_path(str(file)))[0] != part[1]:
                 return pairs
             self.links["val"] = key, file
         if file is None:
@@ -199,5 +203,12 @@ class LinkedData(Seq2SeqData):
         ]
         rows = self._rows(split)
         sides = rows["source"], rows["target"]
-        links = each_links(user_path(file), *sides, part=part, key=key)
+        if file is not True:
+            links = each_links(user_path(str(file)), *sides, part=part, key=key)
+        else:
+            pairs_of, origin = zip(rows["links"], *sides, strict=True), self.source.origin(split)
+            links = (
+                links_of(line, [len(words_in(text)) for text in texts], f"{origin}, pair {n:,}")
+                for n, (line, *texts) in enumerate(pairs_of, 1)
+            )
         return LinkedRows(pairs, rows, words, links, key)

@@ -14,6 +14,15 @@ from seqattn.inputs import read_yaml
 if TYPE_CHECKING:
     from datasets import Dataset
 
+_NOISE = {
+    "UpperCase": "upper",
+    "TitleCase": "title",
+    "Typos": "typos",
+    "RemoveEndPunct": "end_punctuation",
+    "Noise": "copied",
+    "Tags": "tags",
+}
+"""Keys of `noise` for modifiers."""
 _READ = ("datasets", "stages", "num_fields", "modifiers", "seed", "trainer")
 
 
@@ -29,7 +38,7 @@ class TabbedText(Source):
 
     def __init__(self, paths: Sequence[Path], columns: int = 2) -> None:
         self._paths, self._columns = paths, ("source", "target", "links")[:columns]
-        self._notes: list[str] = []
+        self.has_links, self._notes = columns == 3, list[str]()
 
     def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
         from seqattn.data.arrow_tables import TEXT, table_of  # `datasets` takes a second to import
@@ -39,7 +48,9 @@ class TabbedText(Source):
             raise MissingSplit(f"{self.origin('train')} has no {split} split, only train")
         lines, digests = zip(*map(scan_text, paths), strict=True)
         columns = dict.fromkeys(self._columns, TEXT)
-        table = table_of(self._rows(paths), columns, " ".join([*columns, *digests]), cache_dir)
+        table = table_of(
+            self._rows(paths), columns, " ".join(["tabs", *columns, *digests]), cache_dir
+        )
         if dropped := sum(lines) - len(table):
             few = f"have fewer than {len(columns)} columns, or an empty one"
             self._notes = [f"{dropped:,} of {sum(lines):,} lines of {self.origin(split)} {few}"]
@@ -86,6 +97,7 @@ def read_opustrainer(path: Path) -> OpusTrainer:
     for key in content:
         if key not in (*_READ, *order):
             raise UserError(f"{named}: unknown key {shown(key)}; remove it")
+    _refuse_modifiers(content.get("modifiers"), named)
     columns = content.get("num_fields", 2)
     if columns not in (2, 3):
         raise UserError(f"{named}: num_fields must be 2 or 3, got {shown(columns)}")
@@ -95,14 +107,32 @@ def read_opustrainer(path: Path) -> OpusTrainer:
         if not files or not all(isinstance(file, str) for file in files):
             raise UserError(f"{named}: datasets.{name} must be a file, got {shown(files)}")
         sources[str(name)] = TabbedText([path.parent / file for file in files], columns)
-    stages = [_stage(content.get(name), f"{named}: {name}") for name in order]
+    stages = [_stage(content.get(name), f"{named}: {name}", name == order[-1]) for name in order]
     rest = [key for key in ("seed", "trainer") if key in content]
     told = [f"{named}: {' and '.join(rest)} not read, as this run has its own"] * bool(rest)
     return OpusTrainer(sources, stages, told)
 
 
-def _stage(node: Any, where: str) -> dict[str, Any]:
+def _refuse_modifiers(modifiers: Any, named: str) -> None:
+    parts = modifiers if isinstance(modifiers, list) else [modifiers] * (modifiers is not None)
+    rates: dict[str, Any] = {}
+    for part in [one for some in parts for one in (some if isinstance(some, list) else [some])]:
+        name, rate = next(iter(part.items())) if isinstance(part, Mapping) and part else (part, 0)
+        if name not in _NOISE:
+            raise UserError(f"{named}: the modifier {name} is not supported")
+        rates[_NOISE[name]] = rate
+    if rates:
+        keys = " ".join(f"noise.{key}={rate}" for key, rate in rates.items())
+        raise UserError(
+            f"{named}: modifiers are those of noise here; remove them, and add "
+            f"noise=[{','.join(rates)}] {keys}"
+        )
+
+
+def _stage(node: Any, where: str, is_last: bool) -> dict[str, Any]:
     """Return the node of a stage from lines such as `clean 0.8` and a last `until clean 2`."""
+    if isinstance(node, Mapping) and "modifiers" in node:
+        raise UserError(f"{where} has modifiers of its own, which are not supported")
     lines = node.get("mix") if isinstance(node, Mapping) else node
     fields = [str(line).split() for line in lines] if isinstance(lines, list) else []
     if len(fields) < 2 or any(len(words) != 2 for words in fields[:-1]) or len(fields[-1]) != 3:
@@ -118,4 +148,6 @@ def _stage(node: Any, where: str) -> dict[str, Any]:
         ends = False
     if not ends:
         raise UserError(f"{where}: a weight or the end is not a number, got {shown(lines)}")
+    if passes == "inf" and not is_last:
+        raise UserError(f"{where} has no end, but is not the last stage")
     return {"weights": weights, "until": None if passes == "inf" else f"{passes} passes of {name}"}

@@ -21,6 +21,8 @@ from seqattn.storage import user_path
 if TYPE_CHECKING:
     from datasets import Dataset
 
+_OF_ONE = {"id", "document", "links"}
+"""Columns that are not read of several sources together."""
 _NAME = re.compile(r"[a-zA-Z]\w*")
 _UNTIL = re.compile(r"([0-9.]+) (?:steps?|pass(?:es)? of (\S+))")
 
@@ -139,6 +141,8 @@ class Mixture(Source):
             try:
                 with errors_of(name):
                     tables[name] = source.load(split, cache_dir)
+                    if "target" not in tables[name].column_names:
+                        raise UserError("it has no targets; set its target_column or target_suffix")
             except MissingSplit as error:
                 if split in self._splits:
                     raise
@@ -151,12 +155,14 @@ class Mixture(Source):
             if split in self._all[name].parts:
                 self.parts = {**self.parts, split: self._all[name].parts[split]}
             return table
-        columns = [
-            column
-            for column in ("source", "target", "references", "group", "head")
-            if all(column in table.column_names for table in tables.values())
-        ]
-        parts = [table.select_columns(columns) for table in tables.values()]
+        columns = {name: {*one.column_names} - _OF_ONE for name, one in tables.items()}
+        common = set.intersection(*columns.values())
+        if split != "train" and (other := set.union(*columns.values()) - common):
+            raise UserError(
+                f"only some of the sources of {split} have {' and '.join(sorted(other))}; choose "
+                f"those of one kind by data.{split}=NAME"
+            )
+        parts = [table.select_columns(sorted(common)) for table in tables.values()]
         if split == "train":  # a copy teaches the vocabulary nothing
             parts = [*{content_digest(one): one for one in parts}.values()]
         return concatenate_datasets(parts)

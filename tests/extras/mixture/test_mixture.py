@@ -1,5 +1,6 @@
 """Training on several sources: their batches, splits and vocabulary, and runs that go on."""
 
+import gzip
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,13 +11,16 @@ from safetensors.torch import load_file
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.sources import ParallelText
+from seqattn.data.table import Table
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
+from seqattn.extras.mixture.schedule import Stage
 from seqattn.extras.mixture.source import Mixture
 from seqattn.training.setup import join_of
 from tests.absent import of_extra
 from tests.cli.small import (
     checkpoint,
+    logged,
     pairs,
     place,
     refusal,
@@ -25,6 +29,7 @@ from tests.cli.small import (
     train_arguments,
     write_split,
 )
+from tests.data.source_helpers import json_lines
 
 CONFIG = TokenizerConfig(kind="bpe", vocab_size=60, normalization="nmt_nfkc", line_breaks=True)
 STAGES = [
@@ -321,6 +326,39 @@ def test_sources_that_are_not_valid_are_refused_in_a_line(capfd, tmp_path, words
     assert said == line
 
 
+@pytest.mark.parametrize(
+    ("rows", "keys", "line"),
+    [
+        ([{"a": "x", "b": "y"}], {"source_column": "c", "target_column": "b"},
+         "FILE has no column 'c', only a, b"),
+        ([{"a": "x", "b": "y"}], {"source_column": "a"},
+         "it has no targets; set its target_column or target_suffix"),
+        ([{"a": "", "b": "y"}] * 3, {"source_column": "a", "target_column": "b"},
+         "the train split has no usable pairs: dropped 3 of 3 train pairs: 0 longer than 40 "
+         "tokens, 3 with an empty side; use pairs with text on both sides"),
+    ],
+)  # fmt: skip
+def test_a_source_that_cannot_be_read_is_named(corpora, tmp_path, rows, keys, line):
+    file = json_lines(tmp_path / "train.jsonl", rows)
+    source = Mixture(
+        {"clean": source_of(corpora, "clean"), "table": Table({"train": file}, **keys)}
+    )
+    with pytest.raises(UserError) as caught:
+        data_of(corpora, source)
+    assert str(caught.value) == f"data.sources.table: {line.replace('FILE', file)}"
+
+
+def test_splits_of_different_columns_are_not_joined(corpora, tmp_path):
+    file = json_lines(tmp_path / "val.jsonl", [{"a": "x", "b": "y", "c": ["y", "z"]}])
+    table = Table({"val": file}, None, None, "a", "b", "c")
+    source = Mixture({"clean": source_of(corpora, "clean"), "table": table})
+    with pytest.raises(UserError) as caught:
+        source.load("val")
+    assert str(caught.value) == (
+        "only some of the sources of val have references; choose those of one kind by data.val=NAME"
+    )
+
+
 def test_errors_name_the_source(capfd, corpora, tmp_path):
     words = ["data.sources.back.source_suffix=fr", f"run_dir={tmp_path}/run"]
     said = refusal(capfd, "train", *train_arguments(corpora, *words_of(corpora, "back"), *words))
@@ -358,3 +396,123 @@ def test_a_run_that_stops_within_a_stage_goes_on_to_the_bit(corpora, tmp_path, s
         assert str(mine[part]) == str(theirs[part])
     one, other = (load_file(end / "model" / "model.safetensors") for end in (whole, parted))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+OPUSTRAINER = """
+datasets:
+  original: original.tsv.gz
+  backtranslated: [back.tsv, more.tsv]
+stages: [start, end]
+start:
+  - original 0.6
+  - backtranslated 0.4
+  - until backtranslated 2
+end:
+  mix:
+    - original 1.0
+    - backtranslated 0
+    - until original inf
+seed: 1111
+num_fields: 3
+trainer: [marian, -c, config.yml]
+"""
+
+
+@pytest.fixture(scope="module")
+def trainer_file(tmp_path_factory):
+    """A file of OpusTrainer, and its data: lines with links, some without or with an empty text."""
+    folder, rows = tmp_path_factory.mktemp("opustrainer"), [*pairs()]
+    lines = [f"{one}\t{two}\t0-0 1-1\n" for one, two in rows[:40]]
+    with gzip.open(folder / "original.tsv.gz", "wt", encoding="utf-8") as file:
+        file.writelines([*lines, "a\tb\n", "\tb\t0-0\n"])
+    lines = [f"{one}\t{two}\t0-0\tmore\n" for one, two in rows[30:]]
+    (folder / "back.tsv").write_text("".join(lines[:10]), encoding="utf-8")
+    (folder / "more.tsv").write_text("".join(lines[10:]), encoding="utf-8")
+    (folder / "train.yml").write_text(OPUSTRAINER)
+    return folder / "train.yml"
+
+
+def test_files_of_opustrainer_are_read(corpora, trainer_file):
+    mixture = Mixture(
+        {"dev": source_of(corpora, "clean")}, val="dev", opustrainer=str(trainer_file)
+    )
+    assert mixture.stages == [
+        Stage({"original": 0.6, "backtranslated": 0.4}, 2, "backtranslated"),
+        Stage({"original": 1.0, "backtranslated": 0.0}),
+    ]
+    tables = {name: one.load("train") for name, one in mixture.sources.items()}
+    assert {name: len(table) for name, table in tables.items()} == {
+        "original": 40,
+        "backtranslated": 30,
+    }
+    assert {*tables["backtranslated"]["links"]} == {"0-0"}
+    assert mixture.notices() == [
+        f"data.opustrainer={trainer_file}: seed and trainer not read, as this run has its own",
+        f"2 of 42 lines of {trainer_file.parent}/original.tsv.gz have fewer than 3 columns, or an "
+        "empty one",
+    ]
+    assert len(mixture.load("val")) == 6
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        ("seed: 1111", "sead: 1", "unknown key 'sead'; remove it"),
+        ("num_fields: 3", "num_fields: 4", "num_fields must be 2 or 3, got 4"),
+        ("stages: [start, end]", "stages: start", "stages must be a list of names, got 'start'"),
+        ("stages: [start, end]", "stages: [start, mid, end]",
+         "mid must be lines such as 'clean 0.8', and 'until clean 2' at the end, got None"),
+        ("  - until backtranslated 2", "", "start must be lines such as 'clean 0.8', and 'until "
+         "clean 2' at the end, got ['original 0.6', 'backtranslated 0.4']"),
+        ("original 0.6", "original x", "start: a weight or the end is not a number, got "
+         "['original x', 'backtranslated 0.4', 'until backtranslated 2']"),
+        ("datasets:\n  original: original.tsv.gz", "datasets:\n  original: 3",
+         "datasets.original must be a file, got [3]"),
+        ("stages: [start, end]", "", "stages must be a list of names, got None"),
+        ("datasets:", "data:", "must have the keys datasets and stages"),
+        ("seed: 1111", "modifiers:\n- UpperCase: 0.05\n- [Tags: 0.005]\n- Typos: 0.1",
+         "modifiers are those of noise here; remove them, and add noise=[upper,tags,typos] "
+         "noise.upper=0.05 noise.tags=0.005 noise.typos=0.1"),
+        ("seed: 1111", "modifiers:\n- Merge: 0.1", "the modifier Merge is not supported"),
+        ("  mix:", "  modifiers:\n  - UpperCase: 0\n  mix:", "end has modifiers of its own, which "
+         "are not supported"),
+    ],
+)  # fmt: skip
+def test_what_is_not_read_of_opustrainer_is_refused_by_name(trainer_file, before, after, line):
+    file = trainer_file.with_name("other.yml")
+    assert before in OPUSTRAINER
+    file.write_text(OPUSTRAINER.replace(before, after, 1))
+    with pytest.raises(UserError) as caught:
+        Mixture({}, opustrainer=str(file))
+    separator = " " if line.startswith("must") else ": "
+    assert str(caught.value) == f"data.opustrainer={file}{separator}{line}"
+
+
+def test_other_ends_of_opustrainer_are_refused_as_those_of_stages(trainer_file):
+    file = trainer_file.with_name("inf.yml")
+    file.write_text(OPUSTRAINER.replace("until backtranslated 2", "until backtranslated inf"))
+    with pytest.raises(UserError, match="start has no end, but is not the last stage"):
+        Mixture({}, opustrainer=str(file))
+
+
+@pytest.mark.slow
+def test_links_of_a_third_column_guide_their_sources(capfd, corpora, trainer_file, tmp_path):
+    of_extra("align")
+    words = [*words_of(corpora, "clean"), "data.val=clean", f"data.opustrainer={trainer_file}"]
+    words += ["task.alignment.links=true", "trainer.log_every_n_steps=1", f"run_dir={tmp_path}"]
+    train(train_arguments(corpora, *words, "tokenizer.vocab_size=50", steps=6))
+    rows = [row for row in logged(tmp_path) if row["train/loss"]]
+    assert len(rows) == 6
+    assert all(row["train/alignment"] for row in rows)
+
+
+@pytest.mark.slow
+def test_sources_without_links_are_not_supervised(capfd, corpora, tmp_path):
+    of_extra("align")
+    (tmp_path / "links").write_text("0-0 1-1\n" * 40)
+    words = [*words_of(corpora, "clean", "back"), f"run_dir={tmp_path}/run", "data.epoch_steps=6"]
+    words += ["trainer.log_every_n_steps=1", f"task.alignment.links={{clean:{tmp_path}/links}}"]
+    train(train_arguments(corpora, *words, steps=6))
+    rows = [row for row in logged(tmp_path / "run") if row["train/loss"]]
+    guided = [bool(row["train/alignment"]) for row in rows]
+    assert {*guided} == {True, False}
