@@ -87,6 +87,8 @@ def folder(tmp_path_factory):
     (folder / "GLOSSARY.tsv").write_text("dog\td\nsees\td\n")
     pairs = (folder / "val.en").read_text().splitlines()
     (folder / "LINKS").write_text("0-0 1-1\n" * len(pairs))
+    stages = "stages: [one]\none: [original 1, until original inf]\nnum_fields: 3\n"
+    (folder / "train.yml").write_text(f"datasets:\n  original: corpus.tsv\n{stages}")
     return folder
 
 
