@@ -1,7 +1,6 @@
 """Settings of OpusTrainer (Bogoychev et al. 2023, arXiv 2311.14838), read as those of a mixture."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,17 +72,8 @@ class TabbedText(Source):
         return self._notes
 
 
-@dataclass(frozen=True)
-class OpusTrainer:
-    """What a file says: sources by name, nodes of stages, and lines to print."""
-
-    sources: dict[str, Source]
-    stages: list[Any]
-    notices: list[str]
-
-
-def read_opustrainer(path: Path) -> OpusTrainer:
-    """Read datasets and stages. Paths are relative to the file.
+def read_opustrainer(path: Path) -> tuple[dict[str, Source], list[Any], list[str]]:
+    """Return sources by name, whose paths are relative to the file, nodes of stages, and notices.
 
     Raises:
         UserError: for a file that is not valid, or has keys that are not read.
@@ -110,7 +100,7 @@ def read_opustrainer(path: Path) -> OpusTrainer:
     stages = [_stage(content.get(name), f"{named}: {name}", name == order[-1]) for name in order]
     rest = [key for key in ("seed", "trainer") if key in content]
     told = [f"{named}: {' and '.join(rest)} not read, as this run has its own"] * bool(rest)
-    return OpusTrainer(sources, stages, told)
+    return sources, stages, told
 
 
 def _refuse_modifiers(modifiers: Any, named: str) -> None:

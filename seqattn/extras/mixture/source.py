@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _OF_ONE = {"id", "document", "links"}
 """Columns that are not read of several sources together."""
 _NAME = re.compile(r"[a-zA-Z]\w*")
-_UNTIL = re.compile(r"([0-9.]+) (?:steps?|pass(?:es)? of (\S+))")
+_UNTIL = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) (?:steps?|pass(?:es)? of (\S+))")
 
 
 class Mixture(Source):
@@ -58,14 +58,15 @@ class Mixture(Source):
         test: Annotated[str | list[str] | None, Role.SCORE] = None,
         opustrainer: str | None = None,
     ) -> None:
-        self._all, self._told = dict(sources), list[str]()
+        more, self._told = dict[str, Source](), list[str]()
         if opustrainer is not None:
             if stages is not None:
                 raise UserError("data.stages and data.opustrainer are mutually exclusive")
-            file = read_opustrainer(user_path(opustrainer))
-            if both := self._all.keys() & file.sources.keys():
+            more, stages, self._told = read_opustrainer(user_path(opustrainer))
+            if both := sources.keys() & more.keys():
                 raise UserError(f"{opustrainer} and data.sources both have {both.pop()}")
-            self._all, stages, self._told = {**self._all, **file.sources}, file.stages, file.notices
+        # in an order that no process changes
+        self._all: dict[str, Any] = dict(sorted({**sources, **more}.items()))
         if not self._all:
             raise UserError(
                 "data.sources is empty; add data@data.sources.NAME=CHOICE and its keys, such as "
@@ -109,7 +110,7 @@ class Mixture(Source):
                 raise UserError(f"{key}.until is missing: only the last stage may have no end")
             return Stage(weights)
         match = _UNTIL.fullmatch(str(until))
-        length = float(match[1]) if match and re.fullmatch(r"\d+(\.\d+)?", match[1]) else 0.0
+        length = float(match[1]) if match else 0.0
         if not match or not length or (match[2] is None and not length.is_integer()):
             what = '"1000 steps" or "2 passes of NAME"'
             raise UserError(f"{key}.until must be such as {what}, got {shown(until)}")
