@@ -52,7 +52,7 @@ def types_at(key_path: str) -> dict[str, dict[str, Node]]:
     group, dot, nested = key_path.partition(".")
     group = "attention" if group.endswith("_attention") else group
     allowed, key_path = types(), f"{group}{dot}{nested}"
-    key_path = re.sub(r"^(data\.sources\.[^.]+)(?=\.|$)", "data", key_path)  # of a mixture
+    key_path = re.sub(r"^data\.sources\.[^.]+", "data", key_path)  # of a mixture
     return allowed.get(key_path) or allowed.get(f"{key_path.rpartition('.')[0]}.{_ANY}") or {}
 
 

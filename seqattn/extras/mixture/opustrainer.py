@@ -108,7 +108,7 @@ def _refuse_modifiers(modifiers: Any, named: str) -> None:
     rates: dict[str, Any] = {}
     for part in [one for some in parts for one in (some if isinstance(some, list) else [some])]:
         name, rate = next(iter(part.items())) if isinstance(part, Mapping) and part else (part, 0)
-        if name not in _NOISE:
+        if str(name) not in _NOISE:
             raise UserError(f"{named}: the modifier {name} is not supported")
         rates[_NOISE[name]] = rate
     if rates:

@@ -58,6 +58,9 @@ class Mixture(Source):
         test: Annotated[str | list[str] | None, Role.SCORE] = None,
         opustrainer: str | None = None,
     ) -> None:
+        for name in sources:
+            if not _NAME.fullmatch(name):
+                raise UserError(f"data.sources must have names of letters and digits, got {name!r}")
         more, self._told = dict[str, Source](), list[str]()
         if opustrainer is not None:
             if stages is not None:
@@ -73,8 +76,6 @@ class Mixture(Source):
                 "data@data.sources.clean=parallel_text data.sources.clean.root=DIR"
             )
         for name, source in self._all.items():
-            if not _NAME.fullmatch(name):
-                raise UserError(f"data.sources must have names of letters and digits, got {name}")
             if not isinstance(source, Source) or source.yields != "pairs" or source.sources:
                 kind = shown(source) if isinstance(source, Mapping) else type(source).__name__
                 raise UserError(f"data.sources.{name} must be a source of pairs, got {kind}")
@@ -87,7 +88,7 @@ class Mixture(Source):
         self.sources = {n: one for n, one in self._all.items() if any(w.get(n) for w in weights)}
         self._epoch_steps, self._splits = epoch_steps, dict[str, list[str]]()
         for split, names in (("val", val), ("test", test)):
-            if names is not None:
+            if names:
                 self._splits[split] = [names] if isinstance(names, str) else names
                 self._check_names(self._splits[split], f"data.{split}")
         self.documents = next((one.documents for one in self._all.values() if one.documents), None)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqattn.checking import Count, Positive
-from seqattn.data.base import Source
+from seqattn.data.base import MissingSplit, Source
 from seqattn.data.batch import Batch, collate
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import BatchLimits, LoaderOptions
@@ -179,7 +179,7 @@ class Shards(Source):
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         root, splits = self.roots[0], self.manifests[0].splits
         if split not in splits:
-            raise UserError(
+            raise MissingSplit(
                 f"data.root={root} has texts only for {' and '.join(splits)}, got split={split}; "
                 "training data is stored as ids"
             )
