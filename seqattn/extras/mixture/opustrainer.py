@@ -51,8 +51,8 @@ class TabbedText(Source):
             self._rows(paths), columns, " ".join(["tabs", *columns, *digests]), cache_dir
         )
         if dropped := sum(lines) - len(table):
-            few = f"have fewer than {len(columns)} columns, or an empty one"
-            self._notes = [f"{dropped:,} of {sum(lines):,} lines of {self.origin(split)} {few}"]
+            reason = f"have fewer than {len(columns)} columns, or an empty one"
+            self._notes = [f"{dropped:,} of {sum(lines):,} lines of {self.origin(split)} {reason}"]
         return table
 
     def _rows(self, paths: Sequence[Path]) -> Iterator[dict[str, str]]:
@@ -78,43 +78,44 @@ def read_opustrainer(path: Path) -> tuple[dict[str, Source], list[Any], list[str
     Raises:
         UserError: for a file that is not valid, or has keys that are not read.
     """
-    content, named = read_yaml(path), f"data.opustrainer={path}"
+    content, origin = read_yaml(path), f"data.opustrainer={path}"
     if not isinstance(content, Mapping) or not isinstance(content.get("datasets"), Mapping):
-        raise UserError(f"{named} must have the keys datasets and stages")
+        raise UserError(f"{origin} must have the keys datasets and stages")
     order = content.get("stages")
     if not isinstance(order, list) or not order or not all(isinstance(n, str) for n in order):
-        raise UserError(f"{named}: stages must be a list of names, got {shown(order)}")
+        raise UserError(f"{origin}: stages must be a list of names, got {shown(order)}")
     for key in content:
         if key not in (*_READ, *order):
-            raise UserError(f"{named}: unknown key {shown(key)}; remove it")
-    _refuse_modifiers(content.get("modifiers"), named)
+            raise UserError(f"{origin}: unknown key {shown(key)}; remove it")
+    _refuse_modifiers(content.get("modifiers"), origin)
     columns = content.get("num_fields", 2)
     if columns not in (2, 3):
-        raise UserError(f"{named}: num_fields must be 2 or 3, got {shown(columns)}")
+        raise UserError(f"{origin}: num_fields must be 2 or 3, got {shown(columns)}")
     sources: dict[str, Source] = {}
     for name, files in content["datasets"].items():
         files = files if isinstance(files, list) else [files]
         if not files or not all(isinstance(file, str) for file in files):
-            raise UserError(f"{named}: datasets.{name} must be a file, got {shown(files)}")
+            raise UserError(f"{origin}: datasets.{name} must be a file, got {shown(files)}")
         sources[str(name)] = TabbedText([path.parent / file for file in files], columns)
-    stages = [_stage(content.get(name), f"{named}: {name}", name == order[-1]) for name in order]
-    rest = [key for key in ("seed", "trainer") if key in content]
-    told = [f"{named}: {' and '.join(rest)} not read, as this run has its own"] * bool(rest)
-    return sources, stages, told
+    stages = [_stage(content.get(name), f"{origin}: {name}", name == order[-1]) for name in order]
+    unread = " and ".join(key for key in ("seed", "trainer") if key in content)
+    notes = [f"{origin}: {unread} not read, as this run has its own"] * bool(unread)
+    return sources, stages, notes
 
 
-def _refuse_modifiers(modifiers: Any, named: str) -> None:
+def _refuse_modifiers(modifiers: Any, origin: str) -> None:
     parts = modifiers if isinstance(modifiers, list) else [modifiers] * (modifiers is not None)
     rates: dict[str, Any] = {}
-    for part in [one for some in parts for one in (some if isinstance(some, list) else [some])]:
+    parts = [part for item in parts for part in (item if isinstance(item, list) else [item])]
+    for part in parts:
         name, rate = next(iter(part.items())) if isinstance(part, Mapping) and part else (part, 0)
         if str(name) not in _NOISE:
-            raise UserError(f"{named}: the modifier {name} is not supported")
+            raise UserError(f"{origin}: the modifier {name} is not supported")
         rates[_NOISE[name]] = rate
     if rates:
         keys = " ".join(f"noise.{key}={rate}" for key, rate in rates.items())
         raise UserError(
-            f"{named}: modifiers are those of noise here; remove them, and add "
+            f"{origin}: modifiers are those of noise here; remove them, and add "
             f"noise=[{','.join(rates)}] {keys}"
         )
 

@@ -20,7 +20,7 @@ _EPOCHS = 10**9
 
 
 class MixtureRows(TokenRows[Any]):
-    """Rows of several sources, each with its own batches.
+    """Rows of several sources, each with its own batches; lengths are the longest of each.
 
     Row `epoch * N + first + n` of N rows in all is row n of a source, whose first is `first`, in
     its own epoch: a source draws anew in each pass over it, and a pass may end anywhere.
@@ -40,7 +40,7 @@ class MixtureRows(TokenRows[Any]):
         self._sampler: MixtureSampler | None = None
         self._firsts = np.cumsum([0, *map(len, parts.values())])
         self.source_lengths, self.target_lengths = (
-            np.concatenate([getattr(rows, side) for rows in parts.values()])
+            np.array([getattr(rows, side).max() for rows in parts.values()])
             for side in ("source_lengths", "target_lengths")
         )
 
@@ -111,10 +111,11 @@ class MixtureSampler(Sampler[list[int]]):
         first = next(iter(samplers.values()))
         self.rank, self.world, self.step_batches = first.rank, first.world, first.step_batches
         self._of_rank = self.step_batches // self.world
-        self.sizes = {name: len(one) // self._of_rank for name, one in samplers.items()}
+        self.sizes = {name: len(batches) // self._of_rank for name, batches in samplers.items()}
         self.schedule = Schedule(stages, self.sizes, seed)
         self.steps = epoch_steps or sum(self.sizes.values())
-        self._streams: tuple[list[int], list[Iterator[list[int]]]] | None = None
+        self._streams: tuple[list[int], list[Iterator[list[int]]]] = [], []
+        """Steps that have read each source, and its batches after them."""
         self.epoch = 0
         self.start_batch = 0
         self.sampler: object = None
@@ -122,7 +123,7 @@ class MixtureSampler(Sampler[list[int]]):
     @cached_property
     def plan(self) -> str:
         """Digest of the batches of all epochs, 16 hexadecimal digits."""
-        plans = {name: one.plan for name, one in self.samplers.items()}
+        plans = {name: sampler.plan for name, sampler in self.samplers.items()}
         content = f"{plans} {self.sizes} {self.schedule} {self.steps} {self.step_batches}"
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -135,11 +136,9 @@ class MixtureSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         (step, skipped), self.start_batch = divmod(self.start_batch, self._of_rank), 0
         first, stop = self.epoch * self.steps + step, (self.epoch + 1) * self.steps
-        before, self._streams = self._streams, None
-        read = self.schedule.read(first)
-        if before is not None and before[0] == read:
-            streams = before[1]  # of the last epoch, which go on
-        else:
+        (read, streams), self._streams = self._streams, ([], [])
+        if read != self.schedule.read(first):  # else those of the epoch before go on
+            read = self.schedule.read(first)
             streams = [self._stream(number, steps) for number, steps in enumerate(read)]
         for source in self.schedule.sources(first, stop - first).tolist():
             yield from islice(streams[source], skipped, self._of_rank)

@@ -15,7 +15,7 @@ from seqattn.errors import UserError
 _RING = 1 << 63
 _GOLDEN = 0x4F1BBCDCBFA53E0B
 """The ring by the golden ratio: its multiples are spread evenly over the ring, however many."""
-_MOST = 10**15
+_LONGEST = 10**15
 """Steps of a stage."""
 
 
@@ -53,17 +53,17 @@ class _Leg:
 
     def count(self, source: int, steps: int) -> int:
         """Return how many of the first steps read a source."""
-        begin, end = (0, *self.ends)[source], self.ends[source]
-        below, above = (_floor_sum(steps, self.offset - at) for at in (begin, end))
-        return below - above
+        arc = (0, *self.ends)[source], self.ends[source]
+        turns = [_floor_sum(steps, self.offset - border) for border in arc]
+        return turns[0] - turns[1]
 
     def counts(self, steps: int) -> list[int]:
         """Return in how many steps each source has been read at a step of the stage."""
-        return [before + self.count(n, steps) for n, before in enumerate(self.read)]
+        return [count + self.count(n, steps) for n, count in enumerate(self.read)]
 
-    def sources(self, begin: int, end: int) -> npt.NDArray[np.int64]:
-        """Return the source of each step from `begin` to `end` of the stage."""
-        steps = np.arange(begin, end, dtype=np.uint64)
+    def sources(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Return the source of each step from `start` to `stop` of the stage."""
+        steps = np.arange(start, stop, dtype=np.uint64)
         points = (steps * np.uint64(_GOLDEN) + np.uint64(self.offset)) % np.uint64(_RING)
         return np.searchsorted(np.array(self.ends[:-1], np.uint64), points, "right")
 
@@ -101,9 +101,10 @@ class Schedule:
             if stage.source is not None:
                 at = self.names.index(stage.source)
                 passes = max(1, round(stage.length * sizes[stage.source]))
-                steps = range(min(_MOST, int(passes * sum(shares) / shares[at] + 100)))
+                margin = 100  # steps of the source that it may be late
+                steps = range(min(_LONGEST, int((passes + margin) * sum(shares) / shares[at])))
                 length = bisect_left(steps, passes, key=lambda n: leg.count(at, n))
-            if length >= _MOST:
+            if length >= _LONGEST:
                 raise UserError(f"stage {number + 1} of data.stages has too many steps")
             first, read = first + length, leg.counts(length)
             self.ends.append(first)
@@ -147,10 +148,10 @@ def _floor_sum(count: int, offset: int) -> int:
     """
     total, size, slope = 0, _RING, _GOLDEN
     while True:
-        whole, slope = divmod(slope, size)
+        quotient, slope = divmod(slope, size)
         floor, offset = divmod(offset, size)
-        total += whole * count * (count - 1) // 2 + floor * count
-        rest = slope * count + offset
-        if rest < size:
+        total += quotient * count * (count - 1) // 2 + floor * count
+        height = slope * count + offset
+        if height < size:
             return total
-        (count, offset), (size, slope) = divmod(rest, size), (slope, size)
+        (count, offset), (size, slope) = divmod(height, size), (slope, size)

@@ -28,7 +28,7 @@ _UNTIL = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) (?:steps?|pass(?:es)? of (\S+))")
 
 
 class Mixture(Source):
-    """Pairs of several sources, each with its own keys; a batch reads one of them.
+    """Pairs of several sources; the batches of an optimizer step are of one of them.
 
     Only the sources with a weight in a stage are trained on; others may serve as val and test.
 
@@ -61,15 +61,15 @@ class Mixture(Source):
         for name in sources:
             if not _NAME.fullmatch(name):
                 raise UserError(f"data.sources must have names of letters and digits, got {name!r}")
-        more, self._told = dict[str, Source](), list[str]()
+        datasets, self._notes = dict[str, Source](), list[str]()
         if opustrainer is not None:
             if stages is not None:
                 raise UserError("data.stages and data.opustrainer are mutually exclusive")
-            more, stages, self._told = read_opustrainer(user_path(opustrainer))
-            if both := sources.keys() & more.keys():
-                raise UserError(f"{opustrainer} and data.sources both have {both.pop()}")
-        # in an order that no process changes
-        self._all: dict[str, Any] = dict(sorted({**sources, **more}.items()))
+            datasets, stages, self._notes = read_opustrainer(user_path(opustrainer))
+            if common := sources.keys() & datasets.keys():
+                raise UserError(f"{opustrainer} and data.sources both have {common.pop()}")
+        # by name, as the ranks of a run may read its settings in another order
+        self._all: dict[str, Any] = dict(sorted({**sources, **datasets}.items()))
         if not self._all:
             raise UserError(
                 "data.sources is empty; add data@data.sources.NAME=CHOICE and its keys, such as "
@@ -83,15 +83,20 @@ class Mixture(Source):
             self._stage(node, f"data.stages[{number}]", number + 1 < len(stages or ()))
             for number, node in enumerate(stages or [{}])
         ]
-        everything = dict.fromkeys(self._all, 1.0)
-        weights = [everything if one.weights is None else one.weights for one in self.stages]
-        self.sources = {n: one for n, one in self._all.items() if any(w.get(n) for w in weights)}
+        equal = dict.fromkeys(self._all, 1.0)
+        weights = [equal if stage.weights is None else stage.weights for stage in self.stages]
+        self.sources = {
+            name: source
+            for name, source in self._all.items()
+            if any(shares.get(name) for shares in weights)
+        }
         self._epoch_steps, self._splits = epoch_steps, dict[str, list[str]]()
         for split, names in (("val", val), ("test", test)):
             if names:
                 self._splits[split] = [names] if isinstance(names, str) else names
                 self._check_names(self._splits[split], f"data.{split}")
-        self.documents = next((one.documents for one in self._all.values() if one.documents), None)
+        documents = (source.documents for source in self._all.values())
+        self.documents = next(filter(None, documents), None)
 
     def _stage(self, node: Any, key: str, must_end: bool) -> Stage:
         if not isinstance(node, Mapping) or not node.keys() <= {"weights", "until"}:
@@ -99,7 +104,7 @@ class Mixture(Source):
         weights, until = node.get("weights"), node.get("until")
         if weights is not None:
             numbers: list[Any] = [*weights.values()] if isinstance(weights, Mapping) else [None]
-            valid = all(type(one) in (int, float) and 0 <= one < float("inf") for one in numbers)
+            valid = all(type(n) in (int, float) and 0 <= n < float("inf") for n in numbers)
             if not valid or not any(numbers):
                 raise UserError(
                     f"{key}.weights must be numbers by the names of sources, not negative and not "
@@ -124,8 +129,8 @@ class Mixture(Source):
     def _check_names(self, names: Any, key: str) -> None:
         for name in names:
             if name not in self._all:
-                known = ", ".join(self._all)
-                raise UserError(f"{key} names {shown(name)}; data.sources has {known}")
+                names = ", ".join(self._all)
+                raise UserError(f"{key} names {shown(name)}; data.sources has {names}")
 
     def _of(self, split: str) -> Mapping[str, Source]:
         """Return the sources that a split is read from, if they have it."""
@@ -157,16 +162,16 @@ class Mixture(Source):
             if split in self._all[name].parts:
                 self.parts = {**self.parts, split: self._all[name].parts[split]}
             return table
-        columns = {name: {*one.column_names} - _OF_ONE for name, one in tables.items()}
-        common = set.intersection(*columns.values())
-        if split != "train" and (other := set.union(*columns.values()) - common):
+        columns = [{*table.column_names} - _OF_ONE for table in tables.values()]
+        common = set.intersection(*columns)
+        if split != "train" and (rare := set.union(*columns) - common):
             raise UserError(
-                f"only some of the sources of {split} have {' and '.join(sorted(other))}; choose "
+                f"only some of the sources of {split} have {' and '.join(sorted(rare))}; choose "
                 f"those of one kind by data.{split}=NAME"
             )
         parts = [table.select_columns(sorted(common)) for table in tables.values()]
         if split == "train":  # a copy teaches the vocabulary nothing
-            parts = [*{content_digest(one): one for one in parts}.values()]
+            parts = [*{content_digest(part): part for part in parts}.values()]
         return concatenate_datasets(parts)
 
     def mixed(self, parts: Mapping[str, TokenRows[Any]]) -> MixtureRows:
@@ -174,21 +179,21 @@ class Mixture(Source):
 
     def grouped(self, column: str) -> Self:
         mixture = super().grouped(column)
-        mixture._all = {name: one.grouped(column) for name, one in self._all.items()}
+        mixture._all = {name: source.grouped(column) for name, source in self._all.items()}
         mixture.sources = {name: mixture._all[name] for name in self.sources}
         return mixture
 
     @cached_property
     def _prepared(self) -> Any:
         """Source whose vocabulary all use; None to train one."""
-        tokenizers = {n: one.tokenizer for n, one in self.sources.items()}
-        names = [name for name, one in tokenizers.items() if one]
-        if len({one.fingerprint for one in tokenizers.values() if one}) > 1:
+        sources = {source.tokenizer: source for source in self.sources.values()}
+        prepared = {tokenizer.fingerprint: sources[tokenizer] for tokenizer in sources if tokenizer}
+        if len(prepared) > 1:
             raise UserError(
-                f"data.sources.{names[0]} and others were prepared with different vocabularies; "
-                "prepare them with vocabulary=DIR"
+                "data.sources were prepared with different vocabularies; prepare them with "
+                "vocabulary=DIR of one"
             )
-        return self.sources[names[0]] if names else None
+        return next(iter(prepared.values()), None)
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -207,12 +212,12 @@ class Mixture(Source):
         return files
 
     def alignments_of(self, split: str) -> Path | None:
-        found = [one.alignments_of(split) for one in self._of(split).values()]
-        return found[0] if len(found) == 1 else None
+        files = [source.alignments_of(split) for source in self._of(split).values()]
+        return files[0] if len(files) == 1 else None
 
     @property
     def source_name(self) -> str:
-        names = {one.source_name for one in self.sources.values()}
+        names = {source.source_name for source in self.sources.values()}
         return names.pop() if len(names) == 1 else ""
 
     def origin(self, split: str) -> str:
@@ -223,4 +228,5 @@ class Mixture(Source):
         return ", ".join(parts)
 
     def notices(self) -> list[str]:
-        return [*self._told, *(line for one in self._all.values() for line in one.notices())]
+        lines = (line for source in self._all.values() for line in source.notices())
+        return [*self._notes, *lines]

@@ -50,6 +50,15 @@ def test_every_part_of_a_stage_has_the_shares_of_its_weights(share, seed):
     assert schedule.read(10**9)[0] == pytest.approx(share * 10**9, abs=5)
 
 
+def test_passes_of_rare_sources_are_complete_too():
+    chance = np.random.default_rng(0)
+    for seed in range(40):
+        share = 10 ** -chance.uniform(0.1, 6)
+        stages = [Stage({"small": share, "back": 1 - share}, 1, "small"), Stage()]
+        schedule = Schedule(stages, SIZES, seed)
+        assert schedule.read(schedule.ends[0])[2] == 3 == schedule.read(schedule.ends[0] - 1)[2] + 1
+
+
 def test_without_weights_all_sources_end_their_passes_together():
     schedule, steps = Schedule([Stage()], SIZES, 1), sum(SIZES.values())
     passes = np.array(schedule.read(100 * steps)) / [*SIZES.values()]
