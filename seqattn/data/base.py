@@ -3,7 +3,7 @@
 import glob
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -135,8 +135,8 @@ class Source(ABC):
         """Return the training pairs if they are stored as ids, else None."""
         return None
 
-    def mixed(self, parts: Mapping[str, "TokenRows[Any]"]) -> "TokenRows[Any]":
-        """Return the training rows of all `sources`. Args: parts: those of each."""
+    def mixed(self, data: Any) -> "TokenRows[Any]":
+        """Return the training rows of all `sources`. Args: data: `Seq2SeqData` of this source."""
         raise NotImplementedError
 
     def redraw(self, row: Mapping[str, Any], random: Random) -> tuple[str, str]:
@@ -181,16 +181,6 @@ class Source(ABC):
     def notices(self) -> list[str]:
         """Return lines about what `load` repaired or left out."""
         return []
-
-
-@contextmanager
-def errors_of(source: str) -> Iterator[None]:
-    """Name a source of several in the errors of a block, which speak of its keys as data.KEY."""
-    try:
-        yield
-    except UserError as error:
-        error.args = (f"data.sources.{source}: {error}",)
-        raise
 
 
 class FileOrHub(Source):

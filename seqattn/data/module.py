@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import repeat
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import datasets
 import numpy as np
 
 from seqattn.checking import parameters
-from seqattn.data.base import MissingSplit, Source, Texts, errors_of, name_files
+from seqattn.data.base import MissingSplit, Source, Texts, name_files
 from seqattn.data.loader import BatchLoader, StepLoader, TokenRows
 from seqattn.data.options import LoaderOptions
 from seqattn.data.text_lines import is_letterless
@@ -41,7 +40,7 @@ class Seq2SeqData:
         tokenizer: an existing tokenizer, to resume or to evaluate a bundle; None to train one.
         join: builds the rows that join pairs of a document from the training pairs, the texts with
             a column "document", the tokenizer and the options. None to train on single pairs.
-        parts: further arguments for the data of each of the source's `sources`, by name.
+        parts: further arguments for the data of each of `source.sources`, by name.
     """
 
     options: LoaderOptions
@@ -60,7 +59,7 @@ class Seq2SeqData:
         join: Callable[..., TokenRows[Any]] | None = None,
         parts: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        self.source, self._join, self._arguments = source, join, parts or {}
+        self.source, self._join, self.parts = source, join, parts or {}
         self.tokenizer_config = tokenizer_config
         self.options = options or self.default_options()
         if (
@@ -94,17 +93,6 @@ class Seq2SeqData:
             source, target = self._learnt_texts(rows["train"])
             self._tokenizer = train_tokenizer(source, target, self.tokenizer_config, self.cache_dir)
         return self._tokenizer
-
-    @cached_property
-    def parts(self) -> Mapping[str, Self]:
-        """Data of each source that the source mixes, by name."""
-        settings = self.tokenizer_config, self.options, str(self.cache_dir)
-        return {
-            name: type(self)(
-                source, *settings, self.seed + number, self.tokenizer, **self._arguments[name]
-            )
-            for number, (name, source) in enumerate(self.source.sources.items())
-        }
 
     def split(self, name: str) -> TokenRows[Any]:
         """Return train or val, read once; raise UserError for a split without usable rows."""
@@ -216,7 +204,9 @@ class Seq2SeqData:
     def _dataset(self, split: str) -> TokenRows[Any]:
         """Return the rows of a split that are trained or validated on, as cached ids."""
         if split == "train" and self.source.sources:
-            return self._mixture()
+            if self.source.tokenizer is None:
+                self._rows(split)  # for `sample_sources`
+            return self.source.mixed(self)
         encoded = self.source.rows(self.tokenizer, self.options) if split == "train" else None
         if encoded is not None:
             return encoded
@@ -227,15 +217,6 @@ class Seq2SeqData:
         texts = rows if self.source.redraws else rows.select_columns(["source", "target"])
         sampling = PairSampling(texts, self.tokenizer, alpha, self.seed, self.source)
         return TokenDataset(ids, self.options, sampling)
-
-    def _mixture(self) -> TokenRows[Any]:
-        if self.source.tokenizer is None:
-            self._rows("train")  # for `sample_sources`
-        rows = {}
-        for name, data in self.parts.items():
-            with errors_of(name):
-                rows[name] = data.split("train")
-        return self.source.mixed(rows)
 
     def _rows(self, split: str) -> datasets.Dataset:
         """Return the texts of a split, read once; raise UserError for a split without any."""

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import count, islice
 from typing import Any
@@ -9,14 +10,24 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Sampler
 
-from seqattn.data.base import errors_of
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import BatchLimits
+from seqattn.errors import UserError
 from seqattn.extras.mixture.schedule import Schedule, Stage
 from seqattn.screen import say
 
 _EPOCHS = 10**9
 """Bound on the passes over a source."""
+
+
+@contextmanager
+def errors_of(source: str) -> Iterator[None]:
+    """Name a source in the errors of a block, which speak of its keys as data.KEY."""
+    try:
+        yield
+    except UserError as error:
+        error.args = (f"data.sources.{source}: {error}",)
+        raise
 
 
 class MixtureRows(TokenRows[Any]):

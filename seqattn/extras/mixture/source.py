@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from seqattn.checking import Count, shown
-from seqattn.data.base import MissingSplit, Source, errors_of
-from seqattn.data.loader import TokenRows
+from seqattn.data.base import MissingSplit, Source
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.mixture.opustrainer import read_opustrainer
-from seqattn.extras.mixture.rows import MixtureRows
+from seqattn.extras.mixture.rows import MixtureRows, errors_of
 from seqattn.extras.mixture.schedule import Stage
 from seqattn.roles import Role
 from seqattn.storage import user_path
@@ -174,8 +173,14 @@ class Mixture(Source):
             parts = [*{content_digest(part): part for part in parts}.values()]
         return concatenate_datasets(parts)
 
-    def mixed(self, parts: Mapping[str, TokenRows[Any]]) -> MixtureRows:
-        return MixtureRows(parts, self.stages, self._epoch_steps)
+    def mixed(self, data: Any) -> MixtureRows:
+        settings = data.tokenizer_config, data.options, str(data.cache_dir)
+        tokenizer, rows = data.tokenizer, {}
+        for number, (name, source) in enumerate(self.sources.items()):
+            order, more = (data.seed + number, tokenizer), data.parts.get(name, {})
+            with errors_of(name):
+                rows[name] = type(data)(source, *settings, *order, **more).split("train")
+        return MixtureRows(rows, self.stages, self._epoch_steps)
 
     def grouped(self, column: str) -> Self:
         mixture = super().grouped(column)
