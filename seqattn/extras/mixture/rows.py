@@ -48,7 +48,7 @@ class MixtureRows(TokenRows[Any]):
         epoch_steps: int | None = None,
     ) -> None:
         self.parts, self._stages, self._epoch_steps = parts, stages, epoch_steps
-        self._sampler: MixtureSampler | None = None
+        self._schedule: Schedule | None = None
         self._firsts = np.cumsum([0, *map(len, parts.values())])
         self.source_lengths, self.target_lengths = (
             np.array([getattr(rows, side).max() for rows in parts.values()])
@@ -64,12 +64,11 @@ class MixtureRows(TokenRows[Any]):
             with errors_of(name):
                 samplers[name] = rows.sampler(limits, seed=seed + number, **order)
         firsts, total = self._firsts[:-1].tolist(), int(self._firsts[-1])
-        self._sampler = MixtureSampler(
-            samplers, firsts, total, self._stages, self._epoch_steps, seed
-        )
-        if self._sampler.rank == 0:
-            say(f"epochs of {self._sampler.steps:,} steps: {self._sampler.schedule.summary}")
-        return self._sampler
+        batches = MixtureSampler(samplers, firsts, total, self._stages, self._epoch_steps, seed)
+        self._schedule = batches.schedule
+        if batches.rank == 0:
+            say(f"epochs of {batches.steps:,} steps: {batches.schedule.summary}")
+        return batches
 
     def batch(self, indices: Sequence[int]) -> Any:
         total = int(self._firsts[-1])
@@ -87,9 +86,9 @@ class MixtureRows(TokenRows[Any]):
         return next(iter(self.parts.values())).advice
 
     def facts(self, steps: int) -> dict[str, str]:
-        if self._sampler is None:
+        if self._schedule is None:
             return {}
-        read = zip(self._sampler.sizes.items(), self._sampler.schedule.read(steps))
+        read = zip(self._schedule.sizes.items(), self._schedule.read(steps))
         return {"passes": " · ".join(f"{name} {n / size:,.2f}" for (name, size), n in read)}
 
 
@@ -97,8 +96,7 @@ class MixtureSampler(Sampler[list[int]]):
     """Batch sampler of several sources, with the interface of `BucketSampler`.
 
     All batches of an optimizer step are those of one source, the next of its own sampler; after the
-    last, that begins its next epoch. An epoch of the mixture is a number of steps, which needs to
-    be that of no source.
+    last, that begins its next epoch. An epoch of the mixture has any number of steps.
 
     Args:
         samplers: of each source, by name.

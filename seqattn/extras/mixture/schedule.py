@@ -86,7 +86,7 @@ class Schedule:
     """
 
     def __init__(self, stages: Sequence[Stage], sizes: Mapping[str, int], seed: int) -> None:
-        self.names, self._legs, self.ends = list(sizes), list[_Leg](), list[int]()
+        self.sizes, self._legs, self.ends = sizes, list[_Leg](), list[int]()
         first, read = 0, [0] * len(sizes)
         for number, stage in enumerate(stages):
             weights: Mapping[str, float] = sizes if stage.weights is None else stage.weights
@@ -99,7 +99,7 @@ class Schedule:
                 break
             length = math.ceil(stage.length)
             if stage.source is not None:
-                at = self.names.index(stage.source)
+                at = list(sizes).index(stage.source)
                 passes = max(1, round(stage.length * sizes[stage.source]))
                 margin = 100  # steps of the source that it may be late
                 steps = range(min(_LONGEST, int((passes + margin) * sum(shares) / shares[at])))
@@ -129,7 +129,7 @@ class Schedule:
         """Line about the end of each stage and the shares of its sources."""
         stages = []
         for number, leg in enumerate(self._legs):
-            arcs = zip(self.names, np.diff([0, *leg.ends]) / _RING, strict=True)
+            arcs = zip(self.sizes, np.diff([0, *leg.ends]) / _RING, strict=True)
             shares = ", ".join(f"{name} {share:.3g}" for name, share in arcs if share)
             ends = f" to step {self.ends[number]:,}" if number < len(self.ends) else ""
             stages.append(f"stage {number + 1}{ends}: {shares}")

@@ -1,6 +1,7 @@
 """Training on several sources: their batches, splits and vocabulary, and runs that go on."""
 
 import gzip
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -166,6 +167,7 @@ def test_texts_are_drawn_anew_in_each_pass(corpora, workers):
     source = mixture_of(corpora, "clean", "back", epoch_steps=5)
     data = data_of(corpora, source, subword_sampling=0.5, num_workers=workers)
     steps = steps_of(data, epochs=range(30))
+    assert pickle.dumps(data.split("train"))  # for workers that are not forked
     seen = {text: set() for text in texts_of(data, steps[0])}
     for batch in [batch for step in steps for batch in step]:
         for ids, text in zip(batch, data.tokenizer.decode_target(batch), strict=True):
