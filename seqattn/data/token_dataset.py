@@ -127,7 +127,7 @@ class TokenDataset(TokenRows[Batch]):
         ends: True if rows that are empty on both sides are ends of documents, not pairs.
 
     Attributes:
-        sources: ids of the complete source of each row of `table`.
+        sources, targets: ids of the complete texts of each row of `table`.
         heads: number of its first tokens that begin each window.
     """
 
@@ -139,8 +139,8 @@ class TokenDataset(TokenRows[Batch]):
         ends: bool = False,
     ) -> None:
         self.options, self._sampling = options, sampling
-        self.sources, self._target = Lists(table, "source"), Lists(table, "target")
-        lengths = np.stack([self.sources.lengths, self._target.lengths])  # (2, rows)
+        self.sources, self.targets = Lists(table, "source"), Lists(table, "target")
+        lengths = np.stack([self.sources.lengths, self.targets.lengths])  # (2, rows)
         empty = (lengths <= 1).any(0)  # nothing but the end mark
         beyond = lengths[0] > options.source_length
         long = (lengths[1] > options.max_length) | (beyond & (options.long_sources == "drop"))
@@ -164,7 +164,7 @@ class TokenDataset(TokenRows[Batch]):
 
     def batch(self, indices: Sequence[int]) -> Batch:
         rows = self.rows[np.asarray(indices)]
-        sources, targets = self.sources.fetch(rows), self._target.fetch(rows)
+        sources, targets = self.sources.fetch(rows), self.targets.fetch(rows)
         if self._num_beyond:
             starts, heads = self.starts[np.asarray(indices)].tolist(), self.heads[rows].tolist()
             read = zip(sources, starts, heads, strict=True)

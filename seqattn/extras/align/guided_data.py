@@ -18,7 +18,14 @@ from seqattn.data.module import Seq2SeqData
 from seqattn.data.source_ids import piece
 from seqattn.data.text_files import scan_text
 from seqattn.data.token_dataset import TokenDataset
-from seqattn.data.word_links import each_links, links_of, word_numbers, words_in
+from seqattn.data.word_links import (
+    Link,
+    LinkedPair,
+    each_links,
+    links_of,
+    word_numbers,
+    words_in,
+)
 from seqattn.errors import UserError
 from seqattn.metrics.scripts import unsplit
 from seqattn.screen import say
@@ -121,23 +128,44 @@ class LinkedRows(TokenRows[Batch]):
             count = f"{len(labels) - sum(labels):,} of {len(labels):,} pairs"
             say(f"{key} has no effect on {count}, whose words the tokenizer joins or cuts off")
 
+    def links_of(self, row: int) -> list[Link]:
+        """Return the links of a row of the split."""
+        return [(i, j) for i, j in self._links[self._ends[row] : self._ends[row + 1]].tolist()]
+
     def batch(self, places: Sequence[int]) -> LinkedBatch:
         self.pairs.epoch = self.epoch
-        batch = self.pairs.batch(places)
+        return self.label(self.pairs.batch(places), places, {})
+
+    def label(
+        self, batch: Batch, places: Sequence[int], changed: Mapping[int, LinkedPair]
+    ) -> LinkedBatch:
+        """Return a batch with links.
+
+        Args:
+            batch, places: pairs, and their places in the rows.
+            changed: those with other texts and links than the split's, by number in the batch.
+        """
         sources, targets = (
             number(ids.numpy())
             for number, ids in zip(self._words, (batch.source, batch.target_output))
         )
         labels = np.zeros((*targets.shape, sources.shape[1]), bool)
         for n, (place, row) in enumerate(zip(places, batch.index.tolist(), strict=True)):
-            source, count = sources[n], sources[n].max() + 1
-            if self.pairs.sources.lengths[row] > self.pairs.options.source_length:
-                source, count = self._window(place, row, sources.shape[1])
-            links = self._links[self._ends[row] : self._ends[row + 1]]
-            read = self._named(0, row, source, count)
-            said = self._named(1, row, targets[n], targets[n].max() + 1)
+            if n in changed:
+                text, translation, links = changed[n]
+                counts = np.array([len(words_in(text)), len(words_in(translation))])
+                links = np.array([*(links or ())], int).reshape(-1, 2)
+                read, said = _named_in(text, sources[n]), _named_in(translation, targets[n])
+            else:
+                source, count = sources[n], sources[n].max() + 1
+                if self.pairs.sources.lengths[row] > self.pairs.options.source_length:
+                    source, count = self._window(place, row, sources.shape[1])
+                links = self._links[self._ends[row] : self._ends[row + 1]]
+                counts = self._counts[row]
+                read = self._named(0, row, source, count)
+                said = self._named(1, row, targets[n], targets[n].max() + 1)
             if read is not None and said is not None:
-                linked = np.zeros(self._counts[row] + 1, bool)  # the last is of no word
+                linked = np.zeros(counts + 1, bool)  # the last is of no word
                 linked[tuple(links.T)] = True
                 labels[n] = linked[read][:, said].T
         return LinkedBatch(**vars(batch), links=torch.from_numpy(labels))
@@ -165,6 +193,12 @@ class LinkedRows(TokenRows[Batch]):
 
     def summary(self, split: str) -> str:
         return self.pairs.summary(split)
+
+
+def _named_in(text: str, words: Numbers) -> Numbers | None:
+    """Return word numbers as links count them in a text; None if the tokenizer's are others."""
+    numbers = word_numbers(text, int(words.max()) + 1)
+    return None if numbers is None else np.append(np.array(numbers, int), -1)[words]
 
 
 class LinkedData(Seq2SeqData):
