@@ -38,8 +38,8 @@ class Seq2SeqData:
         cache_dir: for vocabularies, ids and memory-mapped text; None for the environment's
             SEQATTN_CACHE or else ~/.cache/seqattn.
         tokenizer: an existing tokenizer, to resume or to evaluate a bundle; None to train one.
-        join: builds the rows that join pairs of a document from the training pairs, the texts with
-            a column "document", the tokenizer and the options. None to train on single pairs.
+        join: builds other training rows, such as those that join pairs of a document, from the
+            pairs, their texts, the tokenizer and the options. None to train on the pairs.
         parts: further arguments for the data of each of `source.sources`, by name.
     """
 

@@ -63,6 +63,7 @@ class TrainingSettings:
         lr_factors: factors on the learning rate, by such patterns.
         find_lr: True if the command line runs `Training.find_rate` in place of `run`.
         cache_dir: for vocabularies and tokenized text; None for ~/.cache/seqattn.
+        noise: on training pairs; its method `rows` returns what adds it. None for none.
         seed: seed of weights, batches and dropout.
         choices: names of the chosen values, for messages.
         overrides: command-line overrides, stored for resuming.
@@ -105,6 +106,7 @@ class TrainingSettings:
     lr_factors: Annotated[Any, Role.STEP] = None
     find_lr: Annotated[bool, Role.NOTE] = False
     cache_dir: Annotated[str | None, Role.NOTE] = None
+    noise: Any = None
     seed: Seed = 1
     choices: Annotated[Mapping[str, str], Role.NOTE] = field(default_factory=dict)
     overrides: Annotated[Sequence[str], Role.NOTE] = ()

@@ -124,7 +124,8 @@ class Setup:
 
     def data_settings(self) -> dict[str, Any]:
         """Return further arguments of this kind of data."""
-        return join_of(self.run.data, self.run.tokenizer, self.run.loader)
+        run = self.run
+        return join_of(run.data, run.tokenizer, run.loader, run.noise, run.seed)
 
     def task_settings(self) -> dict[str, Any]:
         """Return further arguments of this kind of task."""
@@ -176,13 +177,20 @@ class Setup:
         return [(sources[s.row], s.hypothesis, s.references[0]) for s in self.task.samples]
 
 
-def join_of(data: Any, tokenizer: TokenizerConfig, loader: BatchLimits) -> dict[str, Any]:
-    """Return the argument `join` of `Seq2SeqData` if data has documents. Args: its settings.
+def join_of(
+    data: Any, tokenizer: TokenizerConfig, loader: BatchLimits, noise: Any = None, seed: int = 0
+) -> dict[str, Any]:
+    """Return the argument `join` of `Seq2SeqData` for noise, or if data has documents.
 
     Of a mixture, return `parts` with that of each source.
+
+    Args: as of `TrainingSettings`.
     """
     if sources := getattr(data, "sources", None):
-        return {"parts": {name: join_of(one, tokenizer, loader) for name, one in sources.items()}}
+        rest = tokenizer, loader, noise, seed
+        return {"parts": {name: join_of(one, *rest) for name, one in sources.items()}}
+    if noise is not None and (join := noise.rows(data, seed)):
+        return {"join": join}
     if not getattr(data, "documents", None):
         return {}
     return {"join": import_path(_DOCUMENTS, "data.documents")(data, tokenizer, loader)}

@@ -25,7 +25,7 @@ OF_SUBCOMMANDS = {
 }
 EXTRAS = sorted(path.parent.name for path in Path(extras.__file__).parent.glob("*/__init__.py"))
 BUNDLE = Path(__file__).parents[1] / "golden" / "bundle"
-GROUPS = ("attention", "data", "generation", "loader", "model", "task", "watch")
+GROUPS = ("attention", "data", "generation", "loader", "model", "noise", "task", "watch")
 """Groups of `train` in which extras have choices."""
 
 
