@@ -1,7 +1,7 @@
 """Outputs of a bundle for the rows of a split, with the time taken."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +26,8 @@ class Outputs:
     seconds: float
     tokens: int = 0
     """Target tokens, end marks included; 0 if outputs are not made of tokens."""
+    again: "Callable[..., Outputs] | None" = field(default=None, kw_only=True, repr=False)
+    """Function that returns the outputs for other rows by the same search, if there is one."""
 
     @property
     def rates(self) -> dict[str, float]:

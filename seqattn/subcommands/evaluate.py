@@ -248,7 +248,8 @@ class Evaluation(ScoredRun):
             make = partial(make, options=text_options)
         bins = [] if self.lengths is None else length_bins(rows.sources, self.lengths)
         with progress(f"scoring {self.split}", bundle.unit) as advance:
-            return make(rows, search, advance), bins
+            outputs = make(rows, search, advance)
+        return replace(outputs, again=partial(make, search=search)), bins
 
     def _by_length(
         self, outputs: Any, bins: Sequence[LengthBin], table: dict[str, str]

@@ -1,18 +1,21 @@
-"""Settings of noise: how often training draws each kind."""
+"""Settings of noise: how often training draws each kind, and which kinds evaluation tries."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
+from seqattn.bundle.outputs import Outputs
+from seqattn.bundle.text_options import TextOption
 from seqattn.checking import Share
-from seqattn.data.base import Source
+from seqattn.data.base import Source, Texts
 from seqattn.errors import UserError
 from seqattn.extras.noise.kinds import KINDS
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(TextOption):
     """Rates of kinds of noise, each the share of the training pairs of an epoch that get it.
 
     Args: upper, title, typos, end_punctuation, copied, tags: as the functions of these names.
@@ -24,6 +27,8 @@ class Noise:
     end_punctuation: Share = 0.0
     copied: Share = 0.0
     tags: Share = 0.0
+
+    has_columns: ClassVar[bool] = True  # of `evaluate` alone
 
     @property
     def rates(self) -> Mapping[str, float]:
@@ -54,3 +59,37 @@ class Noise:
         from seqattn.extras.noise.rows import NoisyRows  # which imports `datasets`
 
         return partial(NoisyRows, self.rates, seed)
+
+    @property
+    def has_effect(self) -> bool:
+        return bool(self.rates)
+
+    @property
+    def _evaluated(self) -> list[str]:
+        """Kinds that evaluation tries: those of texts as people write them."""
+        return [name for name in self.rates if name not in ("copied", "tags")]
+
+    def check_split(self, bundle: Any, rows: Texts, scorer: Any, split: str, part: Any) -> None:
+        """Check before a search that outputs under noise can be scored.
+
+        Raises:
+            UserError: if they cannot.
+        """
+        if not self.has_effect:
+            return
+        if not self._evaluated:
+            raise UserError("evaluate tries noise=upper|title|typos|end_punctuation, not others")
+        if list(bundle.reads) != ["text"] or any(hasattr(text, "head") for text in rows.sources):
+            raise UserError("noise needs a bundle that reads plain texts; remove noise")
+        if not hasattr(scorer, "sentences"):
+            raise UserError("noise needs a scorer of sentences, such as BLEU; remove noise")
+
+    def evaluated(
+        self, bundle: Any, outputs: Outputs, scorer: Any, split: str, directory: Path, part: Any
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return scores of a split under each kind of noise with a rate, see `noisy_scores`."""
+        if not self._evaluated:
+            return {}, {}
+        from seqattn.extras.noise.scores import noisy_scores
+
+        return noisy_scores(self._evaluated, outputs, scorer, split, directory)
