@@ -538,3 +538,23 @@ def test_only_the_batches_of_sources_with_links_have_some(corpora, tmp_path):
         linked = isinstance(batch, guided.LinkedBatch)
         assert linked == (not texts[0].startswith("so "))
         assert not linked or batch.links.any(2).any(1).all()
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_noise_is_drawn_anew_in_each_pass_over_a_source(corpora, world):
+    noise = of_extra("noise.noise").Noise(upper=0.3, typos=0.2)
+    source, loader = mixture_of(corpora, "clean", "back", epoch_steps=3), LoaderOptions(300)
+    parts = join_of(source, CONFIG, loader, noise, 3)
+    data = Seq2SeqData(source, CONFIG, loader, str(corpora / "cache"), 3, **parts)
+    data.load()
+    steps = steps_of(data, epochs=range(8), rank=world - 1, world=world)
+    sampler = data.loader("train").batches
+    drawn = [[*sampler.sizes][n] for n in sampler.schedule.sources(0, 24)]
+    texts = [
+        texts_of(data, step) for name, step in zip(drawn, steps, strict=True) if name == "back"
+    ]
+    lines = [text.lower() for step in texts for text in step]
+    assert len({*lines}) > 70  # sixty, and those with typos
+    fresh = Seq2SeqData(source, CONFIG, loader, str(corpora / "cache"), 3, **parts)
+    fresh.load()
+    assert steps_of(fresh, epochs=(5, 6, 7), rank=world - 1, world=world) == steps[15:]
