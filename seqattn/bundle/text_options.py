@@ -126,6 +126,11 @@ class TextOption:
     pages: ClassVar[Sequence[str]] = ()
     """Suffixes of files that are one text, which its `read` returns."""
 
+    formats: ClassVar[Sequence[str]] = ()
+    """Suffixes of files of several texts, which its `units` returns and its `written` replaces."""
+    units_need: ClassVar[Mapping[str, str]] = {}
+    """Choices of other options, by key, that units need."""
+
     @property
     def files(self) -> Mapping[str, Path]:
         """Files that it is read from, by key."""
@@ -192,6 +197,14 @@ class TextOption:
 
     def read(self, path: Path) -> str:
         """Return the text of a page; see `pages`."""
+        raise NotImplementedError
+
+    def units(self, path: Path) -> Sequence[str]:
+        """Return the texts of a file; see `formats`. Raises: UserError if it cannot be read."""
+        raise NotImplementedError
+
+    def written(self, path: Path, outputs: Iterable[str]) -> Iterator[bytes]:
+        """Yield the content of a file with the outputs of its units in their place."""
         raise NotImplementedError
 
     def split(self, texts: Sequence[str]) -> Sequence[Segments]:

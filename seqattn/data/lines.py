@@ -74,10 +74,10 @@ def in_one_line(text: str) -> str:
     return re.sub(r"[\r\n]+", " ", text)
 
 
-def write_lines(lines: Iterable[str], output: str | None, end: str = "\n") -> None:
+def write_lines(lines: Iterable[str | bytes], output: str | None, end: str = "\n") -> None:
     """Write lines, each with `end`, to standard output as they come, or to a file atomically.
 
-    A file whose name ends in ".gz" is compressed.
+    Bytes are written as they are. A file whose name ends in ".gz" is compressed.
 
     Raises:
         UserError: if the file's directory does not exist, or standard output is closed.
@@ -86,10 +86,14 @@ def write_lines(lines: Iterable[str], output: str | None, end: str = "\n") -> No
         if sys.stdout is None:
             raise UserError("standard output is closed; set output=FILE")
         for line in lines:
-            print(line, end=end, flush=True)
+            if isinstance(line, bytes):
+                sys.stdout.buffer.write(line)
+                sys.stdout.flush()
+            else:
+                print(line, end=end, flush=True)
         return
     path = output_file(output)
-    encoded = (f"{line}{end}".encode() for line in lines)
+    encoded = (line if isinstance(line, bytes) else f"{line}{end}".encode() for line in lines)
     write_whole(path, _packed(encoded) if path.suffix == ".gz" else encoded)
 
 

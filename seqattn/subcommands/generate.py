@@ -95,11 +95,24 @@ class Generation(BundleRun):
     prefix_column: str | int | None = None
     target_language: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    _translator: TextOption | None = field(default=None, init=False, repr=False)
+    """The option that reads the texts of the input file and writes them in their place, if any."""
 
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
             raise UserError("text, question and input are mutually exclusive")
-        object.__setattr__(self, "options", options_of(self.options))
+        options = options_of(self.options)
+        if self.input is not None:
+            kind = kind_of(user_path(self.input)).lower()
+            translator = next((one for one in options.values() if kind in one.formats), None)
+            object.__setattr__(self, "_translator", translator)
+            options = {**options_of(translator.units_need), **options} if translator else options
+            if translator and (self.part or self.n_best or self.format):
+                raise UserError(
+                    f"{self.input} gets a translation for each of its texts as a whole; remove "
+                    "part, n_best and format"
+                )
+        object.__setattr__(self, "options", options)
         for key, option in self.options.items():
             if option.splits and self.alignments:
                 raise UserError(f"{key} does not support alignments; remove one")
@@ -176,7 +189,8 @@ class Generation(BundleRun):
                 files = {"input": source}
                 for option in options.values():
                     files |= option.files
-                each = self.n_best or 1, "(?s:.*)" if self._reader else ".*"
+                of_texts = self._reader or self._translator
+                each = self.n_best or 1, "(?s:.*)" if of_texts else ".*"
                 opened = open_journal(
                     self.output,
                     partial(self._made_from, options),
@@ -192,7 +206,10 @@ class Generation(BundleRun):
                 advance = stack.enter_context(bar)
             end = "" if self._reader and self._format == "text" else "\n"
             results = self._results(bundle, work, source, inputs, journal.done, advance)
-            journal.write(results, end=end)
+            if self._translator and source is not None:
+                journal.write(results, partial(self._translator.written, source), end="")
+            else:
+                journal.write(results, end=end)
         notices.say()
         for option in options.values():
             option.say()
@@ -215,7 +232,7 @@ class Generation(BundleRun):
             notices,
             format=self._format,
             n_best=self.n_best or 1,
-            keeps_breaks=self.text is not None or self._reader is not None,
+            keeps_breaks=self.text is not None or bool(self._reader or self._translator),
             prefix=self.prefix,
             has_prefixes=self.prefix_column is not None,
             joins_lines=self._joins_lines,
@@ -327,6 +344,8 @@ class Generation(BundleRun):
     def _read(self, bundle: Bundle, source: Path | None) -> Iterator[Rows]:
         if source is not None and self._reader:
             return iter([[(1, self._reader.read(source))]])
+        if source is not None and self._translator:
+            return iter([[*enumerate(self._translator.units(source), 1)]])
         if self.prefix_column is not None:
             return read_texts(source, bundle.config.get("data"), str(self.prefix_column))
         return bundle.read_inputs(source)

@@ -53,7 +53,7 @@ class Journal:
     def write(
         self,
         windows: Iterable[tuple[int, Iterable[str]]],
-        each: Callable[[Iterable[str]], Iterable[str]] = iter,
+        each: Callable[[Iterable[str]], Iterable[str | bytes]] = iter,
         end: str = "\n",
     ) -> None:
         """Write the output at the end, or to a stream as it comes.

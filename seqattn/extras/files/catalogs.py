@@ -1,0 +1,143 @@
+"""Catalogs of messages: gettext (po)."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from seqattn.errors import UserError
+from seqattn.extras.files.codes import Coded
+from seqattn.extras.files.formats import LINE, Edit, TranslatedFile
+
+_CODE = re.compile(
+    r"%(?:\(\w{1,99}\)|\d{1,2}\$)?[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh|ll|[hlLqjzt])?"
+    r"[diouxXeEfFgGcrsap%]|<(?P<end>/?)(?P<name>[a-zA-Z][\w:-]*)(?:\s[^<>]*)?/?>"
+    r"|\{[^{}\s]{0,99}\}|\$\{?\w{1,99}\}?"
+)
+"""Formats of printf, tags, and names in braces."""
+_STRING = re.compile(
+    r"[ \t]*(?:(?P<key>msgctxt|msgid_plural|msgid|msgstr(?:\[(?P<number>\d{1,3})\])?)[ \t]*)?"
+    r'"(?P<text>(?:[^"\\]|\\.)*+)"[ \t]*'
+)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a"}
+_CHARSET = re.compile(r"(?i)charset=([\w-]+)")
+
+
+@dataclass
+class _Entry:
+    """An entry of a catalog.
+
+    Args:
+        texts: strings by key: msgctxt, msgid, msgid_plural, msgstr or msgstr[N].
+        places: of the strings of each msgstr in the file.
+        flags: place of the line of flags; None without one.
+    """
+
+    texts: dict[str, str] = field(default_factory=dict)
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    flags: tuple[int, int] | None = None
+
+
+class Catalog(TranslatedFile):
+    """A catalog of gettext: entries without a translation get one, and all else stays.
+
+    A fuzzy entry has none, and loses that mark. Of plurals, the first is that of the singular.
+
+    Args:
+        path: the file.
+        everything: True to translate entries that have a translation, too.
+
+    Raises:
+        UserError: if it is not a catalog.
+    """
+
+    def __init__(self, path: Path, everything: bool = False) -> None:
+        super().__init__(path)
+        self.everything = everything
+        header = next((one for one in self._entries if one.texts.get("msgid") == ""), _Entry())
+        charset = _CHARSET.search(header.texts.get("msgstr", ""))
+        if charset and charset[1].lower() not in ("utf-8", "utf8", "ascii", "us-ascii", "charset"):
+            raise UserError(f"{path} declares the charset {charset[1]}; convert it to UTF-8")
+
+    @cached_property
+    def _entries(self) -> list[_Entry]:
+        entries, key = [_Entry()], ""
+        for number, match in enumerate(LINE.finditer(self.text), 1):
+            line, place = match[1].removeprefix("\ufeff"), match.span(1)
+            if not line.strip() or line.startswith("#"):
+                if entries[-1].texts:
+                    entries.append(_Entry())
+                if line.startswith("#,"):
+                    entries[-1].flags = place
+                key = ""
+                continue
+            string = _STRING.fullmatch(line)
+            if string is None or not (string["key"] or key):
+                raise UserError(f"{self.path}, line {number:,}, is not of a catalog of gettext")
+            if string["key"]:
+                key = string["key"]
+                if key in ("msgctxt", "msgid") and "msgid" in entries[-1].texts:
+                    entries.append(_Entry())
+            entry = entries[-1]
+            entry.texts[key] = entry.texts.get(key, "") + _unescaped(string["text"])
+            entry.places[key] = entry.places.get(key, place)[0], place[1]
+        return entries
+
+    @cached_property
+    def _strings(self) -> list[tuple[_Entry, str, str]]:
+        """Entries with the key of each string to fill, and the text that it translates."""
+        strings = []
+        for entry in self._entries:
+            keys = [key for key in entry.places if key.startswith("msgstr")]
+            is_fuzzy = entry.flags is not None and "fuzzy" in _flags(self.text, entry)
+            lacks = is_fuzzy or not all(entry.texts[key] for key in keys)
+            if entry.texts.get("msgid") and (lacks or self.everything):
+                plural = entry.texts.get("msgid_plural", "")
+                for key in keys:
+                    is_other = plural and key not in ("msgstr", "msgstr[0]")
+                    strings.append((entry, key, plural if is_other else entry.texts["msgid"]))
+        return strings
+
+    @cached_property
+    def _lines(self) -> list[list[Coded | str]]:
+        """The lines of each string; a blank one as it is."""
+        return [
+            [Coded.of(line, _CODE) if line.strip() else line for line in text.split("\n")]
+            for _, _, text in self._strings
+        ]
+
+    def units(self) -> Sequence[str]:
+        return [one.html for lines in self._lines for one in lines if isinstance(one, Coded)]
+
+    def edits(self, outputs: Sequence[str]) -> Iterator[Edit]:
+        remaining, done = iter(outputs), set[int]()
+        for (entry, key, _), lines in zip(self._strings, self._lines, strict=True):
+            texts = (one if isinstance(one, str) else one.text(next(remaining)) for one in lines)
+            if entry.flags is not None and id(entry) not in done:
+                done.add(id(entry))
+                flags = _flags(self.text, entry)
+                if "fuzzy" in flags:
+                    flags.remove("fuzzy")
+                    yield Edit(*entry.flags, ", ".join(["#", *flags]) if flags else "#")
+            yield Edit(*entry.places[key], f"{key} {_quoted(chr(10).join(texts))}")
+
+
+def _flags(text: str, entry: _Entry) -> list[str]:
+    assert entry.flags is not None
+    return [flag.strip() for flag in text[slice(*entry.flags)].split(",")[1:]]
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)
+
+
+def _quoted(text: str) -> str:
+    """Return a string with escapes, on a line of its own for each of its lines."""
+    escapes = {f"{sign}": f"\\{name}" for name, sign in _ESCAPES.items()} | {
+        '"': '\\"',
+        "\\": "\\\\",
+    }
+    lines = text.splitlines(keepends=True) if "\n" in text.rstrip("\n") else [text]
+    each = ["".join(escapes.get(sign, sign) for sign in line) for line in lines]
+    return "\n".join(f'"{line}"' for line in ([""] * (len(each) > 1) + each))

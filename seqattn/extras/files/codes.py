@@ -1,0 +1,71 @@
+"""Texts with codes in them, such as tags of subtitles, as HTML and back."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import unescape
+
+_TAG = re.compile(r"<(/?)(g|x) id=\"(\d{1,9})\"/?>")
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A text whose codes are elements: `g` around text, `x` in it, each with the number of a code.
+
+    Args:
+        html: the text.
+        codes: the codes of the elements, as they are written: both ends of `g`.
+    """
+
+    html: str
+    codes: Sequence[tuple[str, str]]
+
+    @classmethod
+    def of(cls, text: str, codes: re.Pattern[str], has_references: bool = False) -> "Coded":
+        """Read a text.
+
+        Args:
+            codes: pattern of a code. Its group "name" is the name of a tag, with "end" for an end
+                tag. A start tag and its end become `g`, all others `x`.
+            has_references: True if the text has references such as &amp;.
+        """
+        pieces, found, starts = list[str](), list[tuple[str, str]](), list[tuple[str, int, int]]()
+        place = 0
+        for match in codes.finditer(text):
+            pieces.append(_escaped(text[place : match.start()], has_references))
+            place = match.end()
+            name, is_end = match.groupdict().get("name"), match.groupdict().get("end")
+            if name and is_end and starts and starts[-1][0] == name:
+                _, number, at = starts.pop()
+                pieces[at] = f'<g id="{number}">'
+                found[number] = found[number][0], match[0]
+                pieces.append("</g>")
+                continue
+            if name and not is_end:
+                starts.append((name, len(found), len(pieces)))
+            pieces.append(f'<x id="{len(found)}"/>')
+            found.append((match[0], ""))
+        pieces.append(_escaped(text[place:], has_references))
+        return cls("".join(pieces), found)
+
+    def text(self, html: str, has_references: bool = False) -> str:
+        """Return the text of HTML in which codes may have moved. Args: as of `of`."""
+        pieces, open_codes, place = list[str](), list[int](), 0
+        for match in re.finditer(r"<x id=\"(\d{1,9})\"/>|<g id=\"(\d{1,9})\">|</g>", html):
+            piece = html[place : match.start()]
+            pieces.append(piece if has_references else unescape(piece))
+            place = match.end()
+            if match[1] is not None:
+                pieces.append(self.codes[int(match[1])][0])
+            elif match[2] is not None:
+                open_codes.append(int(match[2]))
+                pieces.append(self.codes[open_codes[-1]][0])
+            elif open_codes:
+                pieces.append(self.codes[open_codes.pop()][1])
+        piece = html[place:]
+        return "".join([*pieces, piece if has_references else unescape(piece)])
+
+
+def _escaped(text: str, has_references: bool) -> str:
+    text = text if has_references else text.replace("&", "&amp;")
+    return text.replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,133 @@
+"""Subtitles: SubRip (srt) and WebVTT (vtt)."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from seqattn.extras.files.codes import Coded
+from seqattn.extras.files.formats import LINE, Edit, TranslatedFile
+
+_TIMES = re.compile(
+    r"[ \t]*(?:\d{1,9}:)?\d{1,2}:\d{1,2}[.,]\d{1,3}[ \t]*-->[ \t]*(?:\d{1,9}:)?\d{1,2}:\d{1,2}[.,]"
+    r"\d{1,3}(?:[ \t].*)?"
+)
+"""A line with the times of a cue."""
+_CODE = re.compile(
+    r"<(?P<end>/?)(?P<name>[a-zA-Z]\w*)(?:[.\s][^<>]*)?>|<[\d:.]+>|\{\\[^{}]*\}|\{[a-zA-Z]:[^{}]*\}"
+)
+"""Tags, times within a cue, and codes of ASS and MicroDVD."""
+_ENDS = tuple(".!?\u2026:;\"'\u201d\u00bb)]\u266a\u3002\uff01\uff1f\u061f\u0964")
+"""Signs at the end of a cue after which no sentence goes on."""
+_SPEAKER = re.compile(r"\s*(?:[-\u2013\u2014\u266a\[(>#]|\w[\w .]{0,30}:\s)")
+"""Beginnings of a line that somebody else says."""
+_CODE_OR_END = re.compile(rf"[ ]?\0[ ]?|{_CODE.pattern}")
+"""A code, or the end of a cue in a sentence of several."""
+
+_MOST = 6  # cues of a sentence
+
+
+class Cue(NamedTuple):
+    """Place of a line of a cue, or of several that are read as one, in the text of a file."""
+
+    begin: int
+    end: int
+    lines: int
+
+
+class Subtitles(TranslatedFile):
+    """Subtitles: a sentence over several cues is translated as a whole, and put back into these.
+
+    Notes, styles, numbers, times, positions and line ends stay as they are.
+    """
+
+    @property
+    def _has_references(self) -> bool:
+        return self.path.name.lower().endswith(".vtt")
+
+    @cached_property
+    def _sentences(self) -> list[list[Cue]]:
+        """The cues that each sentence has."""
+        sentences, previous = list[list[Cue]](), ""
+        for cue in _cues(self.text):
+            text = _CODE.sub("", self.text[cue.begin : cue.end])
+            if not any(map(str.isalpha, text)):
+                previous = "."
+                continue
+            goes_on = not previous.rstrip().endswith(_ENDS) and not _SPEAKER.match(text)
+            if goes_on and sentences and len(sentences[-1]) < _MOST:
+                sentences[-1].append(cue)
+            else:
+                sentences.append([cue])
+            previous = text
+        return sentences
+
+    @cached_property
+    def _coded(self) -> list[Coded]:
+        return [
+            Coded.of("\0".join(map(self._line, cues)), _CODE_OR_END, self._has_references)
+            for cues in self._sentences
+        ]
+
+    def _line(self, cue: Cue) -> str:
+        return " ".join(self.text[cue.begin : cue.end].replace("\0", " ").split())
+
+    def units(self) -> Sequence[str]:
+        return [one.html for one in self._coded]
+
+    def edits(self, outputs: Sequence[str]) -> Iterator[Edit]:
+        for cues, coded, output in zip(self._sentences, self._coded, outputs, strict=True):
+            texts = coded.text(output, self._has_references).split("\0")
+            if len(texts) != len(cues) or not all(map(_is_filled, texts)):
+                texts = _shared(" ".join(texts), [len(self._line(cue)) for cue in cues])
+            for cue, text in zip(cues, texts, strict=True):
+                before = self.text[cue.begin : cue.end]
+                ends = before[len(before.rstrip()) :]
+                breaks = [end for end in ("\r\n", "\r", "\n") if end in before]
+                lines = _shared(" ".join(text.split()), [1] * cue.lines)
+                yield Edit(cue.begin, cue.end, (breaks or ["\n"])[0].join(lines) + ends)
+
+
+def _cues(text: str) -> Iterator[Cue]:
+    """Yield the lines of cues: those after the times, up to a blank one.
+
+    Lines of a cue are one, unless somebody else says the next.
+    """
+    within, begin, end, lines = False, 0, 0, 0
+    for match in LINE.finditer(text):
+        line = match[1]
+        if _TIMES.fullmatch(line):
+            if lines:
+                yield Cue(begin, end, lines)
+            within, lines, begin = True, 0, match.end()
+        elif within:
+            is_blank = not line.strip()
+            if lines and (is_blank or _SPEAKER.match(line)):
+                yield Cue(begin, end, lines)
+                begin, lines = match.start(), 0
+            within = not is_blank
+            end, lines = match.end(1), lines + within
+    if lines:
+        yield Cue(begin, end, lines)
+
+
+def _is_filled(text: str) -> bool:
+    return bool(_CODE.sub("", text).strip())
+
+
+def _shared(text: str, sizes: Sequence[int]) -> list[str]:
+    """Return the words of a text in parts of about these relative sizes, each with one if it can."""
+    words, parts, total = text.split(), list[str](), sum(sizes)
+    place, before, size = 0, 0, 0
+    length = len(" ".join(words))
+    for number, own in enumerate(sizes):
+        size += own
+        rest, stop = len(sizes) - number - 1, place
+        while stop < len(words) - rest and (
+            stop == place or not rest or 2 * before + len(words[stop]) < 2 * length * size / total
+        ):
+            before += len(words[stop]) + 1
+            stop += 1
+        parts.append(" ".join(words[place:stop]))
+        place = stop
+    return parts
