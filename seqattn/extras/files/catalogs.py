@@ -21,6 +21,8 @@ _STRING = re.compile(
     r'"(?P<text>(?:[^"\\]|\\.)*+)"[ \t]*'
 )
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a"}
+_SPELLINGS = {sign: f"\\{name}" for name, sign in _ESCAPES.items()} | {'"': '\\"', "\\": r"\\"}
+_SPECIAL = re.compile(r'["\\\n\t\r\b\f\v\a]')
 _CHARSET = re.compile(r"(?i)charset=([\w-]+)")
 
 
@@ -120,7 +122,8 @@ class Catalog(TranslatedFile):
                 if "fuzzy" in flags:
                     flags.remove("fuzzy")
                     yield Edit(*entry.flags, ", ".join(["#", *flags]) if flags else "#")
-            yield Edit(*entry.places[key], f"{key} {_quoted(chr(10).join(texts))}")
+            end = "\r\n" if "\r\n" in self.text else "\n"
+            yield Edit(*entry.places[key], f"{key} {_quoted([*texts], end)}")
 
 
 def _flags(text: str, entry: _Entry) -> list[str]:
@@ -132,12 +135,8 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)
 
 
-def _quoted(text: str) -> str:
-    """Return a string with escapes, on a line of its own for each of its lines."""
-    escapes = {f"{sign}": f"\\{name}" for name, sign in _ESCAPES.items()} | {
-        '"': '\\"',
-        "\\": "\\\\",
-    }
-    lines = text.splitlines(keepends=True) if "\n" in text.rstrip("\n") else [text]
-    each = ["".join(escapes.get(sign, sign) for sign in line) for line in lines]
-    return "\n".join(f'"{line}"' for line in ([""] * (len(each) > 1) + each))
+def _quoted(lines: Sequence[str], end: str) -> str:
+    """Return a string of several lines with escapes, each on a line of the file that so ends."""
+    parts = [*(f"{line}\n" for line in lines[:-1]), *([lines[-1]] if lines[-1] else [])] or [""]
+    quoted = [f'"{_SPECIAL.sub(lambda sign: _SPELLINGS[sign[0]], part)}"' for part in parts]
+    return end.join([*['""'] * (len(quoted) > 1), *quoted])

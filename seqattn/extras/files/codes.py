@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import unescape
 
-_TAG = re.compile(r"<(/?)(g|x) id=\"(\d{1,9})\"/?>")
+_ELEMENT = re.compile(r'<x id="(\d{1,9})"/>|<g id="(\d{1,9})">|</g>')
+_DEEPEST = 50  # start tags among which that of an end tag is sought
 
 
 @dataclass(frozen=True)
@@ -29,21 +30,25 @@ class Coded:
                 tag. A start tag and its end become `g`, all others `x`.
             has_references: True if the text has references such as &amp;.
         """
-        pieces, found, starts = list[str](), list[tuple[str, str]](), list[tuple[str, int, int]]()
+        pieces, found = list[str](), list[tuple[str, str]]()
+        starts: list[tuple[str, int, int]] = []  # names, numbers and places of start tags
         place = 0
         for match in codes.finditer(text):
             pieces.append(_escaped(text[place : match.start()], has_references))
             place = match.end()
-            name, is_end = match.groupdict().get("name"), match.groupdict().get("end")
-            if name and is_end and starts and starts[-1][0] == name:
-                _, number, at = starts.pop()
+            tag, number = match.groupdict(), len(found)
+            name = tag.get("name") if not match[0].endswith("/>") else None
+            if name and tag.get("end") and any(start[0] == name for start in starts[-_DEEPEST:]):
+                while (start := starts.pop())[0] != name:
+                    pass
+                _, number, at = start
                 pieces[at] = f'<g id="{number}">'
                 found[number] = found[number][0], match[0]
                 pieces.append("</g>")
                 continue
-            if name and not is_end:
-                starts.append((name, len(found), len(pieces)))
-            pieces.append(f'<x id="{len(found)}"/>')
+            if name and not tag.get("end"):
+                starts.append((name, number, len(pieces)))
+            pieces.append(f'<x id="{number}"/>')
             found.append((match[0], ""))
         pieces.append(_escaped(text[place:], has_references))
         return cls("".join(pieces), found)
@@ -51,7 +56,7 @@ class Coded:
     def text(self, html: str, has_references: bool = False) -> str:
         """Return the text of HTML in which codes may have moved. Args: as of `of`."""
         pieces, open_codes, place = list[str](), list[int](), 0
-        for match in re.finditer(r"<x id=\"(\d{1,9})\"/>|<g id=\"(\d{1,9})\">|</g>", html):
+        for match in _ELEMENT.finditer(html):
             piece = html[place : match.start()]
             pieces.append(piece if has_references else unescape(piece))
             place = match.end()

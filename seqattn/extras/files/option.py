@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from seqattn.bundle.text_options import TextOption
 from seqattn.extras.files.catalogs import Catalog
+from seqattn.extras.files.exchange_files import ExchangeFile
 from seqattn.extras.files.formats import TranslatedFile
 from seqattn.extras.files.subtitles import Subtitles
 from seqattn.storage import kind_of
@@ -14,21 +15,31 @@ from seqattn.storage import kind_of
 
 @dataclass(frozen=True)
 class Files(TextOption):
-    """Files of subtitles (srt, vtt) and catalogs of gettext (po).
+    """Files of subtitles (srt, vtt), catalogs of gettext (po), XLIFF and TMX.
 
     Only translations are written into the text of a file; the rest stays as it is.
 
     Args:
-        everything: True to translate again what has a translation in a catalog.
+        everything: True to translate again what has a translation in the file.
+        source_language, target_language: of the texts to translate and of their translations, such
+            as "de", in XLIFF and TMX; None for those of the file.
     """
 
     everything: bool = False
-    formats: ClassVar[Sequence[str]] = (".srt", ".vtt", ".po", ".pot")
+    source_language: str | None = None
+    target_language: str | None = None
+    formats: ClassVar[Sequence[str]] = (
+        ".srt", ".vtt", ".po", ".pot", ".xliff", ".xlf", ".tmx",
+    )  # fmt: skip
     units_need: ClassVar[Mapping[str, str]] = {"markup": "html"}
 
     def _file(self, path: Path) -> TranslatedFile:
         kind = kind_of(path).lower()
-        return Catalog(path, self.everything) if kind in (".po", ".pot") else Subtitles(path)
+        if kind in (".srt", ".vtt"):
+            return Subtitles(path)
+        if kind in (".po", ".pot"):
+            return Catalog(path, self.everything)
+        return ExchangeFile(path, self.everything, self.source_language, self.target_language)
 
     def units(self, path: Path) -> Sequence[str]:
         return self._file(path).units()

@@ -21,6 +21,8 @@ _ENDS = tuple(".!?\u2026:;\"'\u201d\u00bb)]\u266a\u3002\uff01\uff1f\u061f\u0964"
 """Signs at the end of a cue after which no sentence goes on."""
 _SPEAKER = re.compile(r"\s*(?:[-\u2013\u2014\u266a\[(>#]|\w[\w .]{0,30}:\s)")
 """Beginnings of a line that somebody else says."""
+_DASH = re.compile(r"\s*(?:(?:[-\u2013\u2014]|>>)\s*)?")
+"""What stands before the words of a line."""
 _CODE_OR_END = re.compile(rf"[ ]?\0[ ]?|{_CODE.pattern}")
 """A code, or the end of a cue in a sentence of several."""
 
@@ -54,7 +56,8 @@ class Subtitles(TranslatedFile):
             if not any(map(str.isalpha, text)):
                 previous = "."
                 continue
-            goes_on = not previous.rstrip().endswith(_ENDS) and not _SPEAKER.match(text)
+            line = self.text[self.text.rfind("\n", 0, cue.begin) + 1 : cue.end]
+            goes_on = not previous.rstrip().endswith(_ENDS) and not _SPEAKER.match(line)
             if goes_on and sentences and len(sentences[-1]) < _MOST:
                 sentences[-1].append(cue)
             else:
@@ -98,17 +101,23 @@ def _cues(text: str) -> Iterator[Cue]:
         line = match[1]
         if _TIMES.fullmatch(line):
             if lines:
-                yield Cue(begin, end, lines)
+                yield _cue(text, begin, end, lines)
             within, lines, begin = True, 0, match.end()
         elif within:
             is_blank = not line.strip()
             if lines and (is_blank or _SPEAKER.match(line)):
-                yield Cue(begin, end, lines)
+                yield _cue(text, begin, end, lines)
                 begin, lines = match.start(), 0
             within = not is_blank
             end, lines = match.end(1), lines + within
     if lines:
-        yield Cue(begin, end, lines)
+        yield _cue(text, begin, end, lines)
+
+
+def _cue(text: str, begin: int, end: int, lines: int) -> Cue:
+    """Return the cue without what stands before its words."""
+    dash = _DASH.match(text, begin, end)
+    return Cue(dash.end() if dash else begin, end, lines)
 
 
 def _is_filled(text: str) -> bool:
@@ -116,7 +125,7 @@ def _is_filled(text: str) -> bool:
 
 
 def _shared(text: str, sizes: Sequence[int]) -> list[str]:
-    """Return the words of a text in parts of about these relative sizes, each with one if it can."""
+    """Return the words of a text in parts of about these sizes, each with a word if it can."""
     words, parts, total = text.split(), list[str](), sum(sizes)
     place, before, size = 0, 0, 0
     length = len(" ".join(words))
