@@ -620,7 +620,7 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, subcommand):
         assert "\nname: ${task.name}  # runs go to runs/NAME/TIME\n" in out
         for group, choices in groups().items():
             others = "document_lines document_scores engine importer markup quality terms"
-            if group not in [*others.split(), "sentence_splitter"]:  # of generation and folders
+            if group not in [*others.split(), "sentence_splitter", "file_format"]:
                 assert f"\n{group}=" in out
                 assert all(choice in out for choice in choices)
 

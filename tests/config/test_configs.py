@@ -48,6 +48,7 @@ ELSEWHERE = [
     "document_scores",
     "engine",
     "experiment",
+    "file_format",
     "importer",
     "markup",
     "quality",

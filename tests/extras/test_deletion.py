@@ -74,6 +74,9 @@ def test_subcommands_and_choices_say_which_extra_is_missing(extra, corpus, tmp_p
     if extra == "sentences":  # which is left out unless it is chosen
         commands.append(("generate", [f"bundle={BUNDLE}", "text=a", "sentences=de"]))
         told.append("error: ")
+    if extra == "files":
+        commands.append(("generate", [f"bundle={BUNDLE}", "text=a", "files=auto"]))
+        told.append("error: ")
     if extra == "exchange":
         commands.append(("evaluate", ["bundle=hf://a/b"]))
         told.append("error: hf://a/b needs")

@@ -1,4 +1,4 @@
 """Files that translators have, in and out: subtitles and catalogs of messages."""
 
-NEEDS: tuple[str, ...] = ("align",)
+NEEDS: tuple[str, ...] = ()
 """Extras that it imports."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from seqattn.errors import UserError
 from seqattn.extras.files.codes import Coded
-from seqattn.extras.files.formats import LINE, Edit, TranslatedFile
+from seqattn.extras.files.formats import LINE, Edit, TextFile
 
 _CODE = re.compile(
     r"%(?:\(\w{1,99}\)|\d{1,2}\$)?[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh|ll|[hlLqjzt])?"
@@ -41,7 +41,7 @@ class _Entry:
     flags: tuple[int, int] | None = None
 
 
-class Catalog(TranslatedFile):
+class Catalog(TextFile):
     """A catalog of gettext: entries without a translation get one, and all else stays.
 
     A fuzzy entry has none, and loses that mark. Of plurals, the first is that of the singular.

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import unescape
 
-_ELEMENT = re.compile(r'<x id="(\d{1,9})"/>|<g id="(\d{1,9})">|</g>')
+ELEMENT = re.compile(r'<(?:x|br) id="(?P<one>\d{1,9})"/?>|<g id="(?P<begin>\d{1,9})">|</g>')
+"""A code in HTML: one that stands by itself, or one around text. At a `br` no sentence goes on."""
 _DEEPEST = 50  # start tags among which that of an end tag is sought
 
 
@@ -56,14 +57,14 @@ class Coded:
     def text(self, html: str, has_references: bool = False) -> str:
         """Return the text of HTML in which codes may have moved. Args: as of `of`."""
         pieces, open_codes, place = list[str](), list[int](), 0
-        for match in _ELEMENT.finditer(html):
+        for match in ELEMENT.finditer(html):
             piece = html[place : match.start()]
             pieces.append(piece if has_references else unescape(piece))
             place = match.end()
-            if match[1] is not None:
-                pieces.append(self.codes[int(match[1])][0])
-            elif match[2] is not None:
-                open_codes.append(int(match[2]))
+            if match["one"] is not None:
+                pieces.append(self.codes[int(match["one"])][0])
+            elif match["begin"] is not None:
+                open_codes.append(int(match["begin"]))
                 pieces.append(self.codes[open_codes[-1]][0])
             elif open_codes:
                 pieces.append(self.codes[open_codes.pop()][1])

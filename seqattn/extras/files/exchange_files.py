@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from seqattn.errors import UserError
 from seqattn.extras.files.codes import Coded
-from seqattn.extras.files.formats import Edit, TranslatedFile
+from seqattn.extras.files.formats import Edit, TextFile, xml_escaped
 from seqattn.extras.files.xml_text import Element, parse_xml
 
 _TAG = r"(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*)?"
@@ -44,7 +44,7 @@ class Unit(NamedTuple):
     states: tuple[Edit, ...] = ()
 
 
-class ExchangeFile(TranslatedFile):
+class ExchangeFile(TextFile):
     """A file of XML with sources and targets. The text of an element keeps its codes.
 
     Args:
@@ -87,7 +87,7 @@ class ExchangeFile(TranslatedFile):
 
     def _inner(self, element: Element) -> str:
         text = self.text[element.inner : element.outer]
-        return _CDATA.sub(lambda match: _escaped(match[1]), text)
+        return _CDATA.sub(lambda match: xml_escaped(match[1]), text)
 
     def units(self) -> Sequence[str]:
         return [one.html for one in self._coded]
@@ -206,7 +206,3 @@ def _with_state(tag: str) -> str:
     """Return a start tag with the state of a translation."""
     changed, count = _STATE.subn('state="translated"', tag)
     return changed if count else f'{tag[:-1].rstrip()} state="translated">'
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes
 
-_LONGEST = 50_000_000  # bytes of a file that is read as a whole
+LONGEST = 50_000_000  # bytes of a file that is read as a whole
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
@@ -26,7 +26,19 @@ class Edit(NamedTuple):
 
 
 class TranslatedFile(ABC):
-    """A file whose texts are translated.
+    """A file whose texts are translated."""
+
+    @abstractmethod
+    def units(self) -> Sequence[str]:
+        """Return the texts to translate, as HTML, in the order of the file."""
+
+    @abstractmethod
+    def written(self, outputs: Iterable[str]) -> Iterator[bytes]:
+        """Yield the content of the file with the outputs of its units, as HTML, in their place."""
+
+
+class TextFile(TranslatedFile):
+    """A file that is text.
 
     Args:
         path: the file.
@@ -36,7 +48,7 @@ class TranslatedFile(ABC):
     """
 
     def __init__(self, path: Path) -> None:
-        content = read_bytes(path, _LONGEST)
+        content = read_bytes(path, LONGEST)
         self.path = path
         self.encoding = _MARKS.get(content[:2], "utf-8")
         try:
@@ -46,21 +58,22 @@ class TranslatedFile(ABC):
             raise UserError(f"{path} is not valid UTF-8 at {where}; convert it to UTF-8") from error
 
     @abstractmethod
-    def units(self) -> Sequence[str]:
-        """Return the texts to translate, as HTML, in the order of the file."""
-
-    @abstractmethod
     def edits(self, outputs: Sequence[str]) -> Iterable[Edit]:
-        """Yield what changes in the file's text, in its order.
-
-        Args: outputs: of the units, as HTML.
-        """
+        """Yield what changes in the file's text, in its order. Args: outputs: of the units."""
 
     def written(self, outputs: Iterable[str]) -> Iterator[bytes]:
-        """Yield the content of the file with the outputs of its units."""
-        place = 0
-        for edit in self.edits([*outputs]):
-            yield self.text[place : edit.begin].encode(self.encoding)
-            yield edit.text.encode(self.encoding)
-            place = edit.end
-        yield self.text[place:].encode(self.encoding)
+        yield edited(self.text, self.edits([*outputs])).encode(self.encoding)
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """Return a text with edits of different parts, in its order."""
+    pieces, place = list[str](), 0
+    for edit in edits:
+        pieces += [text[place : edit.begin], edit.text]
+        place = edit.end
+    return "".join([*pieces, text[place:]])
+
+
+def xml_escaped(text: str) -> str:
+    """Return a text as XML has it."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from seqattn.bundle.text_options import TextOption
 from seqattn.extras.files.catalogs import Catalog
+from seqattn.extras.files.documents import WordDocument
 from seqattn.extras.files.exchange_files import ExchangeFile
 from seqattn.extras.files.formats import TranslatedFile
 from seqattn.extras.files.subtitles import Subtitles
@@ -15,7 +16,7 @@ from seqattn.storage import kind_of
 
 @dataclass(frozen=True)
 class Files(TextOption):
-    """Files of subtitles (srt, vtt), catalogs of gettext (po), XLIFF and TMX.
+    """Files of subtitles (srt, vtt), catalogs of gettext (po), XLIFF, TMX and documents (docx).
 
     Only translations are written into the text of a file; the rest stays as it is.
 
@@ -29,7 +30,7 @@ class Files(TextOption):
     source_language: str | None = None
     target_language: str | None = None
     formats: ClassVar[Sequence[str]] = (
-        ".srt", ".vtt", ".po", ".pot", ".xliff", ".xlf", ".tmx",
+        ".srt", ".vtt", ".po", ".pot", ".xliff", ".xlf", ".tmx", ".docx",
     )  # fmt: skip
     units_need: ClassVar[Mapping[str, str]] = {"markup": "html"}
 
@@ -39,6 +40,8 @@ class Files(TextOption):
             return Subtitles(path)
         if kind in (".po", ".pot"):
             return Catalog(path, self.everything)
+        if kind == ".docx":
+            return WordDocument(path)
         return ExchangeFile(path, self.everything, self.source_language, self.target_language)
 
     def units(self, path: Path) -> Sequence[str]:

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from seqattn.extras.files.codes import Coded
-from seqattn.extras.files.formats import LINE, Edit, TranslatedFile
+from seqattn.extras.files.formats import LINE, Edit, TextFile
 
 _TIMES = re.compile(
     r"[ \t]*(?:\d{1,9}:)?\d{1,2}:\d{1,2}[.,]\d{1,3}[ \t]*-->[ \t]*(?:\d{1,9}:)?\d{1,2}:\d{1,2}[.,]"
@@ -37,7 +37,7 @@ class Cue(NamedTuple):
     lines: int
 
 
-class Subtitles(TranslatedFile):
+class Subtitles(TextFile):
     """Subtitles: a sentence over several cues is translated as a whole, and put back into these.
 
     Notes, styles, numbers, times, positions and line ends stay as they are.

@@ -1,0 +1,404 @@
+"""Files come back with translations in the place of their texts, and are otherwise as before."""
+
+import difflib
+import re
+import zipfile
+
+import pytest
+
+from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+from seqattn.errors import UserError
+from seqattn.extras.files.documents import WordDocument
+from seqattn.extras.files.option import Files
+from seqattn.extras.files.xml_text import parse_xml
+from tests.bundle.conftest import configuration, corpus, untrained
+from tests.cli.small import run as cli
+from tests.growth import grows
+
+SRT = """\ufeff1
+00:00:01,000 --> 00:00:02,500 X1:201 X2:516
+<i>He buys</i>
+these books & goes
+
+2
+00:00:02,600 --> 00:00:04,000
+home in the {\\an8}evening.
+
+3
+00:00:05,000 --> 00:00:06,000
+- Hello, <b>Ann</b>!
+- Hi <3.
+
+4
+00:00:07,000 --> 00:00:08,000
+♪♪
+"""
+VTT = """WEBVTT - a title
+
+STYLE
+::cue { color: red }
+
+NOTE a comment
+00:00 of it
+
+intro
+00:01.000 --> 00:04.000 align:start
+<v Bob>He &amp; <c.yellow>she</c> buy<00:00:02.000> books.
+
+00:05.000 --> 00:06.000
+Bob: We see it."""
+PO = """# head
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\\n"
+
+# note
+#: a.c:3
+#, fuzzy, c-format
+#| msgid "old"
+msgctxt "menu"
+msgid "He buys %d <b>book</b>."
+msgid_plural "He buys %(n)s books."
+msgstr[0] "alt"
+msgstr[1] ""
+
+msgid ""
+"Long \\"text\\"\\n"
+"in parts\\n"
+msgstr ""
+
+msgid "done"
+msgstr "fertig"
+
+#~ msgid "gone"
+#~ msgstr "weg"
+"""
+XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
+ <file original="a" source-language="en-US" target-language="de" datatype="plaintext"><body>
+   <trans-unit id="1">
+    <source>He buys <g id="1">these <x id="2"/>books</g> &amp; sings.</source>
+   </trans-unit>
+   <group translate="no"><trans-unit id="2"><source>KEEP</source></trans-unit></group>
+   <trans-unit id="3"><source>Press <bpt id="1">&lt;b&gt;</bpt>OK<ept id="1"/>.</source
+     ><target state="new"/></trans-unit>
+   <trans-unit id="4"><source>Done.</source><target>Fertig.</target></trans-unit>
+   <trans-unit id="5"><source><![CDATA[A < B]]> é</source></trans-unit>
+ </body></file>
+ <file original="b" source-language="fr" target-language="de"><body>
+   <trans-unit id="1"><source>Oui.</source></trans-unit></body></file>
+</xliff>
+"""
+XLIFF_2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0"
+  srcLang="en" trgLang="de">
+ <file id="f1"><unit id="u1"><segment id="s1" state="initial"
+  ><source>He buys <pc id="1">books</pc>.</source></segment>
+ <ignorable><source> </source></ignorable>
+ <segment><source>She <ph id="2"/> sings.</source><target></target></segment></unit></file>
+</xliff>
+"""
+TMX = """<?xml version="1.0"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en-US"/><body>
+  <tu>
+    <tuv xml:lang="en-US"><seg>He buys books.</seg></tuv>
+    <tuv xml:lang="fr"><seg>Il achète.</seg></tuv>
+  </tu>
+  <tu><tuv xml:lang="EN"><seg>Hi</seg></tuv><tuv xml:lang="de-AT"><seg/></tuv></tu>
+  <tu><tuv xml:lang="en"><seg>Yes</seg></tuv><tuv xml:lang="de"><seg>Ja</seg></tuv></tu>
+</body></tmx>
+"""
+CASES = {
+    "a.srt": (
+        SRT,
+        {},
+        [
+            '<g id="0">He buys</g> these books &amp; goes<x id="1"/>home in '
+            'the <x id="2"/>evening.',
+            'Hello, <g id="0">Ann</g>!',
+            "Hi &lt;3.",
+        ],
+        [],
+    ),
+    "b.vtt": (
+        VTT,
+        {},
+        ['<x id="0"/>He &amp; <g id="1">she</g> buy<x id="2"/> books.', "Bob: We see it."],
+        [],
+    ),
+    "c.po": (
+        PO,
+        {},
+        [
+            'He buys <x id="0"/> <g id="1">book</g>.',
+            'He buys <x id="0"/> books.',
+            'Long "text"',
+            "in parts",
+        ],
+        [
+            "-#, fuzzy, c-format", "+#, c-format",
+            '-msgstr[0] "alt"', '-msgstr[1] ""',
+            '+msgstr[0] "He buys %d <b>book</b>."', '+msgstr[1] "He buys %(n)s books."',
+            '+"Long \\"text\\"\\n"', '+"in parts\\n"',
+        ],
+    ),
+    "d.xlf": (
+        XLIFF,
+        {"source_language": "en"},
+        [
+            'He buys <g id="0">these <x id="1"/>books</g> &amp; sings.',
+            'Press <x id="0"/>OK<x id="1"/>.',
+            "A &lt; B é",
+        ],
+        [
+            '+    <target state="translated">He buys <g id="1">these <x id="2"/>books</g> &amp; '
+            "sings.</target>",
+            '-     ><target state="new"/></trans-unit>',
+            '+     ><target state="translated">Press <bpt id="1">&lt;b&gt;</bpt>OK<ept id="1"/>.'
+            "</target></trans-unit>",
+            '-   <trans-unit id="5"><source><![CDATA[A < B]]> é</source></trans-unit>',
+            '+   <trans-unit id="5"><source><![CDATA[A < B]]> é</source>'
+            '<target state="translated">A &lt; B é</target></trans-unit>',
+        ],
+    ),
+    "e.xliff": (
+        XLIFF_2,
+        {},
+        ['He buys <g id="0">books</g>.', 'She <x id="0"/> sings.'],
+        [
+            '- <file id="f1"><unit id="u1"><segment id="s1" state="initial"',
+            "-  ><source>He buys <pc id=\"1\">books</pc>.</source></segment>",
+            '+ <file id="f1"><unit id="u1"><segment id="s1" state="translated"',
+            '+  ><source>He buys <pc id="1">books</pc>.</source>'
+            '<target>He buys <pc id="1">books</pc>.</target></segment>',
+            '- <segment><source>She <ph id="2"/> sings.</source><target></target></segment></unit>'
+            "</file>",
+            '+ <segment state="translated"><source>She <ph id="2"/> sings.</source>'
+            '<target>She <ph id="2"/> sings.</target></segment></unit></file>',
+        ],
+    ),
+    "f.tmx": (
+        TMX,
+        {"target_language": "de"},
+        ["He buys books.", "Hi"],
+        [
+            '+    <tuv xml:lang="de"><seg>He buys books.</seg></tuv>',
+            '-  <tu><tuv xml:lang="EN"><seg>Hi</seg></tuv><tuv xml:lang="de-AT"><seg/></tuv></tu>',
+            '+  <tu><tuv xml:lang="EN"><seg>Hi</seg></tuv><tuv xml:lang="de-AT"><seg>Hi</seg></tuv>'
+            "</tu>",
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("files")
+    tokenizer = train_tokenizer(corpus(), corpus(), TokenizerConfig(vocab_size=38), directory)
+    untrained(directory / "model", tokenizer, configuration())
+    return directory / "model"
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"], ids=["lf", "crlf"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("name", CASES)
+def test_only_what_is_translated_changes(tmp_path, name, ends, encoding):
+    text, settings, units, changes = CASES[name]
+    text = text.replace("\n", ends)
+    if encoding == "utf-16":
+        text = text.replace(' encoding="UTF-8"', "").removeprefix("\ufeff")
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    option = Files(**settings)
+    assert option.units(path) == units
+    written = b"".join(option.written(path, units))
+    if encoding == "utf-16":
+        assert written[:2] == path.read_bytes()[:2]
+    after = written.decode(encoding).split(ends)
+    differing = [
+        line
+        for line in difflib.unified_diff(text.split(ends), after, lineterm="", n=0)
+        if not line.startswith(("---", "+++", "@@"))
+    ]
+    assert sorted(differing) == sorted(changes)
+
+
+def test_a_sentence_over_cues_is_put_back_into_these(tmp_path):
+    path = tmp_path / "a.srt"
+    path.write_text(SRT, encoding="utf-8")
+    option = Files()
+    moved = 'Er kauft <g id="0">diese Bücher</g> &amp; geht <x id="1"/>abends <x id="2"/>heim.'
+    units = [moved, '<g id="0">Hallo</g>, Ann!', "Na &lt;3."]
+    lines = b"".join(option.written(path, units)).decode().split("\n")
+    assert lines[2:4] == ["Er kauft <i>diese", "Bücher</i> & geht"]
+    assert lines[7] == "abends {\\an8}heim."
+    assert lines[11:13] == ["- <b>Hallo</b>, Ann!", "- Na <3."]
+    units[0] = 'Er kauft Bücher und geht heim.<x id="1"/> <x id="2"/>'  # nothing in the second
+    lines = b"".join(option.written(path, units)).decode().split("\n")
+    assert lines[2:4] == ["Er kauft", "Bücher und"]
+    assert lines[7] == "geht heim. {\\an8}"
+
+
+def test_a_translation_that_exists_is_translated_again_if_told(tmp_path):
+    for name in ("c.po", "d.xlf", "f.tmx"):
+        text, settings, units, _ = CASES[name]
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        more = Files(**settings, everything=True).units(tmp_path / name)
+        assert [one for one in more if one not in units] == [
+            {"c.po": "done", "d.xlf": "Done.", "f.tmx": "Yes"}[name]
+        ]
+
+
+def test_words_of_documents_keep_their_format(tmp_path):
+    docx = pytest.importorskip("docx")
+    document = docx.Document()
+    document.add_heading("He buys these books.", 1)
+    paragraph = document.add_paragraph("She sees ")
+    paragraph.add_run("my dogs").bold = True
+    paragraph.add_run(" & the big ")
+    paragraph.add_run("hou").italic = True
+    paragraph.add_run("se <today>.")
+    document.add_paragraph("Name:\tAnn\nNext")
+    table = document.add_table(1, 2)
+    table.cell(0, 0).text, table.cell(0, 1).text = "He sings.", "42"
+    document.sections[0].header.paragraphs[0].text = "The head"
+    path, copy = tmp_path / "a.docx", tmp_path / "b.docx"
+    document.save(path)
+    option = Files()
+    units = option.units(path)
+    bold, italic = '<g id="1">my dogs</g>', '<g id="3">hou</g>'
+    assert units == [
+        "He buys these books.",
+        f"She sees {bold} &amp; the big {italic}se &lt;today&gt;.",
+        'Name:<br id="1">Ann<br id="3">Next',
+        "He sings.",
+        "The head",
+    ]
+    units[1] = '<g id="1">meine</g> <g id="3">Hunde &amp; das</g> <g id="1">sieht</g> sie.'
+    copy.write_bytes(b"".join(option.written(path, units)))
+    after = docx.Document(copy)
+    runs = [(run.text, run.bold, run.italic) for run in after.paragraphs[1].runs]
+    assert runs == [
+        ("meine", True, None), (" ", None, None), ("Hunde & das", None, True), (" ", None, None),
+        ("sieht", True, None), (" sie.", None, None),
+    ]  # fmt: skip
+    assert after.paragraphs[2].text == "Name:\tAnn\nNext"
+    assert after.tables[0].cell(0, 1).text == "42"
+    with zipfile.ZipFile(path) as before, zipfile.ZipFile(copy) as now:
+        assert before.namelist() == now.namelist()
+        changed = {name for name in now.namelist() if before.read(name) != now.read(name)}
+    assert changed == {"word/document.xml", "word/header1.xml"}
+
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+def document_of(path, paragraph):
+    text = f"<w:document {W}><w:body>{paragraph}</w:body></w:document>"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("word/document.xml", text)
+    return path
+
+
+def run(text, properties=""):
+    return f"<w:r>{properties}<w:t>{text}</w:t></w:r>"
+
+
+def test_links_stay_and_fields_deletions_and_boxes_are_not_text(tmp_path):
+    link = f'<w:hyperlink r="1">{run("a page")}</w:hyperlink>'
+    mark = '<w:bookmarkStart w:id="0"/>'
+    begin, end = (f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "end"))
+    field = f"{begin}{run('12')}{end}"
+    deleted = "<w:del><w:r><w:delText>old</w:delText></w:r></w:del>"
+    box = f"<w:r><w:pict><w:p>{run('In a box.')}</w:p></w:pict></w:r>"
+    inner = f"<w:pPr/>{mark}{run('See ')}{link}{run(' on ')}{field}{deleted}{run('it.')}{box}"
+    path = document_of(tmp_path / "a.docx", f"<w:p>{inner}</w:p>")
+    document = WordDocument(path)
+    units = document.units()
+    assert [re.sub(r' id="\d+"', "", one) for one in units] == [
+        "See <g>a page</g> on <x/><x/><x/><x/>it.",
+        "In a box.",
+    ]
+    (tmp_path / "b.docx").write_bytes(b"".join(document.written(units)))
+    with zipfile.ZipFile(tmp_path / "b.docx") as archive:
+        after = archive.read("word/document.xml").decode()
+    assert after.replace(' xml:space="preserve"', "") == (
+        f"<w:document {W}><w:body><w:p>{inner}</w:p></w:body></w:document>"
+    )
+
+
+def test_nothing_in_a_file_exhausts_the_machine(tmp_path):
+    cases = {
+        "a.xlf": ('<!DOCTYPE x [<!ENTITY a "b">]><xliff>&a;</xliff>', "declares entities"),
+        "b.xlf": ("<xliff>" * 300, "nests deeper than 256"),
+        "c.xlf": ("<xliff><a></xliff>", "is not well-formed XML"),
+        "d.xlf": ("<html/>", "is neither XLIFF nor TMX"),
+        "e.tmx": ("<tmx><body/></tmx>", "set files.target_language"),
+        "f.po": ("msgid 3", "line 1, is not of a catalog"),
+        "g.po": ('msgid ""\nmsgstr "charset=latin1"', "declares the charset latin1"),
+        "h.docx": ("no archive", "is not a document of Word"),
+        "i.srt": (b"1\n00:01,0 --> 00:02,0\n\xe4", "is not valid UTF-8 at byte 22"),
+    }
+    for name, (text, message) in cases.items():
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(UserError, match=message):
+            Files().units(path)
+    with zipfile.ZipFile(tmp_path / "bomb.docx", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", bytes(30_000_000))
+    with pytest.raises(UserError, match="unpacks to 30,000,000 bytes, which is too much"):
+        Files().units(tmp_path / "bomb.docx")
+
+
+@pytest.mark.parametrize("kind", ["srt", "vtt", "po", "xlf"])
+def test_work_grows_no_faster_than_a_file(tmp_path, kind):
+    begin = {"po": 'msgid "', "xlf": '<xliff version="1.2"><file><trans-unit><source>'}
+    end = {"po": '"\nmsgstr ""', "xlf": "</source></trans-unit></file></xliff>"}
+    times = "1\n00:00:01,000 --> 00:00:02,000\n"
+    signs = {
+        "po": ["a ", "%(", "<b ", "{a", "$", "\\n"],
+        "xlf": ["a ", "<x/>", "<ph>a</ph>", "&amp;", "<!--a-->", "<g>a</g>"],
+    }
+
+    def work(text):
+        path = tmp_path / f"a.{kind}"
+        body = text[1:-1] if kind == "xlf" else text
+        path.write_text(begin.get(kind, times) + body + end.get(kind, ""), encoding="utf-8")
+        try:
+            option = Files()
+            units = option.units(path)
+            list(option.written(path, units))
+        except UserError:
+            pass
+
+    usual = ["<", "<i>", "{\\", "a\n", f"a\n\n{times}", "- a\n", "a: "]
+    for sign in signs.get(kind, usual):
+        assert not grows(work, sign), sign
+
+
+def test_xml_keeps_places_of_any_script():
+    text = '<?xml version="1.0"?><!-- <a> --><r xmlns:x="u"><x:a q="é>">téxt<b/><c>ü</c></x:a></r>'
+    top = parse_xml(text, "f")
+    found = {one.name: text[one.begin : one.end] for one in top.each("a", "b", "c")}
+    assert found == {"a": '<x:a q="é>">téxt<b/><c>ü</c></x:a>', "b": "<b/>", "c": "<c>ü</c>"}
+
+
+def test_commands_write_files_and_go_on(capfd, bundle, tmp_path):
+    source, output = tmp_path / "a.srt", tmp_path / "out.srt"
+    source.write_text(SRT, encoding="utf-8")
+    words = f"bundle={bundle}", f"input={source}"
+    ended = cli(capfd, "generate", *words, f"output={output}")
+    assert ended.code == 0, ended.err
+    before, after = SRT.split("\n"), output.read_text(encoding="utf-8").split("\n")
+    assert len(before) == len(after)
+    differing = [n for n, pair in enumerate(zip(before, after)) if pair[0] != pair[1]]
+    assert differing
+    assert {*differing} <= {2, 3, 7, 11, 12}
+    assert "\n".join(after).count("{\\an8}") == 1
+    assert cli(capfd, "generate", *words, "window=1", f"output={tmp_path}/w.srt").code == 0
+    assert (tmp_path / "w.srt").read_bytes() == output.read_bytes()
+    for more in ("part=1/2", "n_best=2", "format=jsonl"):
+        refused = cli(capfd, "generate", *words, more)
+        assert refused.code == 2
+        assert "remove part, n_best and format" in refused.err
+    assert "is not plain text, but subtitles" in cli(capfd, "generate", *words, "~files").err
