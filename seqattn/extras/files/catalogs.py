@@ -101,6 +101,14 @@ class Catalog(TextFile):
                     strings.append((entry, key, plural if is_other else entry.texts["msgid"]))
         return strings
 
+    def translated(self) -> Iterator[tuple[str, str]]:
+        """Yield the texts of entries and their translations, but for fuzzy ones."""
+        for entry in self._entries:
+            is_fuzzy = entry.flags is not None and "fuzzy" in _flags(self.text, entry)
+            pair = entry.texts.get("msgid", ""), entry.texts.get("msgstr", "")
+            if all(pair) and not is_fuzzy:
+                yield pair
+
     @cached_property
     def _lines(self) -> list[list[Coded | str]]:
         """The lines of each string; a blank one as it is."""

@@ -1,7 +1,7 @@
 """Files of translation tools: XLIFF 1.2 and 2, and translation memories (TMX)."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,6 @@ _CODE = re.compile(
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _NAME, _PREFIX = re.compile(r"<([\w:.-]+)"), re.compile(r"<((?:[\w.-]+:)?)")
 _STATE = re.compile(r"(?<=\s)state\s*=\s*(?:\"[^\"]*\"|'[^']*')")
-LANGUAGE = "xml:lang"
 
 
 class Unit(NamedTuple):
@@ -158,10 +157,11 @@ class ExchangeFile(TextFile):
                 "new translations get"
             )
         for number, one in enumerate(top.each("tu"), 1):
-            variants = [(_language(child), child) for child in one.children if child.name == "tuv"]
+            children = (child for child in one.children if child.name == "tuv")
+            variants = [(language_of(child.attributes), child) for child in children]
             wanted = source_language or one.attributes.get("srclang") or own
-            sources = [v for code, v in variants if wanted == "*all*" or _matches(code, wanted)]
-            targets = [v for code, v in variants if _matches(code, target_language)]
+            sources = [v for code, v in variants if wanted == "*all*" or matches(code, wanted)]
+            targets = [v for code, v in variants if matches(code, target_language)]
             segment = sources[0].child("seg") if sources else None
             if segment is None or (targets and targets[0] is sources[0]):
                 continue
@@ -179,14 +179,15 @@ class ExchangeFile(TextFile):
     def _has_languages(self, *languages: str | None) -> bool:
         """Return True if these are the wanted languages, as far as both are known."""
         pairs = zip(languages, self.languages, strict=True)
-        return all(not own or not wanted or _matches(own, wanted) for own, wanted in pairs)
+        return all(not own or not wanted or matches(own, wanted) for own, wanted in pairs)
 
 
-def _language(variant: Element) -> str:
-    return variant.attributes.get(LANGUAGE) or variant.attributes.get("lang", "")
+def language_of(attributes: Mapping[str, str]) -> str:
+    """Return the language that attributes of a variant name."""
+    return attributes.get("xml:lang") or attributes.get("lang", "")
 
 
-def _matches(code: str, wanted: str) -> bool:
+def matches(code: str, wanted: str) -> bool:
     """Return True for a code of a language, such as en for en-US."""
     code, wanted = code.lower().replace("_", "-"), wanted.lower().replace("_", "-")
     return code == wanted or code.startswith(f"{wanted}-") or wanted.startswith(f"{code}-")

@@ -1,7 +1,9 @@
 """Files come back with translations in the place of their texts, and are otherwise as before."""
 
 import difflib
+import gzip
 import re
+import tracemalloc
 import zipfile
 
 import pytest
@@ -10,6 +12,7 @@ from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.files.documents import WordDocument
 from seqattn.extras.files.option import Files
+from seqattn.extras.files.segments import Segments
 from seqattn.extras.files.xml_text import parse_xml
 from tests.bundle.conftest import configuration, corpus, untrained
 from tests.cli.small import run as cli
@@ -402,3 +405,56 @@ def test_commands_write_files_and_go_on(capfd, bundle, tmp_path):
         assert refused.code == 2
         assert "remove part, n_best and format" in refused.err
     assert "is not plain text, but subtitles" in cli(capfd, "generate", *words, "~files").err
+
+
+def test_units_with_translations_are_training_pairs(tmp_path):
+    texts = {
+        "a.tmx": TMX.replace("<tuv xml:lang", "<note>a</note><tuv xml:lang", 1),
+        "b.xlf": XLIFF.replace('<target state="new"/>', "<target>Drück <x id='1'/>OK.</target>"),
+        "c.po": PO,
+        "d.xliff": XLIFF_2.replace("<target></target>", "<target>Sie <ph id='2'/>singt.</target>"),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with gzip.open(tmp_path / "e.tmx.gz", "wt", encoding="utf-8") as file:
+        file.write(TMX)
+
+    def pairs(name, *languages):
+        files = {"train": str(tmp_path / name)}
+        return [*Segments(files, *(languages or ("en", "de"))).stream("train")]
+
+    assert pairs("a.tmx") == pairs("e.tmx.gz") == [("Yes", "Ja")]
+    assert pairs("a.tmx", "en", "fr") == [("He buys books.", "Il achète.")]
+    assert pairs("b.xlf") == [("Press OK.", "Drück OK."), ("Done.", "Fertig.")]
+    assert pairs("c.po") == [("done", "fertig")]
+    assert pairs("d.xliff") == [("She sings.", "Sie singt.")]
+    files = [str(tmp_path / name) for name in ("b.xlf", "c.po")]
+    source = Segments({"train": files}, "en", "de", hold_out=1)
+    held = source.load("val", tmp_path / "cache")["source"]
+    assert sorted([*source.load("train", tmp_path / "cache")["source"], *held]) == [
+        "Done.", "Press OK.", "done",
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="has no units with texts in en and cs; correct data"):
+        Segments({"train": files[0]}, "en", "cs").load("train", tmp_path / "cache")
+    with pytest.raises(UserError, match=r"must end in one of .tmx, .xliff, .xlf, .po, got"):
+        Segments({"train": "a.csv"}, "en", "de")
+
+
+def test_a_memory_of_any_size_is_read_in_little_of_it(tmp_path):
+    unit = '<tu><tuv xml:lang="en"><seg>a</seg></tuv><tuv xml:lang="de"><seg>b</seg></tuv></tu>'
+    path = tmp_path / "a.tmx"
+    path.write_text(f"<tmx><body>{unit * 20_000}</body></tmx>", encoding="utf-8")
+    source = Segments({"train": str(path)}, "en", "de")
+    tracemalloc.start()
+    assert sum(1 for _ in source.stream("train")) == 20_000
+    largest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert largest < path.stat().st_size / 2
+    for text, message in (
+        (f"<tmx><body>{'<a>' * 300}", "nests deeper than 256"),
+        (f"<tmx><tu><tuv><seg>{'a ' * 600_000}", "a text of more than 1,000,000 characters"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><tmx/>', "declares entities"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match=message):
+            list(source.stream("train"))
