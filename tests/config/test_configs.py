@@ -22,6 +22,7 @@ NEEDED = {
     ("data", "parallel_text"): ["data.root=x", "data.source_suffix=en", "data.target_suffix=de"],
     ("data", "table"): ["data.dataset=x"],
     ("data", "multi30k"): ["data.root=x"],
+    ("data", "segments"): ["data.source_language=en", "data.target_language=de"],
     ("data", "aeslc"): ["data.root=x"],
     ("data", "shards"): ["data.root=x"],
     ("data", "denoising"): ["data.files.train=x"],
