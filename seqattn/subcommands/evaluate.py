@@ -4,6 +4,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import zip_longest
@@ -150,13 +151,17 @@ class Evaluation(ScoredRun):
         Raises:
             UserError: if the bundle or the data cannot be used, or outputs cannot be written.
         """
-        bundle = self.load(self.generation)
-        options = {
-            key: option if option.has_columns else option.of(bundle)  # those may calibrate it
-            for key, option in self.options.items()
-        }
-        object.__setattr__(self, "options", options)  # the directory depends on what they do
-        with room_for_files(self.directory):
+        with ExitStack() as stack:
+            if self.output:
+                stack.enter_context(room_for_files(self.directory))
+            bundle = self.load(self.generation)
+            options = {
+                key: option if option.has_columns else option.of(bundle)  # those may calibrate it
+                for key, option in self.options.items()
+            }
+            object.__setattr__(self, "options", options)  # its own directory depends on them
+            if not self.output:
+                stack.enter_context(room_for_files(self.directory))
             return self._run(bundle, silent)
 
     def _run(self, bundle: Bundle, silent: bool) -> dict[str, Any]:

@@ -34,6 +34,11 @@ class Files(TextOption):
     )  # fmt: skip
     units_need: ClassVar[Mapping[str, str]] = {"markup": "html"}
 
+    @property
+    def has_effect(self) -> bool:
+        """False for the defaults, which change nothing but the reading of such files."""
+        return self != Files()
+
     def _file(self, path: Path) -> TranslatedFile:
         kind = kind_of(path).lower()
         if kind in (".srt", ".vtt"):
