@@ -34,6 +34,11 @@ def complete(subcommand: Subcommand, overrides: Sequence[str]) -> list[str]:
     """
     name, texts = subcommand.name, subcommand.texts
     overrides = [hydra_word(word, word.partition("=")[0] in texts) for word in overrides]
+    for group in {word.partition("=")[0] for word in overrides} - {""}:
+        value = value_of(overrides, group) if (CONF / group).is_dir() else None
+        if isinstance(value, int | float):
+            names = sorted(file.stem for file in (CONF / group).glob("[!_]*.yaml"))
+            raise UserError(f"{group} takes a name, such as {names[0]}, got {value}")
     source = value_of(overrides, "input") if name == "generate" else None
     if isinstance(source, str):  # here, as PyTorch takes seconds to import
         file = user_path(source)

@@ -30,9 +30,9 @@ class BackTranslation(SyntheticCorpus):
         input: file of texts in the target language, as `generate` reads it.
         tag: prefix of every synthetic source, such as BT for "<BT> " (Caswell et al. 2019, arXiv
             1906.06442); None for none.
-        noise: share of words dropped from a synthetic source, and of the others blanked; all words
-            then move by fewer than four places (Edunov et al. 2018, arXiv 1808.09381, use 0.1).
-            0 for none.
+        word_noise: share of words dropped from a synthetic source, and of the others blanked; all
+            words then move by fewer than four places (Edunov et al. 2018, arXiv 1808.09381, use
+            0.1). 0 for none.
         seed: seed of the noise.
     """
 
@@ -42,11 +42,11 @@ class BackTranslation(SyntheticCorpus):
     input: str
     originals: CountOrNone = 1
     tag: str | None = None
-    noise: Share = 0.0
+    word_noise: Share = 0.0
     seed: Seed = 0
 
     def deciding(self) -> dict[str, Any]:
-        settings = {"tag": self.tag, "noise": self.noise, "seed": self.seed}
+        settings = {"tag": self.tag, "noise": self.word_noise, "seed": self.seed}
         return super().deciding() | settings
 
     def contents(self) -> dict[str, list[str]]:
@@ -63,8 +63,8 @@ class BackTranslation(SyntheticCorpus):
 
     def pair(self, number: int, inputs: Texts, outputs: Sequence[str]) -> tuple[str, str]:
         source = outputs[0]
-        if self.noise:
-            source = noised(source, self.noise, random.Random(self.seed << 32 | number))
+        if self.word_noise:
+            source = noised(source, self.word_noise, random.Random(self.seed << 32 | number))
         if self.tag:
             source = joined_source([self.tag], [source], "")
         return source, inputs.sources[number]
