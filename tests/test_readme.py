@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,12 @@ def folder(tmp_path_factory):
     (folder / "FILE").write_text("a dog sees a ball .\n\nthe cat\n")
     (folder / "FILE.html").write_text("<p>a <b>dog</b>\n<p>the cat")
     (folder / "FILE.tsv").write_text("a dog sees a ball .\te\nthe cat\td \n")
+    (folder / "FILE.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\na dog\n")
+    (folder / "FILE.po").write_text('msgid "a dog"\nmsgstr ""\n')
+    unit = "<file><body><trans-unit><source>a dog</source></trans-unit></body></file>"
+    (folder / "FILE.xlf").write_text(f'<xliff version="1.2">{unit}</xliff>')
+    with zipfile.ZipFile(folder / "FILE.docx", "w") as archive:
+        archive.writestr("word/document.xml", "<a><p><r><t>a dog</t></r></p></a>")
     (folder / "GLOSSARY.tsv").write_text("dog\td\nsees\td\n")
     pairs = (folder / "val.en").read_text().splitlines()
     (folder / "LINKS").write_text("0-0 1-1\n" * len(pairs))
@@ -299,6 +306,7 @@ NOT_ON_A_BUNDLE = (
     "|=R/|RUN1|=.DIR.|=ROOT|TEXT|test.pos|question=.Who runs|choose=true"  # in examples
     "|seqattn im|=marian|deu.dev|data.files|=train.en|instead="  # of other models
     "|word=bank|quality=true"
+    "|seqattn clean|document_context="  # `clean` needs a val of its own, the other documents
 )
 IN_README = commands(OF_SUBCOMMANDS, "README.md")
 

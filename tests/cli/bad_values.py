@@ -90,7 +90,7 @@ NUMBERS = (
     ("train", "init_from=5", "init_from must be text or null, got 5"),
     ("train", "trainer.lightning=5", "trainer.lightning must be a config node of a m"),
     ("train", "attention.kernel=5", "attention.kernel must be a config node of"),
-    ("train", "trainer=5", "Config group override must be a string or a list"),
+    ("train", "trainer=5", "trainer takes a name, such as auto, got 5"),
     ("train", "=5", "Config group override must be"),
     ("train", "trainer.fast_dev_run=-1", "trainer.fast_dev_run must be true or false or a"),
     ("train", "position=rope position.scaling=-1", "position.scaling must be "),

@@ -182,9 +182,9 @@ def test_two_processes_do_not_write_one_corpus(distilled, tmp_path):
 def test_a_directory_of_another_corpus_or_of_other_files_is_left_alone(distilled, tmp_path):
     distilled("out", sentences=3).run()
     for other, told in (
-        ({"sentences": 4}, "sentences=3; give the same"),
-        ({"sentences": 3, "target": "nearest"}, "generation.n_best=1, target=best; give the same"),
-        ({"sentences": 3, "generation": GreedySearch()}, "generation=BeamSearch; give the same"),
+        ({"sentences": 4}, "sentences=3; use the same"),
+        ({"sentences": 3, "target": "nearest"}, "generation.n_best=1, target=best; use the same"),
+        ({"sentences": 3, "generation": GreedySearch()}, "generation=BeamSearch; use the same"),
     ):
         with pytest.raises(UserError, match=f"out was made with {told}"):
             distilled("out", **other).run()
