@@ -183,7 +183,7 @@ def test_a_directory_of_another_corpus_or_of_other_files_is_left_alone(distilled
     distilled("out", sentences=3).run()
     for other, told in (
         ({"sentences": 4}, "sentences=3; use the same"),
-        ({"sentences": 3, "target": "nearest"}, "generation.n_best=1, target=best; use the same"),
+        ({"sentences": 3, "target": "nearest"}, "target=best; use the same"),
         ({"sentences": 3, "generation": GreedySearch()}, "generation=BeamSearch; use the same"),
     ):
         with pytest.raises(UserError, match=f"out was made with {told}"):
