@@ -130,7 +130,7 @@ def test_answers_in_own_words_come_from_the_same_questions(folder, capfd, monkey
     assert [set(row) for row in rows] == [{"question", "answer"}] * 2
     succeed(capfd, "evaluate", f"bundle={run_dir / 'model'}", f"output={tmp_path}")
     assert len(json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))) == 25
-    asked = ("question=Who met Dan?", f"context={'Ann met Dan in town. ' * 20}")
+    asked = ("question=Who met Dan?", f"context={'Ann met Dan in town. ' * 90}")
     bundle, output = f"bundle={run_dir / 'model'}", f"output={tmp_path}/pictures"
     said = succeed(capfd, "analyze", bundle, *asked, output).splitlines()
     assert said[0].startswith("source:    question: Who met Dan? context: Ann met Dan in town. ")
