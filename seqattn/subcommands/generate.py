@@ -101,18 +101,8 @@ class Generation(BundleRun):
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
             raise UserError("text, question and input are mutually exclusive")
-        options = options_of(self.options)
-        if self.input is not None:
-            kind = kind_of(user_path(self.input)).lower()
-            translator = next((one for one in options.values() if kind in one.formats), None)
-            object.__setattr__(self, "_translator", translator)
-            options = {**options_of(translator.units_need), **options} if translator else options
-            if translator and (self.part or self.n_best or self.format):
-                raise UserError(
-                    f"{self.input} gets a translation for each of its texts as a whole; remove "
-                    "part, n_best and format"
-                )
-        object.__setattr__(self, "options", options)
+        object.__setattr__(self, "options", options_of(self.options))
+        self._find_translator()
         for key, option in self.options.items():
             if option.splits and self.alignments:
                 raise UserError(f"{key} does not support alignments; remove one")
@@ -129,6 +119,29 @@ class Generation(BundleRun):
             raise UserError("prefix_column needs input, and no prefix; remove one")
         if self.n_best is not None:
             object.__setattr__(self, "generation", self.generation.giving(self.n_best))
+
+    def _find_translator(self) -> None:
+        """Set the option that translates the texts of the input file in their place, if any.
+
+        Raises:
+            UserError: for keys that do not go with it.
+        """
+        kind = kind_of(user_path(self.input)).lower() if self.input else None
+        translator = next((one for one in self.options.values() if kind in one.formats), None)
+        if translator is None:
+            return
+        needed = options_of(translator.units_need)
+        others = [key for key in ("part", "n_best", "format") if getattr(self, key) is not None]
+        others += [
+            key
+            for key, one in needed.items()
+            if not isinstance(self.options.get(key, one), type(one))
+        ]
+        if others := [*others, *self._columns]:
+            keys = ", ".join(others)
+            raise UserError(f"{self.input} is translated in its place, without {keys}; remove it")
+        object.__setattr__(self, "_translator", translator)
+        object.__setattr__(self, "options", {**needed, **self.options})
 
     @property
     def _columns(self) -> list[str]:

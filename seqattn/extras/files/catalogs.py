@@ -93,12 +93,11 @@ class Catalog(TextFile):
         for entry in self._entries:
             keys = [key for key in entry.places if key.startswith("msgstr")]
             is_fuzzy = entry.flags is not None and "fuzzy" in _flags(self.text, entry)
-            lacks = is_fuzzy or not all(entry.texts[key] for key in keys)
-            if entry.texts.get("msgid") and (lacks or self.everything):
-                plural = entry.texts.get("msgid_plural", "")
-                for key in keys:
+            text, plural = entry.texts.get("msgid"), entry.texts.get("msgid_plural")
+            for key in keys if text else ():
+                if self.everything or is_fuzzy or not entry.texts[key]:
                     is_other = plural and key not in ("msgstr", "msgstr[0]")
-                    strings.append((entry, key, plural if is_other else entry.texts["msgid"]))
+                    strings.append((entry, key, plural if is_other else text))
         return strings
 
     def translated(self) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,7 @@ _UNREADABLE = (
 )  # fmt: skip
 _AROUND = frozenset(("hyperlink", "ins", "smartTag", "sdt", "sdtContent"))
 """Elements around runs whose text is translated."""
+_PROPERTIES = frozenset(("pPr", "rPr", "sdtPr", "sdtEndPr"))
 _BREAKS = frozenset(("br", "cr", "tab"))
 _DROPPED = frozenset(("lastRenderedPageBreak", "proofErr"))
 """Notes of an editor on the words that were."""
@@ -144,10 +145,7 @@ class _Part:
             if one is not None:
                 some.append(one)
                 continue
-            while some and some[0].kind in ("code", "break"):
-                del some[0]
-            while some and some[-1].kind in ("code", "break"):
-                del some[-1]
+            some = _trimmed(some)
             if any(one.kind == "text" and any(map(str.isalpha, one.text)) for one in some):
                 self.runs.append(_Runs(some, prefix))
             some = []
@@ -162,8 +160,8 @@ class _Part:
             is_field, fields = fields > 0 or ends > 0, max(0, fields - ends)
             if next(one.each("p"), None) is not None or (is_field and one.name != "r"):
                 tokens.append(None)
-            elif one.name in ("pPr", "rPr", "sdtPr", "sdtEndPr"):
-                tokens.append(None) if one.name == "pPr" else None
+            elif one.name in _PROPERTIES:
+                continue
             elif is_field:
                 tokens.append(_Token("code", one.begin, one.end, raw))
             elif one.name == "r":
@@ -199,6 +197,22 @@ class _Part:
                 kind: Literal["break", "code"] = "break" if one.name in _BREAKS else "code"
                 whole = f"<{prefix}r>{properties}{raw}</{prefix}r>"
                 tokens.append(_Token(kind, *place, whole))
+
+
+def _trimmed(tokens: Sequence[_Token]) -> list[_Token]:
+    """Return the parts without codes at both ends, which stay, but for those in a run of text."""
+    first, last = 0, len(tokens)
+    while first < last and _is_apart(tokens[first], tokens[first + 1 : first + 2]):
+        first += 1
+    while first < last and _is_apart(tokens[last - 1], tokens[last - 2 : last - 1]):
+        last -= 1
+    return [*tokens[first:last]]
+
+
+def _is_apart(code: _Token, beside: Sequence[_Token]) -> bool:
+    """Return True for a code in another run than the part beside it, if there is one."""
+    is_code = code.kind in ("code", "break")
+    return is_code and all(one.begin != code.begin for one in beside)
 
 
 class WordDocument(TranslatedFile):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from seqattn.extras.files.codes import Coded
 from seqattn.extras.files.formats import LINE, Edit, TextFile
+from seqattn.storage import kind_of
 
 _TIMES = re.compile(
     r"[ \t]*(?:\d{1,9}:)?\d{1,2}:\d{1,2}[.,]\d{1,3}[ \t]*-->[ \t]*(?:\d{1,9}:)?\d{1,2}:\d{1,2}[.,]"
@@ -45,7 +46,7 @@ class Subtitles(TextFile):
 
     @property
     def _has_references(self) -> bool:
-        return self.path.name.lower().endswith(".vtt")
+        return kind_of(self.path).lower() == ".vtt"
 
     @cached_property
     def _sentences(self) -> list[list[Cue]]:

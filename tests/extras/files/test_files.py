@@ -330,6 +330,28 @@ def test_links_stay_and_fields_deletions_and_boxes_are_not_text(tmp_path):
     )
 
 
+def test_a_code_in_the_run_of_a_text_stays_with_it(tmp_path):
+    runs = "<w:r><w:footnoteRef/><w:tab/><w:t>A note.</w:t><w:br/></w:r>"
+    path = document_of(tmp_path / "a.docx", f"<w:p>{run('1')}{runs}<w:r><w:pict/></w:r></w:p>")
+    document = WordDocument(path)
+    [unit] = document.units()
+    (tmp_path / "b.docx").write_bytes(b"".join(document.written([unit])))
+    with zipfile.ZipFile(tmp_path / "b.docx") as archive:
+        after = archive.read("word/document.xml").decode()
+    kinds = re.findall(r"<w:(footnoteRef|tab|t|br|pict)\b", after)
+    assert kinds == ["t", "footnoteRef", "tab", "t", "br", "pict"]
+
+
+def test_only_strings_of_a_plural_that_are_empty_are_filled(tmp_path):
+    path = tmp_path / "a.po"
+    strings = 'msgid "a book"\nmsgid_plural "books"\nmsgstr[0] "ein Buch"\nmsgstr[1] ""\n'
+    path.write_text(strings, encoding="utf-8")
+    option = Files()
+    assert option.units(path) == ["books"]
+    written = b"".join(option.written(path, ["Bücher"])).decode()
+    assert written == strings.replace('msgstr[1] ""', 'msgstr[1] "Bücher"')
+
+
 def test_nothing_in_a_file_exhausts_the_machine(tmp_path):
     cases = {
         "a.xlf": ('<!DOCTYPE x [<!ENTITY a "b">]><xliff>&a;</xliff>', "declares entities"),
@@ -400,10 +422,12 @@ def test_commands_write_files_and_go_on(capfd, bundle, tmp_path):
     assert "\n".join(after).count("{\\an8}") == 1
     assert cli(capfd, "generate", *words, "window=1", f"output={tmp_path}/w.srt").code == 0
     assert (tmp_path / "w.srt").read_bytes() == output.read_bytes()
-    for more in ("part=1/2", "n_best=2", "format=jsonl"):
+    others = ("part=1/2", "n_best=2", "format=jsonl", "alignments=true", "markup=placeholders")
+    for more in others:
         refused = cli(capfd, "generate", *words, more)
         assert refused.code == 2
-        assert "remove part, n_best and format" in refused.err
+        key = more.partition("=")[0]
+        assert f"a.srt is translated in its place, without {key}; remove it" in refused.err
     assert "is not plain text, but subtitles" in cli(capfd, "generate", *words, "~files").err
 
 
