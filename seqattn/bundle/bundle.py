@@ -217,8 +217,7 @@ class Bundle:
         split = split_with(options.values(), beside)
         read = self.lines(all_texts(documents), split=split)
         own = self.constraints(read, prefix, options.values())
-        sizes = enumerate(len(one.texts) for one in documents)
-        numbers = [number for number, size in sizes for _ in range(size)]
+        numbers = [number for number, one in enumerate(documents) for _ in one.texts]
         generator = generator_with(options.values(), self, generator, read, numbers)
         indices = line_indices(read.texts)
         hypotheses = generator.generate_windows(self.encode(read.lines), indices, constraints=own)
@@ -440,6 +439,12 @@ class Bundle:
     def reads_lines(self) -> bool:
         """True if the model reads single lines, see `lines`."""
         return self._line_breaks != "piece" and self.loader.long_sources == "drop"
+
+    @property
+    def reads_documents(self) -> bool:
+        """True if the model learned texts of several lines, each of them a sentence."""
+        data = self.config.get("data")
+        return not self.reads_lines and isinstance(data, Mapping) and bool(data.get("documents"))
 
     def with_end_mark(self, ids: Sequence[int]) -> list[int]:
         """Append the end mark to an output's ids, unless they fill the model's positions."""

@@ -1,8 +1,5 @@
 """Line breaks as pieces of a vocabulary."""
 
-from collections.abc import Mapping
-
-from seqattn.bundle.bundle import Bundle
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 
@@ -23,10 +20,3 @@ def line_breaks(tokenizer: Tokenizer) -> list[int]:
             raise UserError(NO_LINE_BREAKS)
         pieces.append(piece)
     return pieces
-
-
-def learned_documents(bundle: Bundle) -> bool:
-    """Return True if a bundle translates texts of several lines, which it learned as documents."""
-    data = bundle.config.get("data")
-    learned = isinstance(data, Mapping) and bool(data.get("documents"))
-    return learned and bundle.unit == Bundle.unit and not bundle.reads_lines

@@ -16,7 +16,7 @@ from seqattn.bundle.text_options import Split, TextOption
 from seqattn.checking import Count
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
-from seqattn.extras.documents.breaks import learned_documents, line_breaks
+from seqattn.extras.documents.breaks import line_breaks
 from seqattn.generation.base import Progress
 from seqattn.generation.constraints import Constraints
 from seqattn.generation.forced_decoding import target_log_probabilities
@@ -54,7 +54,7 @@ class DocumentContext(TextOption):
         Raises:
             UserError: unless the model learned documents.
         """
-        if not learned_documents(bundle):
+        if bundle.unit != Bundle.unit or not bundle.reads_documents:
             raise UserError(
                 "document_context needs a model that learned documents, trained with "
                 "data.documents; remove it"

@@ -7,7 +7,7 @@ from itertools import chain
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.text_options import TextOption
-from seqattn.extras.documents.breaks import learned_documents, line_breaks
+from seqattn.extras.documents.breaks import line_breaks
 from seqattn.generation.base import Hypothesis
 from seqattn.generation.generator import Generator, Hypotheses, line_indices
 
@@ -30,7 +30,8 @@ class DocumentLines(TextOption):
     def of(self, bundle: Bundle) -> "DocumentLines":
         """Return the option for a bundle, with no texts counted."""
         option = copy(self)
-        object.__setattr__(option, "_acts", learned_documents(bundle))
+        acts = bundle.unit == Bundle.unit and bundle.reads_documents
+        object.__setattr__(option, "_acts", acts)
         object.__setattr__(option, "_counts", [0, 0, 0])
         return option
 

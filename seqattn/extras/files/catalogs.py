@@ -93,11 +93,12 @@ class Catalog(TextFile):
         for entry in self._entries:
             keys = [key for key in entry.places if key.startswith("msgstr")]
             is_fuzzy = entry.flags is not None and "fuzzy" in _flags(self.text, entry)
-            text, plural = entry.texts.get("msgid"), entry.texts.get("msgid_plural")
+            text = entry.texts.get("msgid", "")
+            plural = entry.texts.get("msgid_plural", text)
             for key in keys if text else ():
                 if self.everything or is_fuzzy or not entry.texts[key]:
-                    is_other = plural and key not in ("msgstr", "msgstr[0]")
-                    strings.append((entry, key, plural if is_other else text))
+                    is_first = key in ("msgstr", "msgstr[0]")
+                    strings.append((entry, key, text if is_first else plural))
         return strings
 
     def translated(self) -> Iterator[tuple[str, str]]:

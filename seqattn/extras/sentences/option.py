@@ -98,9 +98,8 @@ class Sentences(TextOption):
         """
         learnt = _learnt(bundle)
         code = find_language(learnt.language or "") if learnt else None
-        reads_lines = bundle.unit == Bundle.unit and (
-            bundle.reads_lines or _reads_documents(bundle)
-        )
+        is_text = bundle.unit == Bundle.unit
+        reads_lines = is_text and (bundle.reads_lines or bundle.reads_documents)
         option = copy(self)._set(_bundle=bundle, _counts=_Counts(), _knows=learnt is not None)
         option._set(_limit=learnt.longest if learnt else bundle.model.max_source_length)
         if self.language == AUTO:
@@ -210,12 +209,6 @@ class Sentences(TextOption):
             return {}, {}
         told = f"{several:,} of {len(rows):,} rows, which generate splits; sentences=auto scores so"
         return {"several": several}, {"of several sentences": told}
-
-
-def _reads_documents(bundle: Bundle) -> bool:
-    """Return True if the model learned texts of several lines, each of them a sentence."""
-    data: Any = bundle.config.get("data")
-    return isinstance(data, Mapping) and bool(data.get("documents"))
 
 
 def _learnt(bundle: Bundle) -> LearntSentences | None:
