@@ -215,12 +215,12 @@ class CleanedCorpus:
     ) -> None:
         paths = [path for path in (self.clean.bundle, self.clean.reverse) if path]
         scores = PairScores(*(load_bundle(path, self.device, self.trust) for path in paths))
-        if self.clean.unlinked is not None:
+        if (least := self.clean.min_information) is not None:
             some = reasons.retained
-            with progress("aligning", "pairs") as advance:
-                for number, (row, share) in enumerate(_scored(scores.unlinked, rows, some)):
-                    if share is not None and share > self.clean.unlinked:
-                        reasons.drop(row, f"over {self.clean.unlinked:g} of the words unlinked")
+            with progress("scoring", "pairs") as advance:
+                for number, (row, told) in enumerate(_scored(scores.information, rows, some)):
+                    if told < least:
+                        reasons.drop(row, f"source tells under {least:g} nats per target token")
                     if number % _AT_ONCE == 0:
                         advance(number, len(some))
         if self.clean.targets == "best":

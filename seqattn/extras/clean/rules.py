@@ -36,10 +36,10 @@ class CorpusCleaning(Cleaning):
         targets: of pairs with equal targets, the one to retain: the "first", or the "best" source
             by `bundle` and `reverse`; None for all.
         leaks: what becomes of pairs that are in val or test, too: an "error", "drop" or "keep".
-        unlinked: drop pairs of which more than this share of source words has no link by `bundle`;
-            None not to.
+        min_information: drop pairs whose source tells less than this of the target, by `bundle` and
+            `reverse`: nats per token, see `PairScores.information`; None not to.
         bundle: a trained bundle that scores pairs.
-        reverse: a bundle of the reverse direction. Links are then those of both bundles.
+        reverse: a bundle of the reverse direction. Scores are then the means of both.
         drop: what is also dropped, and else counted: pairs of different "numbers" or "addresses" on
             both sides, and sides of another "script" or "language" than most.
 
@@ -50,23 +50,25 @@ class CorpusCleaning(Cleaning):
     identical: bool = True
     targets: Literal["first", "best"] | None = None
     leaks: Literal["error", "drop", "keep"] = "error"
-    unlinked: Annotated[float, Gt(0), Le(1)] | None = None
+    min_information: Annotated[float, Gt(0), Le(10)] | None = None
     bundle: str | None = None
     reverse: str | None = None
     drop: Sequence[Counted] = field(default=())
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.unlinked is not None and self.bundle is None:
-            raise UserError("clean.unlinked needs a trained model; set clean.bundle=RUN/model")
+        if self.min_information is not None and self.bundle is None:
+            raise UserError("clean.min_information needs a trained model; set clean.bundle=DIR")
         if self.targets == "best" and not (self.bundle and self.reverse):
             raise UserError(
                 "clean.targets=best needs models of both directions; set clean.bundle and "
                 "clean.reverse, or use clean.targets=first"
             )
-        if (self.bundle or self.reverse) and self.unlinked is None and self.targets != "best":
+        is_scored = self.min_information is not None or self.targets == "best"
+        if (self.bundle or self.reverse) and not is_scored:
             raise UserError(
-                "clean.bundle has no effect without clean.unlinked or clean.targets=best; add one"
+                "clean.bundle has no effect without clean.min_information or clean.targets=best; "
+                "add one"
             )
         if self.reverse and not self.bundle:
             raise UserError("clean.reverse needs clean.bundle; set it to a model of this direction")

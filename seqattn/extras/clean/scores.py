@@ -1,13 +1,16 @@
 """Scores of pairs by trained models."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from seqattn.analysis.word_alignment import WordAlignment
+import numpy as np
+import numpy.typing as npt
+
 from seqattn.bundle.bundle import Bundle
 from seqattn.generation.forced_decoding import forced_log_probabilities
 
 _AT_ONCE = 1_024  # pairs
+Scores = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -22,51 +25,49 @@ class PairScores:
     forward: Bundle
     reverse: Bundle | None = None
 
-    def unlinked(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[float | None]:
-        """Yield for each pair the share of source words without a link; None if it has none.
-
-        Each target word is linked to a source word. With two bundles, links are those that both
-        have, each from the words of its own target.
-        """
-        for at in range(0, len(sources), _AT_ONCE):
-            part = sources[at : at + _AT_ONCE], targets[at : at + _AT_ONCE]
-            forward = self.forward.align(*part)
-            backward = self.reverse.align(part[1], part[0]) if self.reverse else forward
-            for one, other in zip(forward, backward, strict=True):
-                yield _unlinked(one, other if self.reverse else None)
-
     def log_probabilities(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[float]:
-        """Yield for each pair the sum of the log-probabilities per token of both directions.
+        """Yield for each pair the log-probability per token, the mean of all directions.
 
         A pair that a model cannot read has the lowest.
         """
+        yield from np.nan_to_num(self._mean(_log_probabilities, sources, targets), nan=-np.inf)
+
+    def information(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[float]:
+        """Yield what the source of each pair tells of its target; NaN if a model cannot read it.
+
+        In nats per token: the log-probability of the target after its source, less that of the
+        target after another source of about the same length. The mean of all directions.
+        """
         for at in range(0, len(sources), _AT_ONCE):
             part = sources[at : at + _AT_ONCE], targets[at : at + _AT_ONCE]
-            sums = [0.0] * len(part[0])
-            for bundle, sides in ((self.forward, part), (self.reverse, part[::-1])):
-                if bundle is None:
-                    continue
-                fitting = bundle.fitting_pairs(*sides)
-                found = forced_log_probabilities(bundle.model, [*fitting.values()])
-                scores = {
-                    number: likely / len(pair[1])
-                    for (number, pair), likely in zip(fitting.items(), found, strict=True)
-                }
-                sums = [scores.get(number, -1e9) + one for number, one in enumerate(sums)]
-            yield from sums
+            yield from self._mean(_information, *part)
+
+    def _mean(
+        self, score: Callable[..., Scores], sources: Sequence[str], targets: Sequence[str]
+    ) -> Scores:
+        scores = score(self.forward, sources, targets)
+        if self.reverse is not None:
+            scores = (scores + score(self.reverse, targets, sources)) / 2
+        return scores
 
 
-def _unlinked(forward: WordAlignment, backward: WordAlignment | None) -> float | None:
-    if not forward.links:
-        return None
-    linked = set(forward.links)
-    if backward is not None:
-        if not backward.links:
-            return None
-        links = enumerate(forward.links)
-        linked = {
-            source
-            for target, source in links
-            if source < len(backward.links) and backward.links[source] == target
-        }
-    return 1 - len(linked) / len(forward.source)
+def _information(bundle: Bundle, sources: Sequence[str], targets: Sequence[str]) -> Scores:
+    own = _log_probabilities(bundle, sources, targets)
+    return own - _log_probabilities(bundle, _others(sources), targets)
+
+
+def _log_probabilities(bundle: Bundle, sources: Sequence[str], targets: Sequence[str]) -> Scores:
+    """Return (N,) log-probabilities of targets per token; NaN for a pair that is not readable."""
+    scores = np.full(len(sources), np.nan)
+    fitting = bundle.fitting_pairs(sources, targets)
+    found = forced_log_probabilities(bundle.model, [*fitting.values()])
+    for (number, (_, target)), likely in zip(fitting.items(), found, strict=True):
+        scores[number] = likely / len(target)
+    return scores
+
+
+def _others(texts: Sequence[str]) -> list[str]:
+    """Return for each text the next different one by length; an empty one for equal texts."""
+    different = sorted(set(texts), key=lambda text: (len(text), text))
+    following = dict(zip(different, [*different[1:], *different[:1]], strict=True))
+    return [following[text] if len(different) > 1 else "" for text in texts]

@@ -1,15 +1,15 @@
 """What is dropped from a corpus, what is counted, and the report of both."""
 
 import json
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import yaml
 
-from seqattn.analysis.word_alignment import WordAlignment
 from seqattn.data.table import Table
 from seqattn.errors import UserError
 from seqattn.extras.clean import clean as module
+from seqattn.extras.clean import scores
 from seqattn.extras.clean.clean import CleanedCorpus
 from seqattn.extras.clean.content import addresses_of, is_in, numbers_of, usual_scripts
 from seqattn.extras.clean.rules import CorpusCleaning
@@ -125,27 +125,31 @@ def test_of_equal_targets_the_first_or_the_best_source_is_left(cleaned, monkeypa
     assert best == [train[1], *GOOD]
 
 
-def test_pairs_with_many_unlinked_words_are_dropped(cleaned, monkeypatch):
+def test_pairs_whose_source_tells_little_are_dropped(cleaned, monkeypatch):
     monkeypatch.setattr(module, "load_bundle", lambda *_: None)
     monkeypatch.setattr(module, "bundle_contents", lambda *_: [])
-    shares = [0.5, 0.6, 0.61, None, 1.0, 0, 0]
-    monkeypatch.setattr(PairScores, "unlinked", lambda *_: shares)
-    assert cleaned(GOOD, unlinked=0.6, bundle="b")[0] == [GOOD[0], GOOD[1], GOOD[3], *GOOD[5:]]
+    told = [0.5, 0.49, -1, float("nan"), 3, 2, 2]
+    monkeypatch.setattr(PairScores, "information", lambda *_: told)
+    found, directory = cleaned(GOOD, min_information=0.5, bundle="b")
+    assert found == [GOOD[0], *GOOD[3:]]
+    assert (
+        "## source tells under 0.5 nats per target token" in (directory / "report.md").read_text()
+    )
 
 
-def test_source_words_count_as_linked_if_both_bundles_link_them():
-    forward = WordAlignment(["a", "b", "c", "d"], ["x", "y", "z"], [0, 1, 1])
-    backward = WordAlignment(["x", "y", "z"], ["a", "b", "c", "d"], [0, 2, 0, 0])
-    empty = WordAlignment(["a"], ["x"], [])
+def test_information_is_what_a_source_adds_to_another_of_its_length(monkeypatch):
+    """The stand-in finds targets likely that begin as their source does."""
+    sources = ["ab", "cdef", "cd", "abcd", "cd"]
+    targets = ["ax", "cx", "cx", "cx", "ax"]
 
-    def shares(*each):
-        bundles = [SimpleNamespace(align=lambda *_, one=one: [one]) for one in each]
-        return [*PairScores(*bundles).unlinked(["a"], ["x"])]
+    def scored(unlikely, read, written):
+        same = [own[0] == other[0] for own, other in zip(read, written, strict=True)]
+        return np.where(same, -1.0, -unlikely)
 
-    assert shares(forward) == [0.5]
-    assert shares(forward, backward) == [0.5]  # of a and b
-    assert shares(forward, backward._replace(links=[1, 2, 0, 0])) == [0.75]
-    assert shares(empty) == shares(forward, empty) == [None]
+    monkeypatch.setattr(scores, "_log_probabilities", scored)
+    assert [*PairScores(3.0).information(sources, targets)] == [2, 2, 2, -2, -2]
+    assert [*PairScores(3.0, 5.0).information(sources, targets)] == [3, 3, 3, -3, -3]
+    assert scores._others(["a", "a"]) == ["", ""]
 
 
 def test_numbers_and_addresses_are_compared_by_what_they_say():
@@ -177,9 +181,9 @@ def test_another_language_is_found(cleaned):
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ({"unlinked": 0.5}, "clean.unlinked needs a trained model; set clean.bundle"),
-        ({"bundle": "b"}, "clean.bundle has no effect without clean.unlinked"),
-        ({"reverse": "b", "unlinked": 0.5}, "clean.unlinked needs a trained model"),
+        ({"min_information": 0.5}, "clean.min_information needs a trained model; set clean.bundle"),
+        ({"bundle": "b"}, "clean.bundle has no effect without clean.min_information"),
+        ({"reverse": "b", "min_information": 0.5}, "clean.min_information needs a trained model"),
         ({"targets": "best", "bundle": "b"}, "needs models of both directions"),
         ({"min_length": 9, "max_length": 3}, "clean.max_length must be at least"),
         ({"min_length": 900}, r"none of 15 pairs is left to train on: .*empty side 1"),
