@@ -92,4 +92,4 @@ class Noise(TextOption):
             return {}, {}
         from seqattn.extras.noise.scores import noisy_scores
 
-        return noisy_scores(self._evaluated, outputs, scorer, split, directory)
+        return noisy_scores(self._evaluated, bundle, outputs, scorer, split, directory)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from seqattn.analysis.word_alignment import WordAlignment
 from seqattn.bundle.outputs import Outputs
 from seqattn.data.base import Texts
 from seqattn.data.source_ids import Headed
@@ -21,7 +22,16 @@ ROWS = Texts(SOURCES, TARGETS, [[text, f"so {text}"] for text in TARGETS], None)
 ALL = Noise(upper=0.1, title=0.1, typos=0.1, end_punctuation=0.1, copied=0.1, tags=0.1)
 
 
-def evaluated(tmp_path, output, noise=ALL, rows=ROWS):
+def by_place(source, target):
+    """Links of a model that links the words of both sides by their place."""
+    return [min(number, len(source) - 1) for number in range(len(target))]
+
+
+def no_links(*_):
+    raise UserError("no attention")
+
+
+def evaluated(tmp_path, output, noise=ALL, rows=ROWS, links=by_place):
     """Scores of a model whose output for a row is `output(source, references)`."""
 
     def again(noisy, progress=None):
@@ -29,7 +39,12 @@ def evaluated(tmp_path, output, noise=ALL, rows=ROWS):
         return Outputs(noisy, texts, 1.0, again=again)
 
     where = TextScorer(), "test", tmp_path, None
-    figures, table = noise.evaluated(None, again(rows), *where)
+
+    def align(sources, targets):
+        words = ([text.split() for text in texts] for texts in (sources, targets))
+        return [WordAlignment(*sides, links(*sides)) for sides in zip(*words, strict=True)]
+
+    figures, table = noise.evaluated(SimpleNamespace(align=align), again(rows), *where)
     lines = [json.loads(line) for line in (tmp_path / "noise.jsonl").read_text().splitlines()]
     return figures, table, lines
 
@@ -44,7 +59,8 @@ def test_a_model_that_noise_does_not_touch_loses_nothing(tmp_path):
             assert score["difference"] == pytest.approx(0)
             assert score["difference_interval"] == pytest.approx([0, 0])
             assert score["signature"].endswith(f"|noise:{name}|seed:1")
-    assert table["upper"].endswith("; 60 of 60 rows change")
+    kept = ", in which 100.0% of the target words keep their link"
+    assert table["upper"].endswith(f"; 60 of 60 rows change{kept}")
     each = {name: [line for line in lines if line["noise"] == name] for name in figures}
     assert [len(some) for some in each.values()] == [60] * 5
     assert [line["references"][0] for line in each["typos"]] == TARGETS
@@ -71,6 +87,21 @@ def test_differences_are_those_of_the_scores(tmp_path):
     line = next(line for line in lines if f"{line['source']} ->" in table["worst of typos"])
     assert f"(chrF {line['chrF']:.1f}, clean {line['clean']:.1f})" in table["worst of typos"]
     assert line["clean"] - line["chrF"] == max(one["clean"] - one["chrF"] for one in lines)
+
+
+def test_links_under_noise_are_compared_with_those_of_the_same_words_without(tmp_path):
+    def shares(links):
+        figures, *_ = evaluated(tmp_path, lambda *_: "x", links=links)
+        return [figure.get("same_links") for figure in figures.values()]
+
+    typos, marks, *case, mix = shares(by_place)
+    assert 0.8 < typos < 1  # a lost or added space moves the words after it
+    assert 0.8 < mix <= marks == 1
+    assert case == [1, 1]
+    capitals = shares(lambda source, target: ["".join(source).isupper()] * len(target))
+    assert capitals[0] > 0.9  # typos change no case
+    assert capitals[2:4] == [1, 0]
+    assert shares(no_links) == [None] * 5
 
 
 def test_noise_that_changes_nothing_is_not_searched(tmp_path):
