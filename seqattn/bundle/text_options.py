@@ -128,6 +128,8 @@ class TextOption:
 
     formats: ClassVar[Sequence[str]] = ()
     """Suffixes of files of several texts, which its `units` returns and its `written` replaces."""
+    noted: ClassVar[Sequence[str]] = ()
+    """Those of files that have a place for notes, which its `with_notes` writes."""
     units_need: ClassVar[Mapping[str, str]] = {}
     """Choices of other options, by key, that units need."""
 
@@ -205,6 +207,13 @@ class TextOption:
 
     def written(self, path: Path, outputs: Iterable[str]) -> Iterator[bytes]:
         """Yield the content of a file with the outputs of its units in their place."""
+        raise NotImplementedError
+
+    def with_notes(self, path: Path, rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+        """Yield the content of a file with outputs, and notes on them; see `noted`.
+
+        Args: rows: of `generate` with format=jsonl, the best of each unit first.
+        """
         raise NotImplementedError
 
     def split(self, texts: Sequence[str]) -> Sequence[Segments]:

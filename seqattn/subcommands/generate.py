@@ -128,16 +128,18 @@ class Generation(BundleRun):
         """
         kind = kind_of(user_path(self.input)).lower() if self.input else None
         translator = next((one for one in self.options.values() if kind in one.formats), None)
-        if translator is None:
+        if translator is None or self._reader:
             return
         needed = options_of(translator.units_need)
-        others = [key for key in ("part", "n_best", "format") if getattr(self, key) is not None]
+        without = ["part", "format"] + ["n_best"] * (kind not in translator.noted)
+        others = [key for key in without if getattr(self, key) is not None]
         others += [
             key
             for key, one in needed.items()
             if not isinstance(self.options.get(key, one), type(one))
         ]
-        if others := [*others, *self._columns]:
+        others += ["alignments"] * self.alignments if kind in translator.noted else self._columns
+        if others:
             keys = ", ".join(others)
             raise UserError(f"{self.input} is translated in its place, without {keys}; remove it")
         object.__setattr__(self, "_translator", translator)
@@ -151,7 +153,8 @@ class Generation(BundleRun):
 
     @property
     def _format(self) -> Format:
-        return self.format or ("tsv" if self._columns or (self.n_best or 1) > 1 else "text")
+        rows: Format = "jsonl" if self._translator else "tsv"
+        return self.format or (rows if self._columns or (self.n_best or 1) > 1 else "text")
 
     @property
     def _joins_lines(self) -> bool:
@@ -220,12 +223,20 @@ class Generation(BundleRun):
             end = "" if self._reader and self._format == "text" else "\n"
             results = self._results(bundle, work, source, inputs, journal.done, advance)
             if self._translator and source is not None:
-                journal.write(results, partial(self._translator.written, source), end="")
+                journal.write(results, partial(self._written, self._translator, source), end="")
             else:
                 journal.write(results, end=end)
         notices.say()
         for option in options.values():
             option.say()
+
+    def _written(
+        self, translator: TextOption, source: Path, lines: Iterable[str]
+    ) -> Iterator[bytes]:
+        """Yield the content of a file with its translations. Args: lines: of all units."""
+        if self._format == "text":
+            return translator.written(source, lines)
+        return translator.with_notes(source, map(json.loads, lines))
 
     def _lines(
         self,

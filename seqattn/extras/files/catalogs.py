@@ -1,14 +1,16 @@
 """Catalogs of messages: gettext (po)."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from seqattn.errors import UserError
 from seqattn.extras.files.codes import Coded
-from seqattn.extras.files.formats import LINE, Edit, TextFile
+from seqattn.extras.files.formats import LINE, Edit, TextFile, Translations
 
 _CODE = re.compile(
     r"%(?:\(\w{1,99}\)|\d{1,2}\$)?[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh|ll|[hlLqjzt])?"
@@ -33,12 +35,16 @@ class _Entry:
     Args:
         texts: strings by key: msgctxt, msgid, msgid_plural, msgstr or msgstr[N].
         places: of the strings of each msgstr in the file.
+        begin: where its first line begins.
         flags: place of the line of flags; None without one.
+        is_broken: True if it has a line that cannot be read.
     """
 
     texts: dict[str, str] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    begin: int = 0
     flags: tuple[int, int] | None = None
+    is_broken: bool = False
 
 
 class Catalog(TextFile):
@@ -47,15 +53,15 @@ class Catalog(TextFile):
     A fuzzy entry has none, and loses that mark. Of plurals, the first is that of the singular.
 
     Args:
-        path: the file.
+        path, skip_broken: as `TextFile`.
         everything: True to translate entries that have a translation, too.
 
     Raises:
         UserError: if it is not a catalog.
     """
 
-    def __init__(self, path: Path, everything: bool = False) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, everything: bool = False, skip_broken: bool = False) -> None:
+        super().__init__(path, skip_broken)
         self.everything = everything
         header = next((one for one in self._entries if one.texts.get("msgid") == ""), _Entry())
         charset = _CHARSET.search(header.texts.get("msgstr", ""))
@@ -65,22 +71,27 @@ class Catalog(TextFile):
     @cached_property
     def _entries(self) -> list[_Entry]:
         entries, key = [_Entry()], ""
-        for number, match in enumerate(LINE.finditer(self.text), 1):
+        for match in LINE.finditer(self.text):
             line, place = match[1].removeprefix("\ufeff"), match.span(1)
             if not line.strip() or line.startswith("#"):
                 if entries[-1].texts:
-                    entries.append(_Entry())
+                    entries.append(_Entry(begin=place[0]))
+                if not line.strip():
+                    entries[-1].begin = match.end()
                 if line.startswith("#,"):
                     entries[-1].flags = place
                 key = ""
                 continue
             string = _STRING.fullmatch(line)
             if string is None or not (string["key"] or key):
-                raise UserError(f"{self.path}, line {number:,}, is not of a catalog of gettext")
+                if not entries[-1].is_broken:
+                    self.leave(self.line(place[0]), "this is not of a catalog of gettext")
+                entries[-1].is_broken = True
+                continue
             if string["key"]:
                 key = string["key"]
                 if key in ("msgctxt", "msgid") and "msgid" in entries[-1].texts:
-                    entries.append(_Entry())
+                    entries.append(_Entry(begin=place[0]))
             entry = entries[-1]
             entry.texts[key] = entry.texts.get(key, "") + _unescaped(string["text"])
             entry.places[key] = entry.places.get(key, place)[0], place[1]
@@ -93,7 +104,7 @@ class Catalog(TextFile):
         for entry in self._entries:
             keys = [key for key in entry.places if key.startswith("msgstr")]
             is_fuzzy = entry.flags is not None and "fuzzy" in _flags(self.text, entry)
-            text = entry.texts.get("msgid", "")
+            text = "" if entry.is_broken else entry.texts.get("msgid", "")
             plural = entry.texts.get("msgid_plural", text)
             for key in keys if text else ():
                 if self.everything or is_fuzzy or not entry.texts[key]:
@@ -120,17 +131,29 @@ class Catalog(TextFile):
     def units(self) -> Sequence[str]:
         return [one.html for lines in self._lines for one in lines if isinstance(one, Coded)]
 
-    def edits(self, outputs: Sequence[str]) -> Iterator[Edit]:
-        remaining, done = iter(outputs), set[int]()
+    def name(self, number: int) -> str:
+        counts = [sum(isinstance(one, Coded) for one in lines) for lines in self._lines]
+        entry, *_ = self._strings[bisect_right([*accumulate(counts)], number)]
+        return self.line(entry.places["msgid"][0])
+
+    def edits(self, translations: Translations) -> Iterator[Edit]:
+        remaining, done = iter(translations), set[int]()
         for (entry, key, _), lines in zip(self._strings, self._lines, strict=True):
-            texts = (one if isinstance(one, str) else one.text(next(remaining)) for one in lines)
+            each = [next(remaining) for one in lines if isinstance(one, Coded)]
+            own = [one for one in each if one is not None]
+            if len(own) < len(each):
+                continue
+            made = iter(own)
+            texts = (one if isinstance(one, str) else one.text(next(made).html) for one in lines)
+            notes = [note for one in own for note in one.notes]
+            end = "\r\n" if "\r\n" in self.text else "\n"
+            yield Edit(entry.begin, entry.begin, "".join(f"# {note}{end}" for note in notes))
             if entry.flags is not None and id(entry) not in done:
                 done.add(id(entry))
                 flags = _flags(self.text, entry)
                 if "fuzzy" in flags:
                     flags.remove("fuzzy")
                     yield Edit(*entry.flags, ", ".join(["#", *flags]) if flags else "#")
-            end = "\r\n" if "\r\n" in self.text else "\n"
             yield Edit(*entry.places[key], f"{key} {_quoted([*texts], end)}")
 
 

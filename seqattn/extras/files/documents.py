@@ -4,7 +4,7 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from html import unescape
 from io import BytesIO
@@ -13,7 +13,14 @@ from typing import Literal, NamedTuple
 
 from seqattn.errors import UserError
 from seqattn.extras.files.codes import ELEMENT
-from seqattn.extras.files.formats import LONGEST, Edit, TranslatedFile, edited, xml_escaped
+from seqattn.extras.files.formats import (
+    LONGEST,
+    Edit,
+    TranslatedFile,
+    Translations,
+    edited,
+    xml_escaped,
+)
 from seqattn.extras.files.xml_text import Element, parse_xml
 from seqattn.inputs import read_bytes
 
@@ -222,15 +229,16 @@ class WordDocument(TranslatedFile):
     text, such as pictures, are copied.
 
     Args:
-        path: the file.
+        path, skip_broken: as `TranslatedFile`.
 
     Raises:
         UserError: if it is not a document, or unpacks to too much.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, skip_broken: bool = False) -> None:
+        super().__init__(path, skip_broken)
         content = read_bytes(path, LONGEST)
-        self.path, self._parts = path, dict[str, bytes]()
+        self._parts = dict[str, bytes]()
         try:
             with zipfile.ZipFile(BytesIO(content)) as archive:
                 self._infos = archive.infolist()
@@ -239,14 +247,7 @@ class WordDocument(TranslatedFile):
                     raise UserError(f"{path} unpacks to {total:,} bytes, which is too much")
                 for one in self._infos:
                     self._parts[one.filename] = archive.read(one)
-        except (
-            zipfile.BadZipFile,
-            NotImplementedError,
-            RuntimeError,
-            EOFError,
-            OSError,
-            ValueError,
-        ) as error:
+        except _UNREADABLE as error:
             raise UserError(f"{path} is not a document of Word: {error}") from error
         if "word/document.xml" not in self._parts:
             raise UserError(f"{path} is not a document of Word: it has no word/document.xml")
@@ -265,13 +266,18 @@ class WordDocument(TranslatedFile):
     def units(self) -> Sequence[str]:
         return [runs.html for part in self._read.values() for runs in part.runs]
 
-    def written(self, outputs: Iterable[str]) -> Iterator[bytes]:
-        remaining, packed = iter(outputs), BytesIO()
+    def name(self, number: int) -> str:
+        names = [name for name, part in self._read.items() for _ in part.runs]
+        return f"{names[number]}, text {number - names.index(names[number]) + 1:,}"
+
+    def written(self, translations: Translations) -> Iterator[bytes]:
+        remaining, packed = iter(translations), BytesIO()
         with zipfile.ZipFile(packed, "w") as archive:
             for info in self._infos:
                 content = self._parts[info.filename]
                 if (part := self._read.get(info.filename)) is not None and part.runs:
-                    edits = sorted(runs.edit(next(remaining)) for runs in part.runs)
+                    pairs = [(runs, next(remaining)) for runs in part.runs]
+                    edits = (runs.edit(new.html) for runs, new in pairs if new is not None)
                     content = edited(part.text, edits).encode()
                 archive.writestr(info, content, info.compress_type)
         yield packed.getvalue()

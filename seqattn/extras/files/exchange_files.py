@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from seqattn.errors import UserError
 from seqattn.extras.files.codes import Coded
-from seqattn.extras.files.formats import Edit, TextFile, xml_escaped
+from seqattn.extras.files.formats import Edit, TextFile, Translations, xml_escaped
 from seqattn.extras.files.xml_text import Element, parse_xml
 
 _TAG = r"(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*)?"
@@ -21,6 +21,8 @@ _CODE = re.compile(
 """Elements in a text: those whose content is a code of another format, and tags of all others."""
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _NAME, _PREFIX = re.compile(r"<([\w:.-]+)"), re.compile(r"<((?:[\w.-]+:)?)")
+_AFTER_NOTES = frozenset(("originalData", "segment", "ignorable"))
+"""Elements of a unit of XLIFF 2 that follow its notes."""
 _STATE = re.compile(r"(?<=\s)state\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 
 
@@ -33,6 +35,7 @@ class Unit(NamedTuple):
         place: where its translation is written: the begin and end of what it replaces.
         head, tail: what is written before and after the translation.
         states: further edits.
+        notes: where notes on it are written, and what is written before and after them.
     """
 
     source: Element
@@ -40,6 +43,7 @@ class Unit(NamedTuple):
     place: tuple[int, int]
     head: str
     tail: str
+    notes: tuple[tuple[int, int], str, str]
     states: tuple[Edit, ...] = ()
 
 
@@ -47,7 +51,7 @@ class ExchangeFile(TextFile):
     """A file of XML with sources and targets. The text of an element keeps its codes.
 
     Args:
-        path: the file.
+        path, skip_broken: as `TextFile`.
         everything: True to translate what has a translation, too.
         source_language, target_language: of the texts, where a file has several; None for its own.
 
@@ -61,8 +65,9 @@ class ExchangeFile(TextFile):
         everything: bool = False,
         source_language: str | None = None,
         target_language: str | None = None,
+        skip_broken: bool = False,
     ) -> None:
-        super().__init__(path)
+        super().__init__(path, skip_broken)
         self.everything = everything
         self.languages = source_language, target_language
 
@@ -91,12 +96,28 @@ class ExchangeFile(TextFile):
     def units(self) -> Sequence[str]:
         return [one.html for one in self._coded]
 
-    def edits(self, outputs: Sequence[str]) -> Iterator[Edit]:
-        edits = list[Edit]()
-        for unit, coded, output in zip(self._units, self._coded, outputs, strict=True):
-            text = coded.text(output, has_references=True)
-            edits += [Edit(*unit.place, f"{unit.head}{text}{unit.tail}"), *unit.states]
-        return iter(sorted(edits))
+    def name(self, number: int) -> str:
+        return self._units[number].name
+
+    def edits(self, translations: Translations) -> Iterator[Edit]:
+        notes = dict[tuple[tuple[int, int], str, str], list[str]]()
+        for unit, coded, new in zip(self._units, self._coded, translations, strict=True):
+            if new is None:
+                continue
+            text = coded.text(new.html, has_references=True)
+            yield Edit(*unit.place, f"{unit.head}{text}{unit.tail}")
+            yield from unit.states
+            prefix = self._prefix(unit.source)
+            each = [f"<{prefix}note>{xml_escaped(one)}</{prefix}note>" for one in new.notes]
+            notes.setdefault(unit.notes, []).extend(each)
+        for (place, head, tail), each in notes.items():
+            if each:
+                yield Edit(*place, f"{head}{''.join(each)}{tail}")
+
+    def _prefix(self, element: Element) -> str:
+        """Return the prefix of an element's name, such as "x:"."""
+        match = _PREFIX.match(self.text, element.begin)
+        return match[1] if match else ""
 
     def _of_first(self, top: Element) -> Iterator[Unit]:
         """Yield the units of XLIFF 1.2."""
@@ -105,46 +126,58 @@ class ExchangeFile(TextFile):
             if not self._has_languages(*named):
                 continue
             for one in file.each("trans-unit"):
-                yield from self._unit(one, one, one.child("seg-source"), has_state=True)
+                yield from self._unit(one, one, one.child("seg-source"))
 
     def _of_second(self, top: Element) -> Iterator[Unit]:
         """Yield the units of XLIFF 2."""
         if not self._has_languages(*(top.attributes.get(f"{side}Lang") for side in ("src", "trg"))):
             return
         for unit in top.each("unit"):
+            notes, prefix = unit.child("notes"), self._prefix(unit)
+            after = [one for one in unit.children if one.name in _AFTER_NOTES]
+            begin = after[0].begin if after else unit.inner
+            where = (begin, begin), f"<{prefix}notes>", f"</{prefix}notes>"
+            if notes is not None:
+                is_empty = notes.outer == notes.end
+                end = notes.outer, notes.outer
+                where = ((notes.begin, notes.end), *where[1:]) if is_empty else (end, "", "")
             for one in unit.children:
                 if one.name == "segment":
                     tag = self.text[one.begin : one.inner]
                     state = Edit(one.begin, one.inner, _with_state(tag))
-                    yield from self._unit(unit, one, None, states=(state,))
+                    yield from self._unit(unit, one, None, where, (state,))
 
     def _unit(
         self,
         unit: Element,
         holder: Element,
         after: Element | None,
-        has_state: bool = False,
+        notes: tuple[tuple[int, int], str, str] | None = None,
         states: tuple[Edit, ...] = (),
     ) -> Iterator[Unit]:
-        """Yield the unit of a source and its target, unless it must not be translated."""
+        """Yield the unit of a source and its target, unless it must not be translated.
+
+        Args: notes: as of `Unit`; None to write them, and the state, at the target.
+        """
         source, target = holder.child("source"), holder.child("target")
         if source is None or _is_fixed(unit):
             return
         name = f"unit {unit.attributes.get('id', '')}"
         if target is None:
-            prefix = _PREFIX.match(self.text, source.begin)
-            tag = f"<{prefix[1] if prefix else ''}target>"
+            tag = f"<{self._prefix(source)}target>"
             before = self.text[holder.inner : source.begin]
             indent = before[len(before.rstrip()) :]
             at = (after or source).end
-            head = indent + (_with_state(tag) if has_state else tag)
-            yield Unit(source, name, (at, at), head, f"</{tag[1:]}", states)
+            head = indent + (tag if notes else _with_state(tag))
+            where = notes or ((at, at), "", "")
+            yield Unit(source, name, (at, at), head, f"</{tag[1:]}", where, states)
         elif self.everything or not self.text[target.inner : target.outer].strip():
             tag = self.text[target.begin : target.inner]
             opened = f"{tag[:-2].rstrip()}>" if tag.endswith("/>") else tag
-            head = _with_state(opened) if has_state else opened
+            head = opened if notes else _with_state(opened)
             tail = f"</{_NAME.match(tag)[1]}>"  # type: ignore[index]
-            yield Unit(source, name, (target.begin, target.end), head, tail, states)
+            where = notes or ((target.end, target.end), "", "")
+            yield Unit(source, name, (target.begin, target.end), head, tail, where, states)
 
     def _of_memory(self, top: Element) -> Iterator[Unit]:
         """Yield the units of a translation memory."""
@@ -166,15 +199,17 @@ class ExchangeFile(TextFile):
             if segment is None or (targets and targets[0] is sources[0]):
                 continue
             name = f"unit {one.attributes.get('tuid', number)}"
+            begin = variants[0][1].begin
+            notes = (begin, begin), "", ""
             if not targets:
-                before = self.text[one.inner : variants[0][1].begin]
+                before = self.text[one.inner : begin]
                 indent, at = before[len(before.rstrip()) :], variants[-1][1].end
                 head = f'{indent}<tuv xml:lang="{target_language}"><seg>'
-                yield Unit(segment, name, (at, at), head, "</seg></tuv>")
+                yield Unit(segment, name, (at, at), head, "</seg></tuv>", notes)
             elif (old := targets[0].child("seg")) is not None and (
                 self.everything or not self.text[old.inner : old.outer].strip()
             ):
-                yield Unit(segment, name, (old.begin, old.end), "<seg>", "</seg>")
+                yield Unit(segment, name, (old.begin, old.end), "<seg>", "</seg>", notes)
 
     def _has_languages(self, *languages: str | None) -> bool:
         """Return True if these are the wanted languages, as far as both are known."""

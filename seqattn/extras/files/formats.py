@@ -3,7 +3,9 @@
 import codecs
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,31 +27,66 @@ class Edit(NamedTuple):
     text: str
 
 
+class Translation(NamedTuple):
+    """What is written for a unit: its output as HTML, and notes on it, which are plain lines."""
+
+    html: str
+    notes: Sequence[str] = ()
+
+
+Translations = Sequence[Translation | None]
+"""Those of all units; None for one that stays as it is."""
+
+
 class TranslatedFile(ABC):
-    """A file whose texts are translated."""
+    """A file whose texts are translated.
+
+    Args:
+        path: the file.
+        skip_broken: True to leave units that cannot be read as they are.
+
+    Attributes:
+        broken: what is wrong with these.
+    """
+
+    def __init__(self, path: Path, skip_broken: bool = False) -> None:
+        self.path, self.skip_broken = path, skip_broken
+        self.broken: list[str] = []
+
+    def leave(self, where: str, fault: str) -> None:
+        """Note that a unit stays as it is. Raises: UserError if it must not be skipped."""
+        if not self.skip_broken:
+            raise UserError(
+                f"{self.path}, {where}: {fault}; add files.skip_broken=true to leave it as it is"
+            )
+        self.broken.append(f"{where}: {fault}")
 
     @abstractmethod
     def units(self) -> Sequence[str]:
         """Return the texts to translate, as HTML, in the order of the file."""
 
     @abstractmethod
-    def written(self, outputs: Iterable[str]) -> Iterator[bytes]:
-        """Yield the content of the file with the outputs of its units, as HTML, in their place."""
+    def name(self, number: int) -> str:
+        """Return what people find a unit by. Args: number: its index in `units`."""
+
+    @abstractmethod
+    def written(self, translations: Translations) -> Iterator[bytes]:
+        """Yield the content of the file with translations of its units in their place."""
 
 
 class TextFile(TranslatedFile):
     """A file that is text.
 
     Args:
-        path: the file.
+        path, skip_broken: as `TranslatedFile`.
 
     Raises:
         UserError: if it cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, skip_broken: bool = False) -> None:
+        super().__init__(path, skip_broken)
         content = read_bytes(path, LONGEST)
-        self.path = path
         self.encoding = _MARKS.get(content[:2], "utf-8")
         try:
             self.text = content.decode(self.encoding)  # with the byte order mark
@@ -58,17 +95,26 @@ class TextFile(TranslatedFile):
             raise UserError(f"{path} is not valid UTF-8 at {where}; convert it to UTF-8") from error
 
     @abstractmethod
-    def edits(self, outputs: Sequence[str]) -> Iterable[Edit]:
-        """Yield what changes in the file's text, in its order. Args: outputs: of the units."""
+    def edits(self, translations: Translations) -> Iterable[Edit]:
+        """Yield what changes in the file's text."""
 
-    def written(self, outputs: Iterable[str]) -> Iterator[bytes]:
-        yield edited(self.text, self.edits([*outputs])).encode(self.encoding)
+    def written(self, translations: Translations) -> Iterator[bytes]:
+        yield edited(self.text, self.edits(translations)).encode(self.encoding)
+
+    def line(self, place: int) -> str:
+        """Return what people find a place in the text by."""
+        return f"line {bisect_right(self._line_starts, place):,}"
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        """Where lines begin."""
+        return [match.start() for match in LINE.finditer(self.text)]
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:
-    """Return a text with edits of different parts, in its order."""
+    """Return a text with edits of different parts; those of one place in their order."""
     pieces, place = list[str](), 0
-    for edit in edits:
+    for edit in sorted(edits, key=lambda edit: (edit.begin, edit.end)):
         pieces += [text[place : edit.begin], edit.text]
         place = edit.end
     return "".join([*pieces, text[place:]])

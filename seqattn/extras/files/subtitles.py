@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from seqattn.extras.files.codes import Coded
-from seqattn.extras.files.formats import LINE, Edit, TextFile
+from seqattn.extras.files.formats import LINE, Edit, TextFile, Translations
 from seqattn.storage import kind_of
 
 _TIMES = re.compile(
@@ -31,17 +31,25 @@ _MOST = 6  # cues of a sentence
 
 
 class Cue(NamedTuple):
-    """Place of a line of a cue, or of several that are read as one, in the text of a file."""
+    """A line of a cue, or several that are read as one.
+
+    Args:
+        begin, end: its place in the text of the file.
+        lines: their number.
+        block: where the whole cue begins.
+    """
 
     begin: int
     end: int
     lines: int
+    block: int
 
 
 class Subtitles(TextFile):
     """Subtitles: a sentence over several cues is translated as a whole, and put back into these.
 
-    Notes, styles, numbers, times, positions and line ends stay as they are.
+    Notes, styles, numbers, times, positions and line ends stay as they are. New notes of WebVTT
+    stand before the cue.
     """
 
     @property
@@ -52,7 +60,7 @@ class Subtitles(TextFile):
     def _sentences(self) -> list[list[Cue]]:
         """The cues that each sentence has."""
         sentences, previous = list[list[Cue]](), ""
-        for cue in _cues(self.text):
+        for cue in self._cues():
             text = _CODE.sub("", self.text[cue.begin : cue.end])
             if not any(map(str.isalpha, text)):
                 previous = "."
@@ -79,9 +87,17 @@ class Subtitles(TextFile):
     def units(self) -> Sequence[str]:
         return [one.html for one in self._coded]
 
-    def edits(self, outputs: Sequence[str]) -> Iterator[Edit]:
-        for cues, coded, output in zip(self._sentences, self._coded, outputs, strict=True):
-            texts = coded.text(output, self._has_references).split("\0")
+    def name(self, number: int) -> str:
+        return self.line(self._sentences[number][0].begin)
+
+    def edits(self, translations: Translations) -> Iterator[Edit]:
+        for cues, coded, one in zip(self._sentences, self._coded, translations, strict=True):
+            if one is None:
+                continue
+            block = cues[0].block
+            for note in one.notes:
+                yield Edit(block, block, f"NOTE {note.replace('-->', '->')}\n\n")
+            texts = coded.text(one.html, self._has_references).split("\0")
             if len(texts) != len(cues) or not all(map(_is_filled, texts)):
                 texts = _shared(" ".join(texts), [len(self._line(cue)) for cue in cues])
             for cue, text in zip(cues, texts, strict=True):
@@ -91,34 +107,38 @@ class Subtitles(TextFile):
                 lines = _shared(" ".join(text.split()), [1] * cue.lines)
                 yield Edit(cue.begin, cue.end, (breaks or ["\n"])[0].join(lines) + ends)
 
+    def _cues(self) -> Iterator[Cue]:
+        """Yield the lines of cues: those after the times, up to a blank one.
 
-def _cues(text: str) -> Iterator[Cue]:
-    """Yield the lines of cues: those after the times, up to a blank one.
+        Lines of a cue are one, unless somebody else says the next.
+        """
+        text, within, begin, end, lines, block = self.text, False, 0, 0, 0, 0
+        for match in LINE.finditer(text):
+            line = match[1]
+            if _TIMES.fullmatch(line):
+                if lines:
+                    yield _cue(text, begin, end, lines, block)
+                within, lines, begin = True, 0, match.end()
+            elif within:
+                is_blank = not line.strip()
+                if lines and (is_blank or _SPEAKER.match(line)):
+                    yield _cue(text, begin, end, lines, block)
+                    begin, lines = match.start(), 0
+                within = not is_blank
+                end, lines = match.end(1), lines + within
+                block = match.end() if is_blank else block
+            elif not line.strip():
+                block = match.end()
+            elif "-->" in line:
+                self.leave(self.line(match.start()), "the times of the cue are not readable")
+        if lines:
+            yield _cue(text, begin, end, lines, block)
 
-    Lines of a cue are one, unless somebody else says the next.
-    """
-    within, begin, end, lines = False, 0, 0, 0
-    for match in LINE.finditer(text):
-        line = match[1]
-        if _TIMES.fullmatch(line):
-            if lines:
-                yield _cue(text, begin, end, lines)
-            within, lines, begin = True, 0, match.end()
-        elif within:
-            is_blank = not line.strip()
-            if lines and (is_blank or _SPEAKER.match(line)):
-                yield _cue(text, begin, end, lines)
-                begin, lines = match.start(), 0
-            within = not is_blank
-            end, lines = match.end(1), lines + within
-    if lines:
-        yield _cue(text, begin, end, lines)
 
-
-def _cue(text: str, begin: int, end: int, lines: int) -> Cue:
+def _cue(text: str, begin: int, end: int, lines: int, block: int) -> Cue:
     """Return the cue without what stands before its words."""
     dash = _DASH.match(text, begin, end)
-    return Cue(dash.end() if dash else begin, end, lines)
+    return Cue(dash.end() if dash else begin, end, lines, block)
 
 
 def _is_filled(text: str) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.files.documents import WordDocument
+from seqattn.extras.files.formats import Translation
 from seqattn.extras.files.option import Files
 from seqattn.extras.files.segments import Segments
 from seqattn.extras.files.xml_text import parse_xml
@@ -191,6 +192,7 @@ CASES = {
             "</tu>",
         ],
     ),
+    "g.html": ("\ufeff<p>He <b>buys</b> it.</p>", {}, ["<p>He <b>buys</b> it.</p>"], []),
 }  # fmt: skip
 
 
@@ -209,6 +211,8 @@ def test_only_what_is_translated_changes(tmp_path, name, ends, encoding):
     text, settings, units, changes = CASES[name]
     text = text.replace("\n", ends)
     if encoding == "utf-16":
+        if name == "g.html":
+            pytest.skip("pages are UTF-8")
         text = text.replace(' encoding="UTF-8"', "").removeprefix("\ufeff")
     path = tmp_path / name
     path.write_bytes(text.encode(encoding))
@@ -322,7 +326,7 @@ def test_links_stay_and_fields_deletions_and_boxes_are_not_text(tmp_path):
         "See <g>a page</g> on <x/><x/><x/><x/>it.",
         "In a box.",
     ]
-    (tmp_path / "b.docx").write_bytes(b"".join(document.written(units)))
+    (tmp_path / "b.docx").write_bytes(b"".join(document.written([*map(Translation, units)])))
     with zipfile.ZipFile(tmp_path / "b.docx") as archive:
         after = archive.read("word/document.xml").decode()
     assert after.replace(' xml:space="preserve"', "") == (
@@ -335,7 +339,7 @@ def test_a_code_in_the_run_of_a_text_stays_with_it(tmp_path):
     path = document_of(tmp_path / "a.docx", f"<w:p>{run('1')}{runs}<w:r><w:pict/></w:r></w:p>")
     document = WordDocument(path)
     [unit] = document.units()
-    (tmp_path / "b.docx").write_bytes(b"".join(document.written([unit])))
+    (tmp_path / "b.docx").write_bytes(b"".join(document.written([Translation(unit)])))
     with zipfile.ZipFile(tmp_path / "b.docx") as archive:
         after = archive.read("word/document.xml").decode()
     kinds = re.findall(r"<w:(footnoteRef|tab|t|br|pict)\b", after)
@@ -352,6 +356,81 @@ def test_only_strings_of_a_plural_that_are_empty_are_filled(tmp_path):
     assert written == strings.replace('msgstr[1] ""', 'msgstr[1] "Bücher"')
 
 
+DEEP = f"<w:p>{'<w:smartTag>' * 101}{run('Deep.')}{'</w:smartTag>' * 101}</w:p>"
+BROKEN = {
+    "a.srt": (SRT.replace("00:00:05,000", "00:00:0x"), "line 11: the times of the cue are not", 1),
+    "a.po": (PO.replace('"done"', '"do"ne"'), "line 21: this is not of a catalog of gettext", 4),
+    "a.xlf": (
+        XLIFF.replace("OK", "<g id='3'>" * 101 + "OK" + "</g>" * 101),
+        "unit 3: tags nest more than 100 deep; simplify the text",
+        3,
+    ),
+    "a.docx": ("<w:p><w:r><w:t>ok</w:t></w:r></w:p>" + DEEP, "word/document.xml, text 2: tags", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_unit_is_named_and_left_if_told(tmp_path, capsys, name):
+    text, message, count = BROKEN[name]
+    path = tmp_path / name
+    if name == "a.docx":
+        document_of(path, text)
+    else:
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=rf"{name}, {message}.*add files.skip_broken=true"):
+        Files().units(path)
+    option = Files(skip_broken=True)
+    assert len(option.units(path)) == count
+    written = b"".join(option.written(path, ["NEW"] * count))
+    assert f"units of {path} that stay as they are: {message}" in capsys.readouterr().err
+    if name != "a.docx":
+        assert written.count(b"NEW") == count
+        assert written.count(b"\n") >= text.count("\n") - 2
+
+
+NOTED = {
+    "b.vtt": (
+        "NOTE quality: usable, 71.5\n\nNOTE translation 2: Er -> sie & du\n\nintro\n00:01.000"
+    ),
+    "c.po": "# quality: usable, 71.5\n# translation 2: Er --> sie & du\n# note\n#: a.c:3\n",
+    "d.xlf": "</target><note>quality: usable, 71.5</note>"
+    "<note>translation 2: Er --&gt; sie &amp; du</note>",
+    "e.xliff": '<unit id="u1"><notes><note>quality: usable, 71.5</note>'
+    "<note>translation 2: Er --&gt; sie &amp; du</note></notes><segment",
+    "f.tmx": "<tu>\n    <note>quality: usable, 71.5</note>"
+    "<note>translation 2: Er --&gt; sie &amp; du</note><tuv",
+}
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_qualities_and_other_translations_are_notes(tmp_path, name):
+    text, settings, units, _ = CASES[name]
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    rows = [
+        {"line": 1, "output": "Er.", "rank": 1, "quality": {"label": "usable", "expected": 71.5}},
+        {"line": 1, "output": 'Er --> <x id="0"/>sie &amp; du', "rank": 2},
+        *({"line": n, "output": "x.", "rank": 1} for n in range(2, len(units) + 1)),
+    ]
+    written = b"".join(Files(**settings).with_notes(path, rows)).decode()
+    assert NOTED[name] in written
+    assert written.count("quality") == written.count("translation 2") == 1
+    again = tmp_path / f"again.{name}"
+    again.write_text(written, encoding="utf-8")
+    everything = Files(everything=True, **settings)
+    assert len(everything.units(again)) == len(everything.units(path))
+
+
+def test_notes_of_a_unit_of_xliff_are_added_to_those_it_has(tmp_path):
+    for notes, begin in (("<notes><note>a</note></notes>", "<note>a</note>"), ("<notes/>", "")):
+        path = tmp_path / "e.xliff"
+        path.write_text(XLIFF_2.replace('id="u1">', f'id="u1">{notes}'), encoding="utf-8")
+        rows = [{"line": n, "output": "x", "rank": rank} for n in (1, 2) for rank in (1, 2)]
+        written = b"".join(Files().with_notes(path, rows)).decode()
+        assert f"<notes>{begin}{'<note>translation 2: x</note>' * 2}</notes>" in written
+        assert written.count("notes>") == 2
+
+
 def test_nothing_in_a_file_exhausts_the_machine(tmp_path):
     cases = {
         "a.xlf": ('<!DOCTYPE x [<!ENTITY a "b">]><xliff>&a;</xliff>', "declares entities"),
@@ -359,7 +438,7 @@ def test_nothing_in_a_file_exhausts_the_machine(tmp_path):
         "c.xlf": ("<xliff><a></xliff>", "is not well-formed XML"),
         "d.xlf": ("<html/>", "is neither XLIFF nor TMX"),
         "e.tmx": ("<tmx><body/></tmx>", "set files.target_language"),
-        "f.po": ("msgid 3", "line 1, is not of a catalog"),
+        "f.po": ("msgid 3", "line 1: this is not of a catalog"),
         "g.po": ('msgid ""\nmsgstr "charset=latin1"', "declares the charset latin1"),
         "h.docx": ("no archive", "is not a document of Word"),
         "i.srt": (b"1\n00:01,0 --> 00:02,0\n\xe4", "is not valid UTF-8 at byte 22"),
@@ -422,6 +501,25 @@ def test_commands_write_files_and_go_on(capfd, bundle, tmp_path):
     assert "\n".join(after).count("{\\an8}") == 1
     assert cli(capfd, "generate", *words, "window=1", f"output={tmp_path}/w.srt").code == 0
     assert (tmp_path / "w.srt").read_bytes() == output.read_bytes()
+    pages = [tmp_path / "p.html", tmp_path / "q.html", tmp_path / "r.html"]
+    pages[0].write_text("<p>He <b>buys</b><p>books.", encoding="utf-8")
+    for output, more in zip(pages[1:], ([], ["markup=html"]), strict=True):
+        words_of_page = f"bundle={bundle}", f"input={pages[0]}", f"output={output}", *more
+        assert cli(capfd, "generate", *words_of_page).code == 0
+    assert re.sub("[^<>/bp]", "", pages[1].read_text()).count("<p>") == 2
+    assert pages[1].read_bytes() == pages[2].read_bytes()
+    noted = tmp_path / "c.po"
+    noted.write_text(PO, encoding="utf-8")
+    ended = cli(
+        capfd,
+        "generate",
+        f"bundle={bundle}",
+        f"input={noted}",
+        "n_best=2",
+        f"output={tmp_path}/d.po",
+    )
+    assert ended.code == 0, ended.err
+    assert "# translation 2: " in (tmp_path / "d.po").read_text(encoding="utf-8")
     others = ("part=1/2", "n_best=2", "format=jsonl", "alignments=true", "markup=placeholders")
     for more in others:
         refused = cli(capfd, "generate", *words, more)
