@@ -25,6 +25,9 @@ _COMPARED = 1000  # pairs whose sides are compared
 _LETTERLESS = 10_000  # pairs that show whether texts without a letter are copied
 _EXCEPTIONS = 0.1  # largest share of them
 
+LearntTexts = tuple[Iterable[str], Iterable[str]]
+"""Source and target texts that a vocabulary is trained on, each iterated several times."""
+
 
 class Seq2SeqData:
     """Pairs of texts for training, validation and evaluation.
@@ -41,6 +44,8 @@ class Seq2SeqData:
         join: builds other training rows, such as those that join pairs of a document, from the
             pairs, their texts, the tokenizer and the options. None to train on the pairs.
         parts: further arguments for the data of each of `source.sources`, by name.
+        learnt: returns source and target texts to train the vocabulary on, from those of the
+            training split; None to train on these.
     """
 
     options: LoaderOptions
@@ -58,8 +63,9 @@ class Seq2SeqData:
         tokenizer: Tokenizer | None = None,
         join: Callable[..., TokenRows[Any]] | None = None,
         parts: Mapping[str, Mapping[str, Any]] | None = None,
+        learnt: Callable[[Iterable[str], Iterable[str]], LearntTexts] | None = None,
     ) -> None:
-        self.source, self._join, self.parts = source, join, parts or {}
+        self.source, self._join, self.parts, self._learnt = source, join, parts or {}, learnt
         self.tokenizer_config = tokenizer_config
         self.options = options or self.default_options()
         if (
@@ -193,13 +199,14 @@ class Seq2SeqData:
         copied = [text.strip() == target.strip() for text, target in read if is_letterless(text)]
         return 2 * sum(copied) >= len(copied) and len(copied) <= _EXCEPTIONS * len(sources)
 
-    def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
+    def _learnt_texts(self, rows: datasets.Dataset) -> LearntTexts:
         """Return source and target texts to train the vocabulary on."""
         if "target" not in rows.column_names:
             raise UserError(
                 "training requires targets; set data.target_column or data.target_suffix"
             )
-        return rows["source"], rows["target"]
+        texts = rows["source"], rows["target"]
+        return texts if self._learnt is None else self._learnt(*texts)
 
     def _dataset(self, split: str) -> TokenRows[Any]:
         """Return the rows of a split that are trained or validated on, as cached ids."""

@@ -180,17 +180,18 @@ class Setup:
 def join_of(
     data: Any, tokenizer: TokenizerConfig, loader: BatchLimits, noise: Any = None, seed: int = 0
 ) -> dict[str, Any]:
-    """Return the argument `join` of `Seq2SeqData` for noise, or if data has documents.
+    """Return the arguments `join` and `learnt` of `Seq2SeqData` for noise, or documents' `join`.
 
-    Of a mixture, return `parts` with that of each source.
+    Of a mixture, return `parts` with those of each source.
 
     Args: as of `TrainingSettings`.
     """
     if sources := getattr(data, "sources", None):
         rest = tokenizer, loader, noise, seed
-        return {"parts": {name: join_of(one, *rest) for name, one in sources.items()}}
+        parts = {name: join_of(one, *rest) for name, one in sources.items()}
+        return {"parts": parts, "learnt": noise and noise.learnt}
     if noise is not None and (join := noise.rows(data, seed)):
-        return {"join": join}
+        return {"join": join, "learnt": noise.learnt}
     if not getattr(data, "documents", None):
         return {}
     return {"join": import_path(_DOCUMENTS, "data.documents")(data, tokenizer, loader)}

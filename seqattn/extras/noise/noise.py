@@ -1,6 +1,6 @@
 """Settings of noise: how often training draws each kind, and which kinds evaluation tries."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from seqattn.checking import Share
 from seqattn.data.base import Source, Texts
 from seqattn.errors import UserError
 from seqattn.extras.noise.kinds import KINDS
+from seqattn.extras.noise.learnt import LEARNT, LearntTexts
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,15 @@ class Noise(TextOption):
         from seqattn.extras.noise.rows import NoisyRows  # which imports `datasets`
 
         return partial(NoisyRows, self.rates, seed)
+
+    def learnt(
+        self, source: Iterable[str], target: Iterable[str]
+    ) -> tuple[Iterable[str], Iterable[str]]:
+        """Return the texts that a vocabulary is learned from: some of these in capitals."""
+        rates = {name: rate for name, rate in self.rates.items() if name in LEARNT}
+        if not rates:
+            return source, target
+        return LearntTexts(source, target, 0, rates), LearntTexts(source, target, 1, rates)
 
     @property
     def has_effect(self) -> bool:

@@ -31,7 +31,7 @@ def corpus(tmp_path_factory):
     return folder
 
 
-def build(corpus, noise=MANY, seed=3, links=None, config=None, **options):
+def build(corpus, noise=MANY, seed=3, links=None, config=None, learnt=None, **options):
     options = LoaderOptions(**{"max_tokens": 400, "max_length": 80, **options})
     source = ParallelText(str(corpus), "en", "de")
     config = config or TokenizerConfig("bpe", vocab_size=400, byte_fallback=True)
@@ -41,12 +41,30 @@ def build(corpus, noise=MANY, seed=3, links=None, config=None, **options):
         more = {"links": {"train": ("links", str(corpus / links))}}
     return kind(
         source, config, options, str(corpus / "cache"), seed=seed,
-        join=noise and noise.rows(source, seed), **more,
+        join=noise and noise.rows(source, seed), learnt=learnt, **more,
     )  # fmt: skip
 
 
 def test_without_rates_nothing_is_wrapped(corpus):
     assert Noise().rows(ParallelText(str(corpus), "en", "de"), 3) is None
+
+
+def test_a_vocabulary_is_learned_from_texts_of_which_some_are_in_capitals(corpus):
+    sides = [[*texts] for texts in zip(*PAIRS)]
+    noise = Noise(upper=0.3, typos=1, end_punctuation=1, copied=1)
+    learnt = noise.learnt(*sides)
+    for texts, clean in zip(learnt, sides, strict=True):
+        assert [*texts] == [*texts]
+        changed = [(new, old) for new, old in zip(texts, clean, strict=True) if new != old]
+        assert all(new == old.upper() for new, old in changed)
+        assert 0.2 < len(changed) / len(clean) < 0.4
+    assert Noise(typos=1).learnt(*sides) == tuple(sides)
+    capitals = [text.upper() for text in sides[0]]
+    tokens = [
+        sum(map(len, build(corpus, noise, learnt=more).tokenizer.encode_source(capitals)))
+        for more in (None, noise.learnt)
+    ]
+    assert tokens[1] < 0.9 * tokens[0]
 
 
 @pytest.mark.parametrize("options", [{}, {"subword_sampling": 0.2}])

@@ -1,0 +1,37 @@
+"""Texts that a vocabulary is learned from, some of them in capitals."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+from typing import Literal
+
+from seqattn.data.word_links import LinkedPair
+from seqattn.extras.noise.kinds import Writing, Writings, noised
+
+LEARNT = ("title", "upper")
+"""Kinds of noise that a vocabulary needs pieces for."""
+_SAMPLED = 2000
+
+
+@dataclass(frozen=True)
+class LearntTexts:
+    """Texts of a side, some with noise, the same in each iteration.
+
+    Args:
+        source, target: texts of both sides.
+        side: the one that is yielded, 0 or 1.
+        rates: of kinds of noise.
+    """
+
+    source: Iterable[str]
+    target: Iterable[str]
+    side: Literal[0, 1]
+    rates: Mapping[str, float]
+
+    def __iter__(self) -> Iterator[str]:
+        samples = ([*islice(texts, _SAMPLED)] for texts in (self.source, self.target))
+        writings, random = Writings(*map(Writing.of, samples)), Random(0)
+        for pair in zip(self.source, self.target, strict=True):
+            kinds = [name for name, rate in self.rates.items() if random.random() < rate]
+            yield noised(LinkedPair(*pair), kinds, writings, random)[self.side]
