@@ -87,7 +87,8 @@ class Files(TextOption):
 
     def _read(self, path: Path) -> tuple[TranslatedFile, list[str | None]]:
         """Return a file, and its units; None for one that is too deep or long."""
-        file, markup, units = self._file(path), options_of(self.units_need)["markup"], []
+        file, markup = self._file(path), options_of(self.units_need)["markup"]
+        units = list[str | None]()
         for number, unit in enumerate(file.units()):
             try:
                 markup.split([unit])
