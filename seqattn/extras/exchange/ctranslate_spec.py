@@ -269,4 +269,4 @@ def _norm(spec: Any, norm: Any) -> None:
 
 
 def _array(x: Tensor) -> Any:
-    return x.detach().float().cpu().numpy()
+    return x.detach().float().cpu().numpy().copy()  # quantizing writes into it

@@ -111,6 +111,14 @@ def named(ids):
     return [[PIECES[number] for number in row] for row in ids]
 
 
+def test_quantizing_leaves_the_weights_of_the_model():
+    model = made()
+    before = {name: weights.clone() for name, weights in model.state_dict().items()}
+    ctranslate_spec(model, PIECES, PIECES).optimize("int8")
+    for name, weights in model.state_dict().items():
+        assert torch.equal(weights, before[name]), name
+
+
 @pytest.mark.parametrize("parts", PARTS)
 def test_both_score_and_search_alike(parts, tmp_path):
     model = made(**PARTS[parts])
