@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from seqattn.checking import shown
+from seqattn.data.languages import language_name
 from seqattn.extras.serve.schemas import GenerateRequest
 from seqattn.extras.serve.service import Service
 
@@ -149,19 +150,3 @@ def _fields(form: str) -> dict[str, Any]:
     """Parse a form; a repeated key gives a list."""
     fields = parse_qs(form, keep_blank_values=True, max_num_fields=_FIELDS)
     return {key: texts[0] if len(texts) == 1 else texts for key, texts in fields.items()}
-
-
-_LANGUAGES = """Arabic ar arb; Bengali bn ben; Bulgarian bg bul; Catalan ca cat; Chinese zh zho;
-Croatian hr hrv; Czech cs ces; Danish da dan; Dutch nl nld; English en eng; Estonian et est;
-Finnish fi fin; French fr fra; German de deu; Greek el ell; Hebrew he heb; Hindi hi hin; Hungarian
-hu hun; Indonesian id ind; Irish ga gle; Italian it ita; Japanese ja jpn; Korean ko kor; Latvian lv
-lvs; Lithuanian lt lit; Malay ms zsm; Norwegian no nb nob; Persian fa pes; Polish pl pol; Portuguese
-pt por; Romanian ro ron; Russian ru rus; Serbian sr srp; Slovak sk slk; Slovenian sl slv; Spanish
-es spa; Swahili sw swh; Swedish sv swe; Tamil ta tam; Thai th tha; Turkish tr tur; Ukrainian uk ukr;
-Urdu ur urd; Vietnamese vi vie; Welsh cy cym"""
-_NAMES = {code: name for name, *codes in map(str.split, _LANGUAGES.split(";")) for code in codes}
-
-
-def language_name(code: str) -> str:
-    """Return the name of a language, also by a code with a script or region; else the code."""
-    return _NAMES.get(re.split("[-_]", code)[0].lower(), code)

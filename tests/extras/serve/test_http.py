@@ -5,7 +5,6 @@ import re
 import pytest
 
 from seqattn.extras.report import single_file
-from seqattn.extras.serve.libretranslate import language_name
 from tests.extras.serve.conftest import TEXT, ask, client_of, outputs
 
 
@@ -149,15 +148,6 @@ def test_libretranslates_clients_are_answered(client, bundle, how):
     text = "a <b>dog</b> sees"
     response = client.post("/translate", **{how: {**FORM, "q": text, "format": "html"}})
     assert response.json() == {"translatedText": bundle.generate(text, markup="html")}
-
-
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [("de", "German"), ("deu_Latn", "German"), ("pt-BR", "Portuguese"), ("zho_Hans", "Chinese"),
-     ("nb", "Norwegian"), ("cy", "Welsh"), ("en_XX", "English"), ("tok", "tok")],
-)  # fmt: skip
-def test_languages_have_names(code, name):
-    assert language_name(code) == name
 
 
 def test_libretranslates_lists_alternatives_and_detection(client, bundle):
