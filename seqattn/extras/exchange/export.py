@@ -3,18 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import CARD, read_config
 from seqattn.errors import UserError
 from seqattn.extras.exchange import ctranslate_export, hf_export, hf_folder, onnx_export
+from seqattn.extras.exchange.argos_export import PACKAGE, write_argos
 from seqattn.screen import print_table
 from seqattn.settings.documents import WEIGHTS
 from seqattn.storage import new_directory, real_path, user_path
 from seqattn.subcommands.bundle_run import BundleRun
 from seqattn.subcommands.provenance import RECORD, Provenance, bundle_contents
 from seqattn.training.run_directory import room_for_files
+
+_LANGUAGES = "source_language", "target_language"
 
 
 class Target(NamedTuple):
@@ -43,6 +46,7 @@ TARGETS = {
     ),
     "huggingface": Target("transformers", hf_folder.WEIGHTS, hf_export.write_huggingface),
     "onnx": Target("ONNX", onnx_export.MODEL, onnx_export.write_onnx, ("quantize",)),
+    "argos": Target("Argos Translate", PACKAGE, write_argos, ("quantize", *_LANGUAGES)),
 }
 """Targets by the value of `to`."""
 
@@ -57,11 +61,14 @@ class Export(BundleRun):
         to: the target, a key of `TARGETS`.
         quantize: type of the saved weights; None for float32. CTranslate2 converts them to any
             other when it loads them; ONNX has only int8.
+        source_language, target_language: codes such as "en"; None for those of the data.
     """
 
     output: str
     to: str = "ctranslate2"
     quantize: Literal["int8", "float16", "bfloat16"] | None = None
+    source_language: str | None = None
+    target_language: str | None = None
 
     def run(self) -> Path:
         """Write the directory once the target reproduces the bundle's scores, and return it.
@@ -72,7 +79,8 @@ class Export(BundleRun):
         output = real_path(self.output)
         if self.to not in TARGETS:
             raise UserError(f"to must be one of {', '.join(TARGETS)}, got {self.to!r}")
-        target, settings = TARGETS[self.to], {"quantize": self.quantize}
+        target = TARGETS[self.to]
+        settings = {key: getattr(self, key) for key in ("quantize", *_LANGUAGES)}
         for key, value in settings.items():
             if value is not None and key not in target.settings:
                 raise UserError(f"to={self.to} does not support {key}; remove {key}={value}")
@@ -95,11 +103,9 @@ class Export(BundleRun):
         return output
 
 
-def export_record(
-    bundle: str | Path, to: str = "ctranslate2", quantize: str | None = None
-) -> Provenance:
+def export_record(bundle: str | Path, to: str = "ctranslate2", **settings: Any) -> Provenance:
     """Return the record of an export. Args: as `Export`."""
-    settings = {"subcommand": "export", "to": to, "quantize": quantize}
+    settings = {"subcommand": "export", "to": to, **settings}
     return Provenance(settings=settings, contents={"bundle": bundle_contents(bundle)})
 
 
@@ -120,7 +126,7 @@ def export(bundle: Bundle, output: Path, record: Provenance) -> dict[str, str]:
     if bundle.config.get("quantize"):
         raise UserError(f"{bundle.path} is already quantized; export the original bundle")
     target = TARGETS[record.settings["to"]]
-    settings = {key: record.settings[key] for key in target.settings}
+    settings = {key: record.settings.get(key) for key in target.settings}
     with room_for_files(output.parent), new_directory(output, RECORD) as new:
         checked = target.write(bundle, new, **settings)
         record.write(new)

@@ -6,7 +6,6 @@ import threading
 from string import ascii_lowercase
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 from starlette.testclient import TestClient
 
@@ -18,7 +17,7 @@ from seqattn.extras.exchange.engine import CTranslate2
 from seqattn.generation.constraints import Constraints
 from seqattn.subcommands.provenance import Provenance
 from seqattn.subcommands.tuning import AllFinished
-from seqattn.tokens import EOS, PAD, UNK
+from seqattn.tokens import EOS, UNK
 from tests.absent import of_extra
 from tests.cli.small import listing, pairs, refusal, run, succeed
 
@@ -44,19 +43,6 @@ REFUSED = {
     "generation.coverage_penalty": {"coverage_penalty": 0.1},
     "generation.limit.minimum with a beam": {"limit": {"minimum": 3}},
 }
-
-
-@pytest.fixture
-def bundle(trained, tmp_path):
-    """A copy of the trained bundle, which learnt no more than to leave padding out."""
-    shutil.copytree(trained / "model", tmp_path / "model")
-    file = tmp_path / "model" / "model.safetensors"
-    weights = load_file(file)
-    bias = torch.linspace(-1, 1, len(weights["decoder.norm.bias"]))
-    weights["decoder.norm.bias"] += bias
-    weights["source_embedding.table.weight"][PAD] = -20 * bias
-    save_file(weights, file)
-    return tmp_path / "model"
 
 
 @pytest.mark.parametrize("settings", SEARCHES.values(), ids=SEARCHES)
