@@ -54,6 +54,7 @@ HOMES_OF_OTHERS = {
     "starlette": {"extras"},
     "uvicorn": {"extras"},
     "prometheus_client": {"extras"},
+    "python_multipart": {"extras"},
 }
 EXTRAS = sorted(path.parent.name for path in HOME.glob("extras/*/__init__.py"))
 

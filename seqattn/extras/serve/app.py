@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, UploadFile
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.concurrency import run_in_threadpool
@@ -24,6 +24,7 @@ import seqattn
 from seqattn.errors import UserError
 from seqattn.extras.report.single_file import page
 from seqattn.extras.serve.docs_page import docs_page
+from seqattn.extras.serve.files import FILE_RESPONSE, FileTranslator, Language
 from seqattn.extras.serve.guard import Guard
 from seqattn.extras.serve.libretranslate import router
 from seqattn.extras.serve.limits import TooMuch
@@ -95,7 +96,17 @@ def make_app(
         redirect_slashes=False,
         responses=_STATUSES,
     )
+    translator = FileTranslator(service, languages)
     _add_endpoints(app, service)
+    if translator.formats:
+
+        @app.post("/v1/file", response_class=Response, responses=FILE_RESPONSE)
+        async def file(
+            request: Request, file: UploadFile, source: Language = None, target: Language = None
+        ) -> Response:
+            """Translate a file in its place; languages choose among those of XLIFF and TMX."""
+            return await translator.translated(file, source, target, request)
+
     app.include_router(router(service, languages))
     _add_errors(app)
     paths = {getattr(route, "path", "") for route in app.routes} | set(app.openapi()["paths"])
@@ -110,6 +121,7 @@ def make_app(
         limits=service.limits,
         metrics=service.metrics,
         paths=paths,
+        file_paths=paths & {"/v1/file"},
     )
     return app
 
@@ -171,6 +183,8 @@ def worded(errors: Sequence[Any]) -> tuple[int, str]:
         return 400, f"the body is not valid JSON: {closest[0]['ctx']['error']}"
     if place == ("body",):  # no body, or one that is no object
         return 422, "the body must be a JSON object, sent with Content-Type: application/json"
+    if place == ("body", "file") and kind != "extra_forbidden":
+        return 422, "send a file as the field file of multipart/form-data"
     unknown = [error for error in closest if error["type"] == "extra_forbidden"]
     missing = [_key_of(error) for error in closest if error["type"] == "missing"]
     if unknown and missing and kind == "missing":

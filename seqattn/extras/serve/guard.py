@@ -26,9 +26,10 @@ class Guard:
         app: the application.
         hosts: host names of the server, besides `localhost`.
         cors: other origins whose pages may send requests; `*` for all.
-        limits: `body_bytes` and `read_seconds` are used.
+        limits: `body_bytes`, `file_bytes`, `files` and `read_seconds` are used.
         metrics: counts each request.
         paths: paths that are counted separately.
+        file_paths: those of requests with files.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class Guard:
         limits: Limits,
         metrics: Metrics,
         paths: Collection[str],
+        file_paths: Collection[str] = (),
     ) -> None:
         self.app, self.limits, self.metrics, self.paths = app, limits, metrics, paths
-        self.cors = cors
+        self.cors, self.file_paths, self.files = cors, file_paths, 0
         self.hosts = {"localhost", *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,16 +58,19 @@ class Guard:
                 status = message["status"]
             await send(message)
 
+        is_file = scope["path"] in self.file_paths
+        self.files += is_file
         try:
-            await self._answer(scope, receive, sent)
+            await self._answer(scope, receive, sent, is_file)
         finally:
+            self.files -= is_file
             path = scope["path"] if scope["path"] in self.paths else "other"
             self.metrics.request(path, status, time.perf_counter() - began)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, is_file: bool) -> None:
         headers = Headers(scope=scope)
         try:
-            body = await self._body(headers, receive)
+            body = await self._body(headers, receive, is_file)
             self._check_host(headers.get("host", ""))
             self._check_origin(headers)
         except HTTPException as error:
@@ -101,14 +106,16 @@ class Guard:
                 403, f"pages of {origin!r} may not ask; start the server with cors=[{origin}]"
             )
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+    async def _body(self, headers: Headers, receive: Receive, is_file: bool) -> bytes | None:
         """Return the complete body; None if the client has disconnected.
 
         A body that is too long is read to its end and discarded, since few clients read a response
         before they have sent all of it.
         """
         body, content_length = bytearray(), headers.get("content-length", "")
-        long = content_length.isdigit() and float(content_length) > self.limits.body_bytes
+        is_full = is_file and self.files > self.limits.files
+        largest = self.limits.file_bytes if is_file else self.limits.body_bytes
+        long = is_full or (content_length.isdigit() and float(content_length) > largest)
 
         async def read() -> bool:
             nonlocal long
@@ -117,7 +124,7 @@ class Guard:
                 message: Any = await receive()
                 if message["type"] == "http.disconnect":
                     return False
-                long = long or len(body) + len(message["body"]) > self.limits.body_bytes
+                long = long or len(body) + len(message["body"]) > largest
                 if long:
                     body.clear()
                 else:
@@ -133,7 +140,10 @@ class Guard:
             if not long:
                 line = f"the request body did not arrive within {seconds:g} seconds"
                 raise HTTPException(408, line, close) from None
+        if is_full:
+            line = "the server translates other files; try again in a second"
+            raise HTTPException(503, line, {**close, "Retry-After": "1"})
         if long:
-            line = f"a request body may have at most {self.limits.body_bytes:,} bytes; split it"
+            line = f"a request body may have at most {largest:,} bytes; split it"
             raise HTTPException(413, line, close)
         return bytes(body)

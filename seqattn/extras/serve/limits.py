@@ -134,6 +134,9 @@ class Limits:
             part of a response.
         timeout: seconds for a request, waiting included; its search ends at the next step.
         batch_wait: maximum milliseconds that an input waits for others, after a batch of several.
+        files: requests with files at a time.
+        file_bytes: bytes of the body of a request with a file.
+        file_seconds: seconds for translating a file, waiting included.
     """
 
     body_bytes: Count = 1_000_000
@@ -148,6 +151,9 @@ class Limits:
     timeout: Positive = 300.0
     batch_tokens: Count = 4_096
     batch_wait: NotNegative = 3.0
+    files: Count = 2
+    file_bytes: Count = 10_000_000
+    file_seconds: Positive = 1_800.0
 
     def check(self, name: str, count: int, what: str = "") -> None:
         """Compare a count of a request with the limit of that name.

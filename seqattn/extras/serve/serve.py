@@ -55,7 +55,8 @@ class Serving(BundleRun):
             from seqattn.extras.serve.http_server import address_of, bound, serve
             from seqattn.extras.serve.service import Service
         except ModuleNotFoundError as error:
-            if error.name not in ("fastapi", "starlette", "uvicorn", "prometheus_client"):
+            packages = ("fastapi", "starlette", "uvicorn", "prometheus_client", "python_multipart")
+            if error.name not in packages:
                 raise
             raise UserError(f"serve needs {error.name}; {install('serve')}") from error
 

@@ -9,6 +9,7 @@ from seqattn.extras.serve.schemas import (
     GenerateRequest,
     SentenceRequest,
 )
+from tests.absent import has_extra
 from tests.extras.serve.conftest import TEXT, client_of
 from tests.growth import SIGNS, grows
 
@@ -55,6 +56,34 @@ def small(bundle):
 def test_a_text_takes_no_more_time_than_its_length(small, name):
     path, body = FIELDS[name]
     assert [sign for sign in SIGNS if grows(lambda s: small.post(path, json=body(s)), sign)] == []
+
+
+FORMS = {
+    "content": lambda text: {"files": {"file": ("a.srt", text.encode())}},
+    "cues": lambda text: {"files": {"file": ("a.vtt", f"00:00.000 --> 00:01.000\n{text}")}},
+    "name of the file": lambda text: {"files": {"file": (f"{text}.srt", b"")}},
+    "name of a field": lambda text: {"files": {text: ("a.srt", b"")}},
+    "field": lambda text: {"files": {"file": ("a.srt", b"")}, "data": {"source": text}},
+    "boundary": lambda text: {
+        "content": b"--b",
+        "headers": {"Content-Type": f"multipart/form-data; boundary={text}".encode()},
+    },
+    "parts": lambda text: {
+        "content": f"--b\r\n{text}".encode(),
+        "headers": {"Content-Type": "multipart/form-data; boundary=b"},
+    },
+}
+
+
+@pytest.mark.skipif(not has_extra("files"), reason="the extra is deleted")
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_takes_no_more_time_than_its_length(small, name):
+    signs = (*SIGNS, "\r\n--b", "--b\r\n\r\n\r\n", "; a=")
+
+    def send(text):
+        return small.post("/v1/file", **FORMS[name](text))
+
+    assert [sign for sign in signs if grows(send, sign)] == []
 
 
 @pytest.mark.parametrize("kind", ["spans", "writing"])

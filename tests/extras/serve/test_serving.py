@@ -41,10 +41,13 @@ def test_an_address_of_version_six_stands_in_brackets():
         assert address_of(made).startswith("http://[::1]:")
 
 
-@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
+_ITS_MODULES = ("app", "files", "http_server")
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client", "python_multipart"])
 def test_without_the_extra_it_says_what_to_install(monkeypatch, missing):
     for name in [*sys.modules]:
-        if name.startswith(("seqattn.extras.serve.app", "seqattn.extras.serve.http_server")):
+        if name.startswith(tuple(f"seqattn.extras.serve.{one}" for one in _ITS_MODULES)):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UserError) as refused:
