@@ -107,7 +107,7 @@ def make_app(
             """Translate a file in its place; languages choose among those of XLIFF and TMX."""
             return await translator.translated(file, source, target, request)
 
-    app.include_router(router(service, languages))
+    app.include_router(router(service, languages, translator))
     _add_errors(app)
     paths = {getattr(route, "path", "") for route in app.routes} | set(app.openapi()["paths"])
     if cors:
@@ -121,7 +121,7 @@ def make_app(
         limits=service.limits,
         metrics=service.metrics,
         paths=paths,
-        file_paths=paths & {"/v1/file"},
+        file_paths=paths & {"/v1/file", "/translate_file"},
     )
     return app
 

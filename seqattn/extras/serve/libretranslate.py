@@ -1,18 +1,24 @@
-"""LibreTranslate's `/translate` and `/languages`, for compatibility with its clients."""
+"""Endpoints of LibreTranslate, such as `/translate`, for compatibility with its clients."""
 
+import asyncio
 import json
 import re
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter
+from fastapi import APIRouter, UploadFile
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
 from seqattn.checking import shown
 from seqattn.data.languages import language_name
+from seqattn.extras.serve.files import FILE_RESPONSE, FileTranslator, name_of
+from seqattn.extras.serve.files import Language as Code
 from seqattn.extras.serve.schemas import GenerateRequest
 from seqattn.extras.serve.service import Service
 
@@ -35,8 +41,8 @@ class Language(BaseModel):
     targets: list[str]
 
 
-def router(service: Service, languages: Sequence[str]) -> APIRouter:
-    """Build both endpoints. Args: languages: codes of source and target, or none."""
+def router(service: Service, languages: Sequence[str], translator: FileTranslator) -> APIRouter:
+    """Build the endpoints. Args: languages: codes of source and target, or none."""
     routes = APIRouter(tags=["LibreTranslate"])
 
     def pair() -> tuple[str, str]:
@@ -45,6 +51,13 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
                 404, "no languages are configured; start the server with languages=[en,de]"
             )
         return languages[0], languages[1]
+
+    def check_languages(values: Mapping[str, Any]) -> None:
+        source, target = pair()
+        for key, codes in (("source", (source, "auto")), ("target", (target,))):
+            if values.get(key) not in (None, *codes):
+                known = " or ".join(codes)
+                raise HTTPException(400, f"{key} must be {known}, got {shown(values[key])}")
 
     @routes.get("/languages")
     async def known() -> list[Language]:
@@ -60,16 +73,13 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
         openapi_extra={"requestBody": _BODY},
     )
     async def translate(request: Request) -> Translated:
-        source, target = pair()
+        source, _ = pair()
         values = await _values(request)
         texts: Any = values.get("q")
         several = isinstance(texts, list)
         if not all(isinstance(one, str) for one in (texts if several else [texts])):
             raise HTTPException(400, "q must be a text or a list of texts")
-        for key, codes in (("source", (source, "auto")), ("target", (target,))):
-            if values.get(key, codes[0]) not in codes:
-                known = " or ".join(codes)
-                raise HTTPException(400, f"{key} must be {known}, got {shown(values[key])}")
+        check_languages(values)
         form = values.get("format", "text")
         if form not in ("text", "html"):
             raise HTTPException(400, f"format must be text or html, got {shown(form)}")
@@ -89,6 +99,48 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
             detected = {"confidence": 100, "language": source}
             response.detectedLanguage = [detected] * len(best) if several else detected
         return response
+
+    @routes.get("/frontend/settings")
+    async def settings() -> dict[str, Any]:
+        """Return what LibreTranslate's page asks for."""
+        sides = zip(("source", "target"), pair(), strict=True)
+        return {
+            "charLimit": service.limits.characters,
+            "filesTranslation": bool(translator.formats),
+            "supportedFilesFormat": [*translator.formats],
+            "apiKeys": False,
+            "keyRequired": False,
+            "suggestions": False,
+            "frontendTimeout": 500,
+            "language": {side: {"code": code, "name": language_name(code)} for side, code in sides},
+        }
+
+    if not translator.formats:
+        return routes
+    files, limits = dict[str, Response](), service.limits
+
+    @routes.post("/translate_file")
+    async def translate_file(
+        request: Request, file: UploadFile, source: Code = None, target: Code = None
+    ) -> dict[str, str]:
+        """Translate a file in its place, to be fetched from `translatedFileUrl`."""
+        check_languages({"source": source, "target": target})
+        response = await translator.translated(file, source, target, request)
+        name = secrets.token_urlsafe(16) + Path(name_of(file)).suffix
+        files[name] = response
+        asyncio.get_running_loop().call_later(limits.download_seconds, files.pop, name, None)
+        while sum(_OVERHEAD + len(one.body) for one in files.values()) > limits.download_bytes:
+            del files[next(iter(files))]
+        url = request.url_for("download_file", name=name)
+        if request.headers.get("x-forwarded-proto") == "https":
+            url = url.replace(scheme="https")
+        return {"translatedFileUrl": str(url)}
+
+    @routes.get("/download_file/{name}", response_class=Response, responses=FILE_RESPONSE)
+    async def download_file(name: str) -> Response:
+        if name not in files:
+            raise HTTPException(404, "there is no such file, or no longer; translate it again")
+        return Response(files[name].body, headers=files[name].headers)
 
     return routes
 
@@ -117,6 +169,7 @@ _BODY = {
 
 
 _FIELDS = 1_000  # maximum fields of a form
+_OVERHEAD = 100_000  # bytes that a stored file counts besides its own
 
 
 def _count(value: Any) -> int:

@@ -137,6 +137,9 @@ class Limits:
         files: requests with files at a time.
         file_bytes: bytes of the body of a request with a file.
         file_seconds: seconds for translating a file, waiting included.
+        download_bytes: bytes of all translated files that clients may still fetch; the oldest ones
+            are dropped.
+        download_seconds: seconds in which a client may fetch a translated file.
     """
 
     body_bytes: Count = 1_000_000
@@ -154,6 +157,8 @@ class Limits:
     files: Count = 2
     file_bytes: Count = 10_000_000
     file_seconds: Positive = 1_800.0
+    download_bytes: Count = 100_000_000
+    download_seconds: Positive = 600.0
 
     def check(self, name: str, count: int, what: str = "") -> None:
         """Compare a count of a request with the limit of that name.

@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 import threading
+import time
 import zipfile
 from dataclasses import replace
 from io import BytesIO
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.skipif(
     not (has_extra("files") and has_extra("align")), reason="an extra is deleted"
 )
 TEXTS = ["a <i>dog</i> sees the cat", "two birds", TEXT, "the old house by the tree", "a cat"]
+FORM = {"source": "en", "target": "de", "api_key": "x"}
 
 
 def subtitles(texts):
@@ -43,8 +45,8 @@ def document():
 SRT = subtitles(TEXTS)
 
 
-def send(client, content=SRT, name="a.srt", **fields):
-    return client.post("/v1/file", files={"file": (name, content)}, data=fields)
+def send(client, content=SRT, name="a.srt", path="/v1/file", **fields):
+    return client.post(path, files={"file": (name, content)}, data=fields)
 
 
 def refused(response, status):
@@ -67,6 +69,43 @@ def test_a_file_is_what_generate_writes(client, home, tmp_path, capfd, name, con
     assert response.headers["x-content-type-options"] == "nosniff"
 
 
+def test_libretranslates_clients_fetch_their_files(client):
+    url = send(client, path="/translate_file", **FORM).json()["translatedFileUrl"]
+    assert url.startswith("http://localhost/download_file/")
+    assert url.endswith(".srt")
+    for _ in range(2):
+        assert client.get(url).content == send(client).content
+    assert send(client, path="/translate_file", **FORM).json()["translatedFileUrl"] != url
+    files = {"file": ("a.srt", SRT)}
+    behind = {"X-Forwarded-Proto": "https"}  # a proxy
+    response = client.post("/translate_file", files=files, data=FORM, headers=behind)
+    assert response.json()["translatedFileUrl"].startswith("https://localhost/download_file/")
+    line = refused(send(client, path="/translate_file", source="fr", target="de"), 400)
+    assert line == "source must be en or auto, got 'fr'"
+    shown = client.get("/frontend/settings").json()
+    assert shown["filesTranslation"]
+    assert {".srt", ".docx"} <= {*shown["supportedFilesFormat"]}
+    assert shown["language"]["target"] == {"code": "de", "name": "German"}
+
+
+def test_files_to_fetch_are_dropped_with_time_and_by_size(bundle):
+    limits = Limits(download_bytes=250_000, download_seconds=0.5)
+    with client_of(bundle, limits, languages=["en", "de"]) as client:
+
+        def url():
+            content = subtitles(TEXTS[-1:])
+            return send(client, content, path="/translate_file").json()["translatedFileUrl"]
+
+        first, second, third = url(), url(), url()
+        assert [client.get(one).status_code for one in (first, second, third)] == [404, 200, 200]
+        for _ in range(100):
+            if client.get(third).status_code == 404:
+                break
+            time.sleep(0.05)
+        line = refused(client.get(third), 404)
+        assert line == "there is no such file, or no longer; translate it again"
+
+
 TMX = (
     b'<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>two birds</seg>'
     b"</tuv></tu></body></tmx>"
@@ -76,8 +115,11 @@ TMX = (
 def test_languages_choose_in_files_that_have_several(client):
     line = refused(send(client, TMX, "a.tmx"), 400)
     assert line.startswith("a.tmx may have any languages; set target to the code ")
-    response = send(client, TMX, "a.tmx", source="auto", target="de")
-    assert b'<tuv xml:lang="de"><seg>' in response.content
+    for path in ("/v1/file", "/translate_file"):
+        response = send(client, TMX, "a.tmx", path, source="auto", target="de")
+        if path == "/translate_file":
+            response = client.get(response.json()["translatedFileUrl"])
+        assert b'<tuv xml:lang="de"><seg>' in response.content
     line = refused(send(client, TMX, "a.tmx", target='"><x>'), 422)
     assert line.startswith("target should match pattern ")
 
@@ -277,8 +319,10 @@ from seqattn.extras.serve.service import Service
 
 app = make_app(Service(seqattn.load({str(BUNDLE)!r}), Limits()), languages=["en", "de"])
 with TestClient(app, base_url="http://localhost") as client:
-    print(client.post("/v1/file", files={{"file": ("a.srt", b"")}}).json()["error"])
+    for path in ("/v1/file", "/translate_file"):
+        print(client.post(path, files={{"file": ("a.srt", b"")}}).json()["error"])
     print([path for path in client.get("/openapi.json").json()["paths"] if "file" in path])
+    print(client.get("/frontend/settings").json()["supportedFilesFormat"])
 """
 
 
@@ -286,4 +330,6 @@ with TestClient(app, base_url="http://localhost") as client:
 @pytest.mark.parametrize("extra", ["files", "align"])
 def test_without_an_extra_there_are_no_files(extra):
     lines = printed_without([f"seqattn.extras.{extra}"], WITHOUT).splitlines()
-    assert lines == ["Not Found: POST /v1/file", "[]"]
+    assert lines == [
+        "Not Found: POST /v1/file", "Not Found: POST /translate_file", "[]", "[]",
+    ]  # fmt: skip
