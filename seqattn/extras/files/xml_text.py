@@ -8,11 +8,11 @@ from xml.parsers import expat
 
 from seqattn.errors import UserError
 
-_DEEPEST = 256
+_DEEPEST, _MOST = 256, 1_000_000  # elements
 _TAG_END = re.compile(rb"(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>")
 
 
-@dataclass
+@dataclass(slots=True)
 class Element:
     """An element, with the places of its parts in the text of a file.
 
@@ -54,18 +54,23 @@ def parse_xml(text: str, where: Path | str) -> Element:
     Nothing is fetched or expanded: declarations of entities are refused.
 
     Raises:
-        UserError: if it is not well-formed, declares entities, or nests too deeply.
+        UserError: if it is not well-formed, declares entities, nests too deeply, or has too many
+            elements.
     """
     content = text.encode()
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     top = Element("", {}, 0, 0)
-    open_elements = [top]
+    open_elements, count = [top], 0
 
     def place() -> int:
         return parser.CurrentByteIndex
 
     def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > _MOST:
+            raise UserError(f"{where} has more than {_MOST:,} elements; split it")
         if len(open_elements) > _DEEPEST:
             raise UserError(f"{where} nests deeper than {_DEEPEST} elements")
         begin = place()

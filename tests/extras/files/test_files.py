@@ -435,6 +435,7 @@ def test_nothing_in_a_file_exhausts_the_machine(tmp_path):
     cases = {
         "a.xlf": ('<!DOCTYPE x [<!ENTITY a "b">]><xliff>&a;</xliff>', "declares entities"),
         "b.xlf": ("<xliff>" * 300, "nests deeper than 256"),
+        "j.xlf": (f"<xliff>{'<b/>' * 1_000_000}</xliff>", "has more than 1,000,000 elements"),
         "c.xlf": ("<xliff><a></xliff>", "is not well-formed XML"),
         "d.xlf": ("<html/>", "is neither XLIFF nor TMX"),
         "e.tmx": ("<tmx><body/></tmx>", "set files.target_language"),
