@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from seqattn.data.languages import known_language
 from seqattn.errors import UserError
 from seqattn.extras.files.codes import Coded
 from seqattn.extras.files.formats import Edit, TextFile, Translations, xml_escaped
@@ -223,8 +224,11 @@ def language_of(attributes: Mapping[str, str]) -> str:
 
 
 def matches(code: str, wanted: str) -> bool:
-    """Return True for a code of a language, such as en for en-US."""
+    """Return True for a code of a language, such as en for en-US or eng_Latn."""
     code, wanted = code.lower().replace("_", "-"), wanted.lower().replace("_", "-")
+    names = known_language(code), known_language(wanted)
+    if names[0] and names[0] == names[1] and code.split("-")[0] != wanted.split("-")[0]:
+        return True  # by codes of two and three letters
     return code == wanted or code.startswith(f"{wanted}-") or wanted.startswith(f"{code}-")
 
 

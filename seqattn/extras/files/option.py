@@ -111,6 +111,11 @@ class Files(TextOption):
     def _written(self, path: Path, translations: Iterator[Translation]) -> Iterator[bytes]:
         file, units = self._read(path)
         yield from file.written([unit if unit is None else next(translations) for unit in units])
+        if not units:
+            say(
+                f"{path} has nothing to translate by files.everything, files.source_language and "
+                "files.target_language"
+            )
         if file.broken:
             some = "; ".join(file.broken[:_SHOWN])
             more = f"; and {len(file.broken) - _SHOWN:,} more" * (len(file.broken) > _SHOWN)

@@ -11,6 +11,7 @@ import pytest
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.extras.files.documents import WordDocument
+from seqattn.extras.files.exchange_files import matches
 from seqattn.extras.files.formats import Translation
 from seqattn.extras.files.option import Files
 from seqattn.extras.files.segments import Segments
@@ -429,6 +430,13 @@ def test_notes_of_a_unit_of_xliff_are_added_to_those_it_has(tmp_path):
         written = b"".join(Files().with_notes(path, rows)).decode()
         assert f"<notes>{begin}{'<note>translation 2: x</note>' * 2}</notes>" in written
         assert written.count("notes>") == 2
+
+
+def test_languages_have_codes_of_two_and_three_letters():
+    for code, wanted in (("en-US", "en"), ("eng_Latn", "en"), ("de", "deu_Latn")):
+        assert matches(code, wanted)
+    for code, wanted in (("en-US", "en-GB"), ("eng", "de"), ("xx", "yy"), ("e", "en")):
+        assert not matches(code, wanted)
 
 
 def test_nothing_in_a_file_exhausts_the_machine(tmp_path):
