@@ -41,6 +41,7 @@ def waits(machine: Machine) -> None:
     cases: dict[str, dict[str, Any]] = {
         "float32": {"precision": 32},
         "bfloat16": {"precision": "bf16-mixed"},
+        "shadow": {"precision": "bf16-shadow"},
         "muon": {"optimizer": "muon"},
         "ema": {"averages": True},
     }
@@ -157,7 +158,12 @@ def training_speed(machine: Machine) -> None:
 
         said(f"bf16 {name}", machine.seconds(step, steps // 2, steps // 4))
 
-    for precision, tf32 in ((32, False), (32, True), ("bf16-mixed", True)):
+    for precision, tf32 in (
+        (32, False),
+        (32, True),
+        ("bf16-mixed", True),
+        ("bf16-shadow", True),
+    ):
         machine.guarded(f"train Lightning {precision}", partial(by_lightning, precision, tf32))
     ours = transformer(size, dim, layers, dropout=0.1)
     machine.guarded("train plain loop", partial(by_loop, "plain loop", ours, loss_of))

@@ -25,9 +25,13 @@ class Linear(nn.Linear):
     `NarrowWeights.used`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.narrow is not None and torch.is_autocast_enabled(x.device.type):
-            return F.linear(x, *self.narrow)
+        if (narrow := self.narrow_for(x)) is not None:
+            return F.linear(x, *narrow)
         return ops.linear(x, self.weight, self.bias, self.packed)
+
+    def narrow_for(self, x: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        """Return `narrow` under autocast; else None."""
+        return self.narrow if torch.is_autocast_enabled(x.device.type) else None
 
 
 def can_join(x: Tensor, layers: Sequence[Linear]) -> bool:
@@ -45,8 +49,9 @@ def joint_linear(x: Tensor, layers: Sequence[Linear]) -> Sequence[Tensor]:
 
     It reads and converts x once, as does the sum of its gradients.
     """
-    weight = torch.cat([layer.weight for layer in layers])
-    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
+    pairs = [layer.narrow_for(x) or (layer.weight, layer.bias) for layer in layers]
+    weight = torch.cat([weight for weight, _ in pairs])
+    biases: list[Tensor] = [bias for _, bias in pairs if bias is not None]
     outputs = F.linear(x, weight, torch.cat(biases) if biases else None)
     return outputs.split([len(layer.weight) for layer in layers], dim=-1)
 
@@ -81,21 +86,27 @@ class NarrowWeights:
     Args:
         model: the model.
         kind: the type; None for no other.
+
+    Attributes:
+        weights, copies: weights and biases, and what they are converted to.
     """
 
     def __init__(self, model: nn.Module, kind: torch.dtype | None) -> None:
         layers = [layer for layer in model.modules() if type(layer) is Linear and kind is not None]
-        self._narrow = {
-            layer: (layer.weight.to(kind), None if layer.bias is None else layer.bias.to(kind))
-            for layer in layers
-        }
+        self.weights: list[Tensor] = []
+        self._narrow = dict[Linear, tuple[Tensor, Tensor | None]]()
+        self.copies: list[Tensor] = []
+        for layer in layers:
+            own = [one for one in (layer.weight, layer.bias) if one is not None]
+            copies = [one.detach().to(kind) for one in own]
+            self.weights, self.copies = [*self.weights, *own], [*self.copies, *copies]
+            self._narrow[layer] = copies[0], copies[1] if len(copies) > 1 else None
 
+    @torch.no_grad()
     def update(self) -> None:
         """Convert the weights again, as they may have changed."""
-        for layer, (weight, bias) in self._narrow.items():
-            weight.copy_(layer.weight)
-            if bias is not None:
-                bias.copy_(layer.bias)
+        if self.copies:
+            torch._foreach_copy_(self.copies, self.weights)
 
     @contextmanager
     def used(self) -> Iterator[None]:

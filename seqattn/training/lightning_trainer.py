@@ -15,7 +15,7 @@ from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, Simpl
 
 from seqattn.errors import UserError
 from seqattn.ops.gpu import set_up
-from seqattn.training.precision import OnceUnscaled
+from seqattn.training.precision import OnceUnscaled, Shadow
 from seqattn.training.sharding import FullySharded
 from seqattn.training.trainer_options import TrainerOptions
 
@@ -63,9 +63,13 @@ def made_trainer(
     }
     if isinstance(options.val_check_interval, int):  # in steps, which continue across epochs
         fixed["check_val_every_n_epoch"] = None
+    device = "cpu" if options.on_cpu else "mps" if options.accelerator == "mps" else "cuda"
+    precision = None
     if options.precision == "16-mixed":
-        device = "mps" if options.accelerator == "mps" else "cuda"
         precision = MixedPrecision("16-mixed", device, OnceUnscaled(device))
+    elif options.precision == "bf16-shadow":
+        precision = Shadow(device)
+    if precision is not None:
         fixed |= {"plugins": [*plugins, precision], "precision": None}
     if options.sharded:
         strategy = FullySharded(options.ranks * options.num_nodes)

@@ -20,6 +20,7 @@ from seqattn.attention.experts import auxiliary_losses
 from seqattn.attention.masks import padded_right
 from seqattn.ops.memory import free_cached, ran_out
 from seqattn.screen import say
+from seqattn.training.precision import Shadow
 from seqattn.training.step_exchange import StepExchange
 from seqattn.training.tasks.settings import Optimization, draw_seed
 
@@ -79,7 +80,9 @@ class SummedStep(LightningModule):
         units = self.exchange.sum_units(sum(map(self.units, batches)), self.trainer)
         divisor = units / self.trainer.world_size  # gradients are averaged over the ranks
         groups = [[batch] for batch in batches]
-        with torch.autocast(self.device.type, enabled=False):  # Lightning's is for the whole step
+        copies = nullcontext() if self._shadow is None else self._shadow.copies(self.model)
+        # Lightning's autocast is for the whole step
+        with torch.autocast(self.device.type, enabled=False), copies:
             while (losses := self._accumulate(groups, index, divisor)) is None:
                 free_cached()  # a gradient did not fit into memory; its batch is now in halves
             for weight in self.frozen:
@@ -109,6 +112,8 @@ class SummedStep(LightningModule):
         """
         trainer, losses = self.trainer, list[BatchLoss]()
         self.zero_grad()
+        if self._shadow is not None:
+            self._shadow.forget()
         for turn, parts in enumerate(groups):
             position = turn * trainer.world_size + trainer.global_rank
             number = 0
@@ -154,11 +159,19 @@ class SummedStep(LightningModule):
         try:
             with unsynchronized:
                 self.manual_backward(loss.total / divisor)
+            if self._shadow is not None:
+                self._shadow.collect()
             return True
         except RuntimeError as error:
             if averages or not self._splits(error, batch):
                 raise  # other ranks would not repeat what was sent
         return False
+
+    @property
+    def _shadow(self) -> Shadow | None:
+        """What reads copies of the weights, with trainer.precision=bf16-shadow."""
+        plugin = self.trainer.precision_plugin
+        return plugin if isinstance(plugin, Shadow) else None
 
     def _splits(self, error: RuntimeError, batch: Any) -> bool:
         """Return True if a batch that caused an error can be split, and say so once."""

@@ -41,8 +41,9 @@ class TrainerOptions:
         strategy: parallelism over devices: fsdp2, or one of Lightning's names, such as ddp.
         max_steps: optimizer steps.
         max_epochs: passes over the training split; None for 20, or as many as max_steps takes.
-        precision: 32, bf16-mixed, or 16-mixed (GPU only); None for bf16-mixed on a GPU with
-            bfloat16 support, else 32.
+        precision: 32, bf16-mixed, bf16-shadow (one device only: bf16-mixed that converts weights
+            once a step), or 16-mixed (GPU only); None for bf16-mixed on a GPU with bfloat16
+            support, else 32.
         accumulate_grad_batches: batches of an optimizer step, on each device.
         gradient_clip_val: largest norm of the gradient; None or 0 for none.
         val_check_interval: interval between validations, a share of an epoch (float) or a number of
@@ -69,7 +70,9 @@ class TrainerOptions:
     strategy: str = "auto"
     max_steps: Annotated[Bound, Role.END] = -1
     max_epochs: Annotated[Bound | None, Role.END] = None
-    precision: Annotated[Literal[32, "bf16-mixed", "16-mixed"] | None, Role.STEP] = None
+    precision: Annotated[Literal[32, "bf16-mixed", "bf16-shadow", "16-mixed"] | None, Role.STEP] = (
+        None
+    )
     accumulate_grad_batches: Annotated[Count, Role.STEP] = 1
     gradient_clip_val: Annotated[NotNegative | None, Role.STEP] = 1.0
     val_check_interval: Interval = 1.0
@@ -112,9 +115,9 @@ class TrainerOptions:
     def _check_shards(self) -> None:
         from torch.distributed.fsdp import FSDPModule
 
-        if self.precision == "16-mixed":
+        if self.precision not in (32, "bf16-mixed"):
             raise UserError(
-                "trainer=fsdp2 supports trainer.precision=32 or bf16-mixed, got 16-mixed"
+                f"trainer=fsdp2 supports trainer.precision=32 or bf16-mixed, got {self.precision}"
             )
         if self.compile:
             raise UserError("trainer=fsdp2 does not support trainer.compile=true; use trainer=ddp")
@@ -194,6 +197,10 @@ class TrainerOptions:
             raise UserError(
                 "trainer.precision=16-mixed needs a GPU; use 32 (fastest) or bf16-mixed on a CPU"
             )
+        if self.precision == "bf16-shadow" and max(world_size(), self.ranks * self.num_nodes) > 1:
+            raise UserError(
+                "trainer.precision=bf16-shadow trains on one device; use bf16-mixed on several"
+            )
         if self.accelerator == "gpu" and not torch.cuda.is_available():
             raise UserError("trainer=gpu found no GPU; use trainer=cpu")
         if self.accelerator not in ("auto", "gpu", "cpu"):
@@ -212,7 +219,8 @@ class TrainerOptions:
             return [
                 "trainer=fsdp2 shards weights over devices but has only one; set trainer.devices"
             ]
-        if self.precision != "bf16-mixed" or not self.on_cpu or not bf16_is_emulated():
+        is_bf16 = str(self.precision).startswith("bf16")
+        if not is_bf16 or not self.on_cpu or not bf16_is_emulated():
             return []
         return [
             "this CPU has no bfloat16 instructions and emulates them; trainer.precision=32 is much "

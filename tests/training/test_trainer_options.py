@@ -7,7 +7,7 @@ from lightning.pytorch.accelerators import AcceleratorRegistry
 from seqattn.data.options import LoaderOptions
 from seqattn.errors import UserError
 from seqattn.training.lightning_trainer import made_trainer
-from seqattn.training.precision import OnceUnscaled
+from seqattn.training.precision import OnceUnscaled, Shadow
 from seqattn.training.trainer_options import TrainerOptions
 
 
@@ -126,6 +126,16 @@ def test_a_device_that_is_not_there_is_refused_in_one_line(accelerator):
         pytest.skip(f"there is a {accelerator} here")
     with pytest.raises(UserError, match=f"trainer.accelerator={accelerator} is not available on"):
         TrainerOptions(accelerator=accelerator).check_device()
+
+
+def test_a_shadow_of_the_weights_is_of_one_device(tmp_path):
+    options = TrainerOptions(accelerator="cpu", precision="bf16-shadow")
+    options.check_device()
+    assert isinstance(made_trainer(options, tmp_path).precision_plugin, Shadow)
+    with pytest.raises(UserError, match="bf16-shadow trains on one device; use bf16-mixed"):
+        TrainerOptions(accelerator="cpu", precision="bf16-shadow", devices=2).check_device()
+    with pytest.raises(UserError, match=r"fsdp2 supports .*, got bf16-shadow"):
+        TrainerOptions(precision="bf16-shadow", strategy="fsdp2")
 
 
 def test_a_cpu_is_always_there():
