@@ -7,7 +7,7 @@ from typing import Any
 
 _STYLE = """
 :root{color-scheme:light dark}
-p{overflow-wrap:anywhere}
+p,h2,td{overflow-wrap:anywhere}
 body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}
 h2{font:600 1.1rem ui-monospace,monospace;margin-top:2.2rem}h1{font-size:1.5rem}
 .wide{overflow-x:auto}table{border-collapse:collapse}
