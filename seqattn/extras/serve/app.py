@@ -24,7 +24,7 @@ import seqattn
 from seqattn.errors import UserError
 from seqattn.extras.report.single_file import page
 from seqattn.extras.serve.docs_page import docs_page
-from seqattn.extras.serve.files import FILE_RESPONSE, FileTranslator, Language
+from seqattn.extras.serve.files import FILE_RESPONSE, FileTranslator, Flag, Language
 from seqattn.extras.serve.guard import Guard
 from seqattn.extras.serve.libretranslate import router
 from seqattn.extras.serve.limits import TooMuch
@@ -102,10 +102,16 @@ def make_app(
 
         @app.post("/v1/file", response_class=Response, responses=FILE_RESPONSE)
         async def file(
-            request: Request, file: UploadFile, source: Language = None, target: Language = None
+            request: Request,
+            file: UploadFile,
+            source: Language = None,
+            target: Language = None,
+            everything: Flag = False,
+            skip_broken: Flag = False,
         ) -> Response:
             """Translate a file in its place; languages choose among those of XLIFF and TMX."""
-            return await translator.translated(file, source, target, request)
+            flags = {"everything": everything, "skip_broken": skip_broken}
+            return await translator.translated(file, source, target, request, **flags)
 
     app.include_router(router(service, languages, translator))
     _add_errors(app)

@@ -27,10 +27,12 @@ from seqattn.extras.serve.service import Service
 logging.getLogger(python_multipart.__name__).setLevel(logging.ERROR)
 
 _BATCH, _PAUSE = 32, 0.5  # texts, and seconds before they are tried again if the queue is full
-_KEY = re.compile(r"\bfiles\.(source|target)_language\b")
+_KEY = re.compile(r"\bfiles\.(\w+?)(?:_language)?\b")
 FILE_RESPONSE: Any = {200: {"content": {"application/octet-stream": {}}}}
 """Response of a file, for OpenAPI."""
 Language = Annotated[str | None, Form(pattern=r"^[\w-]{1,100}$")]
+
+Flag = Annotated[bool, Form()]
 
 
 class FileTranslator:
@@ -55,7 +57,12 @@ class FileTranslator:
         return self._option.formats
 
     async def translated(
-        self, file: UploadFile, source: str | None, target: str | None, request: Request
+        self,
+        file: UploadFile,
+        source: str | None,
+        target: str | None,
+        request: Request,
+        **flags: bool,
     ) -> Response:
         """Return a file with translations in place of its texts.
 
@@ -63,6 +70,7 @@ class FileTranslator:
             file: the file; its name chooses how it is read.
             source, target: languages of the texts, where it has several; None for its own.
             request: the HTTP request, whose client may disconnect.
+            flags: further settings of files, such as `skip_broken`.
 
         Raises:
             HTTPException: if the file cannot be read, or takes too long.
@@ -74,7 +82,10 @@ class FileTranslator:
             kinds = ", ".join(self.formats)
             raise HTTPException(400, f"the name of a file must end in one of {kinds}, got {name}")
         codes = {"source_language": source, "target_language": target}
-        settings = {key: code for key, code in codes.items() if code not in (None, "auto")}
+        settings: dict[str, Any] = {
+            key: code for key, code in codes.items() if code not in (None, "auto")
+        }
+        settings |= {key: True for key, value in flags.items() if value}
         seconds = self._service.limits.file_seconds
         with TemporaryDirectory(prefix="seqattn-") as folder:
             path = Path(folder) / f"file{suffix.lower()}"

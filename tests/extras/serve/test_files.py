@@ -69,6 +69,16 @@ def test_a_file_is_what_generate_writes(client, home, tmp_path, capfd, name, con
     assert response.headers["x-content-type-options"] == "nosniff"
 
 
+def test_broken_units_stay_as_they_are_if_told(client):
+    broken = SRT.replace(b"00:00:01,000", b"00:00:0x,000")
+    line = refused(send(client, broken), 400)
+    assert line.startswith("a.srt, line 6: the times of the cue are not readable; add skip_broken")
+    assert TEXTS[1] in send(client, broken, skip_broken="true").text
+    catalog = b'msgid "two birds"\nmsgstr "x"\n'
+    assert send(client, catalog, "a.po").content == catalog
+    assert send(client, catalog, "a.po", everything="true").content != catalog
+
+
 def test_libretranslates_clients_fetch_their_files(client):
     url = send(client, path="/translate_file", **FORM).json()["translatedFileUrl"]
     assert url.startswith("http://localhost/download_file/")
