@@ -126,10 +126,12 @@ def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return notes on the translations of a unit, the best first: qualities, and other texts."""
     notes = []
     for row in rows:
+        quality = row.get("quality") or {}
+        words = ", ".join(str(quality[key]) for key in ("label", "expected") if quality.get(key))
         if row["rank"] > 1:
-            text = " ".join(unescape(ELEMENT.sub("", row["output"])).split())
-            notes.append(f"translation {row['rank']}: {text}")
-        if quality := row.get("quality"):
-            words = [str(quality[key]) for key in ("label", "expected") if quality.get(key)]
-            notes.append(f"quality: {', '.join(words)}" if words else "quality: unknown")
+            html = ELEMENT.sub(lambda code: " " if code["one"] else "", row["output"])
+            text = " ".join(unescape(html).split())
+            notes.append(f"translation {row['rank']}{f' ({words})' if words else ''}: {text}")
+        elif words:
+            notes.append(f"quality: {words}")
     return notes

@@ -410,7 +410,7 @@ def test_qualities_and_other_translations_are_notes(tmp_path, name):
     path.write_text(text, encoding="utf-8")
     rows = [
         {"line": 1, "output": "Er.", "rank": 1, "quality": {"label": "usable", "expected": 71.5}},
-        {"line": 1, "output": 'Er --> <x id="0"/>sie &amp; du', "rank": 2},
+        {"line": 1, "output": 'Er --><x id="0"/>s<g id="1">i</g>e &amp; du', "rank": 2},
         *({"line": n, "output": "x.", "rank": 1} for n in range(2, len(units) + 1)),
     ]
     written = b"".join(Files(**settings).with_notes(path, rows)).decode()
