@@ -26,6 +26,7 @@ from seqattn.screen import say
 from seqattn.storage import kind_of
 
 _SHOWN = 5  # broken units
+_SHALLOW = 1_000  # characters of a unit that cannot have as many elements as are too many
 _PAGES = (".html", ".htm", ".xhtml")
 
 
@@ -91,7 +92,8 @@ class Files(TextOption):
         units = list[str | None]()
         for number, unit in enumerate(file.units()):
             try:
-                markup.split([unit])
+                if len(unit) > _SHALLOW:
+                    markup.split([unit])
                 units.append(unit)
             except UserError as error:
                 file.leave(file.name(number), str(error))
