@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 _NUMBER = re.compile(r"\d+(?:[.,\u00a0\u202f]\d+)*")
 _SCHEMES = ("http://", "https://", "www.")
+_SIGNS = ("@", *_SCHEMES)
 _AROUND = "\"'()[]{}<>.,;:!?\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb"
 """Signs around an address that are not of it."""
 _FEW = 0.05  # share of a side's letters, for a script that it is written in
@@ -26,7 +27,10 @@ def numbers_of(text: str) -> list[str]:
 
 def addresses_of(text: str) -> list[str]:
     """Return the web and mail addresses of a text, sorted, in lower case."""
-    words = (word.strip(_AROUND).rstrip("/").lower() for word in text.split())
+    text = text.lower()
+    if not any(sign in text for sign in _SIGNS):
+        return []
+    words = (word.strip(_AROUND).rstrip("/") for word in text.split())
     return sorted(w for w in words if w.startswith(_SCHEMES) or ("@" in w[1:-1]))
 
 
@@ -49,6 +53,8 @@ def usual_scripts(texts: Iterable[str]) -> set[str]:
 
 def is_in(scripts: set[str], text: str) -> bool:
     """Return True if at least half of a text's letters are of some scripts."""
+    if "LATIN" in scripts and text.isascii():
+        return True
     counts = scripts_of([text])
     return 2 * sum(counts[script] for script in scripts) >= counts.total()
 
