@@ -166,6 +166,8 @@ class Generation(BundleRun):
     @property
     def _reader(self) -> TextOption | None:
         """The option that reads the input file as a whole, if any."""
+        if self._translator is not None:
+            return None
         kind = kind_of(user_path(self.input)).lower() if self.input else ""
         return next((one for one in self.options.values() if kind in one.pages), None)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +10,7 @@ import numpy.typing as npt
 from seqattn.bundle.bundle import Bundle
 from seqattn.generation.forced_decoding import forced_log_probabilities
 
-_AT_ONCE = 1_024  # pairs
+_AT_ONCE, _TRIED = 1_024, 50  # pairs, and texts among which one that is not alike is sought
 Scores = npt.NDArray[np.float64]
 
 
@@ -36,7 +37,8 @@ class PairScores:
         """Yield what the source of each pair tells of its target; NaN if a model cannot read it.
 
         In nats per token: the log-probability of the target after its source, less that of the
-        target after another source of about the same length. The mean of all directions.
+        target after another source of about the same length. The mean of all directions. NaN, too,
+        where all other sources are alike.
         """
         for at in range(0, len(sources), _AT_ONCE):
             part = sources[at : at + _AT_ONCE], targets[at : at + _AT_ONCE]
@@ -67,7 +69,12 @@ def _log_probabilities(bundle: Bundle, sources: Sequence[str], targets: Sequence
 
 
 def _others(texts: Sequence[str]) -> list[str]:
-    """Return for each text the next different one by length; an empty one for equal texts."""
-    different = sorted(set(texts), key=lambda text: (len(text), text))
-    following = dict(zip(different, [*different[1:], *different[:1]], strict=True))
-    return [following[text] if len(different) > 1 else "" for text in texts]
+    """Return for each text another of about its length that is not alike; "" if there is none."""
+    ordered = sorted(set(texts), key=lambda text: (len(text), blake2b(text.encode()).digest()))
+    parts = [{text[at : at + 3] for at in range(max(1, len(text) - 2))} for text in ordered]
+    others = dict[str, str]()
+    for number, text in enumerate(ordered):
+        places = ((number + step) % len(ordered) for step in range(1, min(_TRIED, len(ordered))))
+        apart = (at for at in places if 2 * len(parts[number] & parts[at]) < len(parts[number]))
+        others[text] = ordered[at] if (at := next(apart, None)) is not None else ""
+    return [others[text] for text in texts]

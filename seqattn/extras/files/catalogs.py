@@ -36,14 +36,14 @@ class _Entry:
         texts: strings by key: msgctxt, msgid, msgid_plural, msgstr or msgstr[N].
         places: of the strings of each msgstr in the file.
         begin: where its first line begins.
-        flags: place of the line of flags; None without one.
+        flags: places of the lines of flags.
         is_broken: True if it has a line that cannot be read.
     """
 
     texts: dict[str, str] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
     begin: int = 0
-    flags: tuple[int, int] | None = None
+    flags: list[tuple[int, int]] = field(default_factory=list)
     is_broken: bool = False
 
 
@@ -70,16 +70,16 @@ class Catalog(TextFile):
 
     @cached_property
     def _entries(self) -> list[_Entry]:
-        entries, key = [_Entry()], ""
+        entries, key = [_Entry(begin=self.text.startswith("\ufeff"))], ""
         for match in LINE.finditer(self.text):
             line, place = match[1].removeprefix("\ufeff"), match.span(1)
             if not line.strip() or line.startswith("#"):
                 if entries[-1].texts:
                     entries.append(_Entry(begin=place[0]))
-                if not line.strip():
-                    entries[-1].begin = match.end()
+                if not line.strip() or line.startswith("#~"):
+                    entries[-1] = _Entry(begin=match.end())
                 if line.startswith("#,"):
-                    entries[-1].flags = place
+                    entries[-1].flags.append(place)
                 key = ""
                 continue
             string = _STRING.fullmatch(line)
@@ -103,7 +103,7 @@ class Catalog(TextFile):
         strings = []
         for entry in self._entries:
             keys = [key for key in entry.places if key.startswith("msgstr")]
-            is_fuzzy = entry.flags is not None and "fuzzy" in _flags(self.text, entry)
+            is_fuzzy = _is_fuzzy(self.text, entry)
             text = "" if entry.is_broken else entry.texts.get("msgid", "")
             plural = entry.texts.get("msgid_plural", text)
             for key in keys if text else ():
@@ -115,7 +115,7 @@ class Catalog(TextFile):
     def translated(self) -> Iterator[tuple[str, str]]:
         """Yield the texts of entries and their translations, but for fuzzy ones."""
         for entry in self._entries:
-            is_fuzzy = entry.flags is not None and "fuzzy" in _flags(self.text, entry)
+            is_fuzzy = _is_fuzzy(self.text, entry)
             pair = entry.texts.get("msgid", ""), entry.texts.get("msgstr", "")
             if all(pair) and not is_fuzzy:
                 yield pair
@@ -146,20 +146,23 @@ class Catalog(TextFile):
             made = iter(own)
             texts = (one if isinstance(one, str) else one.text(next(made).html) for one in lines)
             notes = [note for one in own for note in one.notes]
-            end = "\r\n" if "\r\n" in self.text else "\n"
-            yield Edit(entry.begin, entry.begin, "".join(f"# {note}{end}" for note in notes))
-            if entry.flags is not None and id(entry) not in done:
-                done.add(id(entry))
-                flags = _flags(self.text, entry)
+            yield Edit(entry.begin, entry.begin, "".join(f"# {note}{self.end}" for note in notes))
+            for place in entry.flags if id(entry) not in done else ():
+                flags = _flags(self.text, place)
                 if "fuzzy" in flags:
                     flags.remove("fuzzy")
-                    yield Edit(*entry.flags, ", ".join(["#", *flags]) if flags else "#")
-            yield Edit(*entry.places[key], f"{key} {_quoted([*texts], end)}")
+                    yield Edit(*place, ", ".join(["#", *flags]) if flags else "#")
+            done.add(id(entry))
+            yield Edit(*entry.places[key], f"{key} {_quoted([*texts], self.end)}")
 
 
-def _flags(text: str, entry: _Entry) -> list[str]:
-    assert entry.flags is not None
-    return [flag.strip() for flag in text[slice(*entry.flags)].split(",")[1:]]
+def _flags(text: str, place: tuple[int, int]) -> list[str]:
+    """Return the flags of a line."""
+    return [flag.strip() for flag in text[slice(*place)].split(",")[1:]]
+
+
+def _is_fuzzy(text: str, entry: _Entry) -> bool:
+    return any("fuzzy" in _flags(text, place) for place in entry.flags)
 
 
 def _unescaped(text: str) -> str:

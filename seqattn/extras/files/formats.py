@@ -106,6 +106,11 @@ class TextFile(TranslatedFile):
         return f"line {bisect_right(self._line_starts, place):,}"
 
     @cached_property
+    def end(self) -> str:
+        """How its lines end."""
+        return "\r\n" if "\r\n" in self.text else "\n"
+
+    @cached_property
     def _line_starts(self) -> list[int]:
         """Where lines begin."""
         return [match.start() for match in LINE.finditer(self.text)]

@@ -129,7 +129,7 @@ def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = []
     for row in rows:
         quality = row.get("quality") or {}
-        words = ", ".join(str(quality[key]) for key in ("label", "expected") if quality.get(key))
+        words = ", ".join(str(quality[key]) for key in ("label", "expected") if key in quality)
         if row["rank"] > 1:
             html = ELEMENT.sub(lambda code: " " if code["one"] else "", row["output"])
             text = " ".join(unescape(html).split())

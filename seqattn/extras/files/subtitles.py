@@ -20,7 +20,7 @@ _CODE = re.compile(
 """Tags, times within a cue, and codes of ASS and MicroDVD."""
 _ENDS = tuple(".!?\u2026:;\"'\u201d\u00bb)]\u266a\u3002\uff01\uff1f\u061f\u0964")
 """Signs at the end of a cue after which no sentence goes on."""
-_SPEAKER = re.compile(r"\s*(?:[-\u2013\u2014\u266a\[(>#]|\w[\w .]{0,30}:\s)")
+_SPEAKER = re.compile(r"\s*(?:[-\u2013\u2014\u266a\[(>#]|<v[ .]|\w[\w .]{0,30}:\s)")
 """Beginnings of a line that somebody else says."""
 _DASH = re.compile(r"\s*(?:(?:[-\u2013\u2014]|>>)\s*)?")
 """What stands before the words of a line."""
@@ -96,7 +96,7 @@ class Subtitles(TextFile):
                 continue
             block = cues[0].block
             for note in one.notes:
-                yield Edit(block, block, f"NOTE {note.replace('-->', '->')}\n\n")
+                yield Edit(block, block, f"NOTE {note.replace('-->', '->')}{self.end}{self.end}")
             texts = coded.text(one.html, self._has_references).split("\0")
             if len(texts) != len(cues) or not all(map(_is_filled, texts)):
                 texts = _shared(" ".join(texts), [len(self._line(cue)) for cue in cues])
@@ -113,9 +113,14 @@ class Subtitles(TextFile):
         Lines of a cue are one, unless somebody else says the next.
         """
         text, within, begin, end, lines, block = self.text, False, 0, 0, 0, 0
+        before = ""
         for match in LINE.finditer(text):
-            line = match[1]
+            line = match[1].removeprefix("\ufeff")
+            before, previous = line, before
             if _TIMES.fullmatch(line):
+                if lines and previous.strip().isdecimal():  # the number of the next cue
+                    end = text.rfind(previous, 0, end)
+                    end, lines = len(text[:end].rstrip("\r\n")), lines - 1
                 if lines:
                     yield _cue(text, begin, end, lines, block)
                 within, lines, begin = True, 0, match.end()
@@ -127,7 +132,7 @@ class Subtitles(TextFile):
                 within = not is_blank
                 end, lines = match.end(1), lines + within
                 block = match.end() if is_blank else block
-            elif not line.strip():
+            elif not line.strip() or (not match.start() and line.startswith("WEBVTT")):
                 block = match.end()
             elif "-->" in line:
                 self.leave(self.line(match.start()), "the times of the cue are not readable")
@@ -141,13 +146,21 @@ def _cue(text: str, begin: int, end: int, lines: int, block: int) -> Cue:
     return Cue(dash.end() if dash else begin, end, lines, block)
 
 
+def _words(text: str) -> list[str]:
+    """Return the words of a text, with their codes."""
+    codes = [match[0] for match in _CODE.finditer(text)]
+    words = _CODE.sub("\0", text).split()
+    remaining = iter(codes)
+    return [re.sub("\0", lambda _: next(remaining), word) for word in words]
+
+
 def _is_filled(text: str) -> bool:
     return bool(_CODE.sub("", text).strip())
 
 
 def _shared(text: str, sizes: Sequence[int]) -> list[str]:
     """Return the words of a text in parts of about these sizes, each with a word if it can."""
-    words, parts, total = text.split(), list[str](), sum(sizes)
+    words, parts, total = _words(text), list[str](), sum(sizes)
     place, before, size = 0, 0, 0
     length = len(" ".join(words))
     for number, own in enumerate(sizes):

@@ -139,17 +139,25 @@ def test_pairs_whose_source_tells_little_are_dropped(cleaned, monkeypatch):
 
 def test_information_is_what_a_source_adds_to_another_of_its_length(monkeypatch):
     """The stand-in finds targets likely that begin as their source does."""
-    sources = ["ab", "cdef", "cd", "abcd", "cd"]
-    targets = ["ax", "cx", "cx", "cx", "ax"]
+    sources = ["a bird", "the boy", "a bird"]
+    targets = ["a", "t", "t"]
 
     def scored(unlikely, read, written):
         same = [own[0] == other[0] for own, other in zip(read, written, strict=True)]
         return np.where(same, -1.0, -unlikely)
 
     monkeypatch.setattr(scores, "_log_probabilities", scored)
-    assert [*PairScores(3.0).information(sources, targets)] == [2, 2, 2, -2, -2]
-    assert [*PairScores(3.0, 5.0).information(sources, targets)] == [3, 3, 3, -3, -3]
-    assert scores._others(["a", "a"]) == ["", ""]
+    assert [*PairScores(3.0).information(sources, targets)] == [2, 2, -2]
+    assert [*PairScores(3.0, 5.0).information(sources, targets)] == [3, 3, -3]
+
+
+def test_another_source_is_not_alike():
+    sources = [f"{one} sleeps{mark}" for one in ("A cat", "The man") for mark in ".,!"]
+    for text, other in zip(sources, scores._others(sources), strict=True):
+        assert text[:3] != other[:3]
+    assert scores._others(["a cat sleeps.", "a cat sleeps,"]) == ["", ""]
+    assert scores._others(["犬がいる", "犬がいた", "猫です。"])[0] == "猫です。"
+    assert not grows(lambda text: scores._others(text.split()), "ab c ")
 
 
 def test_numbers_and_addresses_are_compared_by_what_they_say():
