@@ -15,12 +15,14 @@ class Coded:
     """A text whose codes are elements: `g` around text, `x` in it, each with the number of a code.
 
     Args:
-        html: the text.
+        html: the text, without the spaces around it.
+        around: these spaces, before and after it.
         codes: the codes of the elements, as they are written: both ends of `g`.
     """
 
     html: str
     codes: Sequence[tuple[str, str]]
+    around: tuple[str, str] = ("", "")
 
     @classmethod
     def of(cls, text: str, codes: re.Pattern[str], has_references: bool = False) -> "Coded":
@@ -31,6 +33,9 @@ class Coded:
                 tag. A start tag and its end become `g`, all others `x`.
             has_references: True if the text has references such as &amp;.
         """
+        whole, text = text, text.strip()
+        begin = whole.find(text)
+        around = whole[:begin], whole[begin + len(text) :]
         pieces, found = list[str](), list[tuple[str, str]]()
         starts: list[tuple[str, int, int]] = []  # names, numbers and places of start tags
         place = 0
@@ -52,7 +57,7 @@ class Coded:
             pieces.append(f'<x id="{number}"/>')
             found.append((match[0], ""))
         pieces.append(_escaped(text[place:], has_references))
-        return cls("".join(pieces), found)
+        return cls("".join(pieces), found, around)
 
     def text(self, html: str, has_references: bool = False) -> str:
         """Return the text of HTML in which codes may have moved. Args: as of `of`."""
@@ -69,7 +74,8 @@ class Coded:
             elif open_codes:
                 pieces.append(self.codes[open_codes.pop()][1])
         piece = html[place:]
-        return "".join([*pieces, piece if has_references else unescape(piece)])
+        pieces.append(piece if has_references else unescape(piece))
+        return "".join(pieces).join(self.around)
 
 
 def _escaped(text: str, has_references: bool) -> str:

@@ -26,7 +26,7 @@ from seqattn.screen import say
 from seqattn.storage import kind_of
 
 _SHOWN = 5  # broken units
-_SHALLOW = 1_000  # characters of a unit that cannot have as many elements as are too many
+_SHALLOW = 300  # characters of a unit that cannot have as many elements as are too many
 _PAGES = (".html", ".htm", ".xhtml")
 
 

@@ -357,6 +357,73 @@ def test_only_strings_of_a_plural_that_are_empty_are_filled(tmp_path):
     assert written == strings.replace('msgstr[1] ""', 'msgstr[1] "Bücher"')
 
 
+def translated(tmp_path, name, text, rows=None):
+    """A file whose translations are its texts in capitals, but for their codes."""
+    path = tmp_path / name
+    path.write_bytes(text.encode())
+    units = Files().units(path)
+    capitals = [re.sub(r"(<[^>]*>|&\w+;)|(.)", lambda m: m[1] or m[2].upper(), u) for u in units]
+    if rows:
+        rows = [{"line": n, "output": one, "rank": 1, **rows} for n, one in enumerate(capitals, 1)]
+        return b"".join(Files().with_notes(path, rows)).decode("utf-8")
+    return b"".join(Files().written(path, capitals)).decode("utf-8")
+
+
+QUALITY = {"quality": {"label": "unusable", "expected": 0.0}}
+
+
+def test_marks_of_obsolete_entries_are_not_those_of_the_next(tmp_path):
+    done = 'msgid "a"\nmsgstr "b"\n'
+    obsolete = '#, fuzzy\n#~ msgid "x"\n#~ msgstr "y"\n'
+    for between in ("", "\n"):
+        text = f"{obsolete}{between}{done}"
+        assert translated(tmp_path, "a.po", text) == text
+    two = "#, fuzzy\n#, c-format\n" + done
+    assert translated(tmp_path, "a.po", two) == two.replace("#, fuzzy", "#").replace('"b"', '"A"')
+    text = f'{obsolete}msgid "a"\nmsgstr ""\n'
+    noted = translated(tmp_path, "a.po", text, QUALITY)
+    assert noted.startswith(f"{obsolete}# quality: unusable, 0.0\nmsgid")
+
+
+def test_notes_stand_after_the_head_of_a_file(tmp_path):
+    cue = "00:01.000 --> 00:02.000\nhe\n"
+    for mark in ("", "\ufeff"):
+        noted = translated(tmp_path, "a.vtt", f"{mark}WEBVTT\n{cue}", QUALITY)
+        assert noted == f"{mark}WEBVTT\nNOTE quality: unusable, 0.0\n\n{cue.replace('he', 'HE')}"
+        noted = translated(tmp_path, "a.po", f'{mark}msgid "a"\nmsgstr ""\n', QUALITY)
+        assert noted.startswith(f"{mark}# quality: unusable, 0.0\nmsgid")
+    text = f"WEBVTT\n\n{cue}".replace("\n", "\r\n")
+    assert "\n" not in translated(tmp_path, "a.vtt", text, QUALITY).replace("\r\n", "")
+
+
+def test_cues_without_blank_lines_keep_their_numbers(tmp_path):
+    times = "00:00:01,000 --> 00:00:02,000"
+    text = f"\ufeff{times}\nhe sings.\n2\n{times}\nshe\nsings.\n3\n{times}\n- 3\n"
+    expected = text.replace("he sings", "HE SINGS").replace("she\nsings", "SHE\nSINGS")
+    assert translated(tmp_path, "a.srt", text) == expected
+
+
+def test_lines_are_not_divided_within_tags(tmp_path):
+    times = "00:01.000 --> 00:02.000"
+    tag = '<font color="red" face="A b">'
+    cue = f"{times}\nthe\n{tag}man sings.</font>\n\n{times}\n<v Bob>he is.\n<v Ann S>she is.\n"
+    written = translated(tmp_path, "a.vtt", f"WEBVTT\n\n{cue}")
+    assert tag in written
+    assert "<v Bob>HE IS.\n<v Ann S>SHE IS.\n" in written
+
+
+def test_spaces_around_a_text_stay(tmp_path):
+    text = 'msgid "  a b: "\nmsgstr ""\n'
+    assert translated(tmp_path, "a.po", text) == text.replace('""', '"  A B: "')
+    source = "<source>\n   he <g id='1'>sings</g>\n </source>"
+    text = f"<xliff version='1.2'><file><trans-unit id='1'>{source}</trans-unit></file></xliff>"
+    path = tmp_path / "a.xlf"
+    path.write_text(text, encoding="utf-8")
+    assert Files().units(path) == ['he <g id="0">sings</g>']
+    target = ">\n   HE <g id='1'>SINGS</g>\n </target>"
+    assert target in translated(tmp_path, "a.xlf", text)
+
+
 DEEP = f"<w:p>{'<w:smartTag>' * 101}{run('Deep.')}{'</w:smartTag>' * 101}</w:p>"
 BROKEN = {
     "a.srt": (SRT.replace("00:00:05,000", "00:00:0x"), "line 11: the times of the cue are not", 1),
@@ -517,6 +584,11 @@ def test_commands_write_files_and_go_on(capfd, bundle, tmp_path):
         assert cli(capfd, "generate", *words_of_page).code == 0
     assert re.sub("[^<>/bp]", "", pages[1].read_text()).count("<p>") == 2
     assert pages[1].read_bytes() == pages[2].read_bytes()
+    pages[0].write_text(f"{'<div>' * 101}books", encoding="utf-8")
+    deep = [f"bundle={bundle}", f"input={pages[0]}", f"output={pages[1]}"]
+    assert f"{pages[0]}, the page: tags nest" in cli(capfd, "generate", *deep).err
+    assert cli(capfd, "generate", *deep, "files.skip_broken=true").code == 0
+    assert pages[1].read_bytes() == pages[0].read_bytes()
     noted = tmp_path / "c.po"
     noted.write_text(PO, encoding="utf-8")
     ended = cli(
