@@ -12,7 +12,7 @@ from seqattn.checking import Share
 from seqattn.data.base import Source, Texts
 from seqattn.errors import UserError
 from seqattn.extras.noise.kinds import KINDS
-from seqattn.extras.noise.learnt import LEARNT, LearntTexts
+from seqattn.extras.noise.vocabulary_texts import LEARNT, NoisyTexts
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Noise(TextOption):
         rates = {name: rate for name, rate in self.rates.items() if name in LEARNT}
         if not rates:
             return source, target
-        return LearntTexts(source, target, 0, rates), LearntTexts(source, target, 1, rates)
+        return NoisyTexts(source, target, 0, rates), NoisyTexts(source, target, 1, rates)
 
     @property
     def has_effect(self) -> bool:

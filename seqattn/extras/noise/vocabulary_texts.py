@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 from typing import Literal
 
@@ -11,11 +10,10 @@ from seqattn.extras.noise.kinds import Writing, Writings, noised
 
 LEARNT = ("title", "upper")
 """Kinds of noise that a vocabulary needs pieces for."""
-_SAMPLED = 2000
 
 
 @dataclass(frozen=True)
-class LearntTexts:
+class NoisyTexts:
     """Texts of a side, some with noise, the same in each iteration.
 
     Args:
@@ -30,8 +28,7 @@ class LearntTexts:
     rates: Mapping[str, float]
 
     def __iter__(self) -> Iterator[str]:
-        samples = ([*islice(texts, _SAMPLED)] for texts in (self.source, self.target))
-        writings, random = Writings(*map(Writing.of, samples)), Random(0)
+        writings, random = Writings(*map(Writing.of, (self.source, self.target))), Random(0)
         for pair in zip(self.source, self.target, strict=True):
             kinds = [name for name, rate in self.rates.items() if random.random() < rate]
             yield noised(LinkedPair(*pair), kinds, writings, random)[self.side]
