@@ -93,13 +93,13 @@ class NarrowWeights:
 
     def __init__(self, model: nn.Module, kind: torch.dtype | None) -> None:
         layers = [layer for layer in model.modules() if type(layer) is Linear and kind is not None]
-        self.weights: list[Tensor] = []
+        self.weights, self.copies = list[Tensor](), list[Tensor]()
         self._narrow = dict[Linear, tuple[Tensor, Tensor | None]]()
-        self.copies: list[Tensor] = []
         for layer in layers:
             own = [one for one in (layer.weight, layer.bias) if one is not None]
             copies = [one.detach().to(kind) for one in own]
-            self.weights, self.copies = [*self.weights, *own], [*self.copies, *copies]
+            self.weights += own
+            self.copies += copies
             self._narrow[layer] = copies[0], copies[1] if len(copies) > 1 else None
 
     @torch.no_grad()
