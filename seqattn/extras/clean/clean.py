@@ -215,12 +215,12 @@ class CleanedCorpus:
     ) -> None:
         paths = [path for path in (self.clean.bundle, self.clean.reverse) if path]
         scores = PairScores(*(load_bundle(path, self.device, self.trust) for path in paths))
-        if (least := self.clean.min_information) is not None:
+        if (minimum := self.clean.min_information) is not None:
             some = reasons.retained
             with progress("scoring", "pairs") as advance:
-                for number, (row, told) in enumerate(_scored(scores.information, rows, some)):
-                    if told < least:
-                        reasons.drop(row, f"source tells under {least:g} nats per target token")
+                for number, (row, score) in enumerate(_scored(scores.information, rows, some)):
+                    if score < minimum:
+                        reasons.drop(row, f"source tells under {minimum:g} nats per target token")
                     if number % _AT_ONCE == 0:
                         advance(number, len(some))
         if self.clean.targets == "best":

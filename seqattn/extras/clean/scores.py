@@ -70,7 +70,7 @@ def _log_probabilities(bundle: Bundle, sources: Sequence[str], targets: Sequence
 
 def _others(texts: Sequence[str]) -> list[str]:
     """Return for each text another of about its length that is not alike; "" if there is none."""
-    ordered = sorted(set(texts), key=lambda text: (len(text), blake2b(text.encode()).digest()))
+    ordered = sorted(set(texts), key=lambda text: (len(text), _digest(text)))
     parts = [{text[at : at + 3] for at in range(max(1, len(text) - 2))} for text in ordered]
     others = dict[str, str]()
     for number, text in enumerate(ordered):
@@ -78,3 +78,7 @@ def _others(texts: Sequence[str]) -> list[str]:
         apart = (at for at in places if 2 * len(parts[number] & parts[at]) < len(parts[number]))
         others[text] = ordered[at] if (at := next(apart, None)) is not None else ""
     return [others[text] for text in texts]
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
