@@ -1,4 +1,4 @@
-"""Files that translators have, in and out: subtitles and catalogs of messages."""
+"""Files that translators have, in and out: subtitles, catalogs, documents, pages."""
 
 NEEDS: tuple[str, ...] = ()
 """Extras that it imports."""

@@ -70,7 +70,7 @@ class Catalog(TextFile):
 
     @cached_property
     def _entries(self) -> list[_Entry]:
-        entries, key = [_Entry(begin=self.text.startswith("\ufeff"))], ""
+        entries, key = [_Entry(begin=int(self.text.startswith("\ufeff")))], ""
         for match in LINE.finditer(self.text):
             line, place = match[1].removeprefix("\ufeff"), match.span(1)
             if not line.strip() or line.startswith("#"):

@@ -38,6 +38,10 @@ Translations = Sequence[Translation | None]
 """Those of all units; None for one that stays as it is."""
 
 
+class BrokenUnit(UserError):
+    """Error of a unit that cannot be read, where the others of its file can."""
+
+
 class TranslatedFile(ABC):
     """A file whose texts are translated.
 
@@ -54,11 +58,9 @@ class TranslatedFile(ABC):
         self.broken: list[str] = []
 
     def leave(self, where: str, fault: str) -> None:
-        """Note that a unit stays as it is. Raises: UserError if it must not be skipped."""
+        """Note that a unit stays as it is. Raises: BrokenUnit if it must not be skipped."""
         if not self.skip_broken:
-            raise UserError(
-                f"{self.path}, {where}: {fault}; add files.skip_broken=true to leave it as it is"
-            )
+            raise BrokenUnit(f"{self.path}, {where}: {fault}")
         self.broken.append(f"{where}: {fault}")
 
     @abstractmethod

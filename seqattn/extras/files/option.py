@@ -16,6 +16,7 @@ from seqattn.extras.files.documents import WordDocument
 from seqattn.extras.files.exchange_files import ExchangeFile
 from seqattn.extras.files.formats import (
     LONGEST,
+    BrokenUnit,
     TranslatedFile,
     Translation,
     Translations,
@@ -88,17 +89,21 @@ class Files(TextOption):
 
     def _read(self, path: Path) -> tuple[TranslatedFile, list[str | None]]:
         """Return a file, and its units; None for one that is too deep or long."""
-        file, markup = self._file(path), options_of(self.units_need)["markup"]
-        units = list[str | None]()
-        for number, unit in enumerate(file.units()):
-            try:
-                if len(unit) > _SHALLOW:
-                    markup.split([unit])
-                units.append(unit)
-            except UserError as error:
-                file.leave(file.name(number), str(error))
-                units.append(None)
-        return file, units
+        try:
+            file = self._file(path)
+            return file, [self._readable(file, *one) for one in enumerate(file.units())]
+        except BrokenUnit as error:
+            raise UserError(f"{error}; add files.skip_broken=true to leave it as it is") from error
+
+    def _readable(self, file: TranslatedFile, number: int, unit: str) -> str | None:
+        """Return a unit of a file; None if it is too deep or long, which is noted."""
+        try:
+            if len(unit) > _SHALLOW:
+                options_of(self.units_need)["markup"].split([unit])
+        except UserError as error:
+            file.leave(file.name(number), str(error))
+            return None
+        return unit
 
     def units(self, path: Path) -> Sequence[str]:
         return [unit for unit in self._read(path)[1] if unit is not None]
@@ -129,7 +134,8 @@ def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = []
     for row in rows:
         quality = row.get("quality") or {}
-        words = ", ".join(str(quality[key]) for key in ("label", "expected") if key in quality)
+        parts = [quality.get(key) for key in ("label", "expected")]
+        words = ", ".join(str(part) for part in parts if part is not None)
         if row["rank"] > 1:
             html = ELEMENT.sub(lambda code: " " if code["one"] else "", row["output"])
             text = " ".join(unescape(html).split())

@@ -113,15 +113,13 @@ class Subtitles(TextFile):
         Lines of a cue are one, unless somebody else says the next.
         """
         text, within, begin, end, lines, block = self.text, False, 0, 0, 0, 0
-        before = ""
+        shorter = 0  # the end without the last line
         for match in LINE.finditer(text):
             line = match[1].removeprefix("\ufeff")
-            before, previous = line, before
             if _TIMES.fullmatch(line):
-                if lines and previous.strip().isdecimal():  # the number of the next cue
-                    end = text.rfind(previous, 0, end)
-                    end, lines = len(text[:end].rstrip("\r\n")), lines - 1
-                if lines:
+                if text[shorter:end].strip().isdecimal():  # the number of the next cue
+                    end, lines = shorter, lines - 1
+                if lines > 0:
                     yield _cue(text, begin, end, lines, block)
                 within, lines, begin = True, 0, match.end()
             elif within:
@@ -130,7 +128,7 @@ class Subtitles(TextFile):
                     yield _cue(text, begin, end, lines, block)
                     begin, lines = match.start(), 0
                 within = not is_blank
-                end, lines = match.end(1), lines + within
+                shorter, end, lines = end, match.end(1), lines + within
                 block = match.end() if is_blank else block
             elif not line.strip() or (not match.start() and line.startswith("WEBVTT")):
                 block = match.end()

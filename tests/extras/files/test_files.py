@@ -385,6 +385,12 @@ def test_marks_of_obsolete_entries_are_not_those_of_the_next(tmp_path):
     assert noted.startswith(f"{obsolete}# quality: unusable, 0.0\nmsgid")
 
 
+def test_an_unknown_quality_is_no_note(tmp_path):
+    text = 'msgid "a"\nmsgstr ""\n'
+    noted = translated(tmp_path, "a.po", text, {"quality": {"label": None, "expected": None}})
+    assert noted == text.replace('""', '"A"')
+
+
 def test_notes_stand_after_the_head_of_a_file(tmp_path):
     cue = "00:01.000 --> 00:02.000\nhe\n"
     for mark in ("", "\ufeff"):
@@ -639,6 +645,11 @@ def test_units_with_translations_are_training_pairs(tmp_path):
     ]  # fmt: skip
     with pytest.raises(UserError, match="has no units with texts in en and cs; correct data"):
         Segments({"train": files[0]}, "en", "cs").load("train", tmp_path / "cache")
+    (tmp_path / "broken.po").write_text("msgid 3", encoding="utf-8")
+    with pytest.raises(
+        UserError, match=r"broken\.po, line 1: this is not of a catalog of gettext$"
+    ):
+        Segments({"train": str(tmp_path / "broken.po")}, "en", "de").load("train", tmp_path / "c")
     with pytest.raises(UserError, match=r"must end in one of .tmx, .xliff, .xlf, .po, got"):
         Segments({"train": "a.csv"}, "en", "de")
 
