@@ -7,8 +7,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from seqattn.data.options import BatchLimits
 from seqattn.tokens import BOS, PAD
 
 Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
@@ -42,6 +44,10 @@ class Tensors:
         """Return all rows twice."""
         numbers = {name: 2 * getattr(self, name) for name in self.counts}
         return replace(self._map(lambda x: torch.cat((x, x))), **numbers)
+
+    def rounded(self: BatchT, limits: BatchLimits) -> BatchT:
+        """Return the batch, with more padding where `limits.rounded` asks for it."""
+        return self
 
     @property
     def padding_share(self) -> float:
@@ -81,6 +87,13 @@ class Batch(Tensors):
     index: Tensor
     source_tokens: int
     target_tokens: int
+
+    def rounded(self: BatchT, limits: BatchLimits) -> BatchT:
+        names = ("source", "target_input", "target_output")
+        sides = [getattr(self, name) for name in names]
+        more = [limits.rounded(side.shape[1]) - side.shape[1] for side in sides]
+        padded = [F.pad(side, (0, count), value=PAD) for side, count in zip(sides, more)]
+        return replace(self, **dict(zip(names, padded, strict=True)))
 
 
 def collate(sources: Sequence[Ids], targets: Sequence[Ids], index: Sequence[int] | Ids) -> Batch:

@@ -39,6 +39,7 @@ class BucketSampler(Sampler[list[int]]):
     Args:
         source_lengths: (N,) tokens of each source, its end mark included.
         target_lengths: (N,) tokens of each target, its end mark included.
+        limits: they also round the lengths up.
         seed: seed of the order, at least 0.
         rank: this process, from 0 to `world` - 1.
         shuffle: False to always yield the same batches, longest first, and all of them, so that
@@ -70,6 +71,7 @@ class BucketSampler(Sampler[list[int]]):
     ) -> None:
         self.step_batches = step_batches or world
         _check_step(self.step_batches, world, len(source_lengths))
+        source_lengths, target_lengths = map(limits.rounded, (source_lengths, target_lengths))
         longer = np.maximum(source_lengths, target_lengths)
         longest = int(longer.max())
         advice = "; raise them or lower loader.max_length"
@@ -160,7 +162,7 @@ def batch_count(
         rows: (N,) number of rows with each pair.
         multiple: the number of batches is a multiple of it.
     """
-    longer = np.maximum(source_lengths, target_lengths)
+    longer = limits.rounded(np.maximum(source_lengths, target_lengths))
     counts, bounds = sizes_of(bands(longer), longer, rows)
     count, total = len(cut_batches(counts, bounds, limits)[0]), int(rows.sum())
     rounded = -(-count // multiple) * multiple

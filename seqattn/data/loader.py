@@ -3,6 +3,7 @@
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -11,11 +12,12 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader
 
+from seqattn.data.batch import Tensors
 from seqattn.data.bucketing import BucketSampler
 from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
 
-BatchT = TypeVar("BatchT")
+BatchT = TypeVar("BatchT", bound=Tensors)
 Ints = npt.NDArray[np.int64]
 
 
@@ -74,7 +76,7 @@ class BatchLoader(DataLoader[BatchT]):
         super().__init__(
             range(len(data)),  # type: ignore[arg-type]
             batch_sampler=batches,
-            collate_fn=data.batch,
+            collate_fn=partial(_rounded_batch, data, limits),
             num_workers=limits.num_workers,
             pin_memory=bool(limits.pin_memory),
             # a separate generator: creating an iterator draws from it, and must not affect dropout
@@ -143,6 +145,10 @@ class StepLoader(BatchLoader[BatchT]):
     @property
     def _rank_batches(self) -> int:
         return self.batches.step_batches // self.batches.world
+
+
+def _rounded_batch(data: TokenRows[BatchT], limits: BatchLimits, indices: Sequence[int]) -> BatchT:
+    return data.batch(indices).rounded(limits)
 
 
 def _leave_signals(worker: int) -> None:

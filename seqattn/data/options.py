@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from seqattn.errors import UserError
 from seqattn.roles import Role
 
 Ints = npt.NDArray[np.int64]
+LengthT = TypeVar("LengthT", int, npt.NDArray[np.integer[Any]])
 Length = Annotated[int, Ge(2), Le(10**6)]
 """Tokens read together, the end mark included."""
 
@@ -57,6 +58,15 @@ class BatchLimits:
             limit = min(limit, self.max_square // length**2)
         return limit
 
+    def rounded(self, length: LengthT) -> LengthT:
+        """Return the length that a row of some length is padded to, at least."""
+        return length
+
+    @property
+    def digested(self) -> tuple[int | None, ...]:
+        """The limits, as in digests of plans."""
+        return self.max_tokens, self.max_rows, self.max_square
+
     def check_holds(self, length: int, what: str, advice: str = "") -> None:
         """Raise UserError if a row of `length` tokens, described by `what`, does not fit."""
         if self.rows(length) < 1:
@@ -87,6 +97,8 @@ class LoaderOptions(BatchLimits):
             vocabulary, the exponent of a segmentation's probability (0.1 to 0.5, lower is more
             varied); for BPE, the share of merges left out (0.1). None for no sampling. Batches may
             then exceed `max_tokens`, since sampled pieces are shorter.
+        round_to: batches are planned by lengths rounded up to a multiple of it, and padded to such
+            lengths, so that sizes come back for `trainer.cuda_graphs`; 1 for no rounding.
 
     Raises:
         UserError: for a length above `max_tokens`, or a stride above the window or without windows.
@@ -99,6 +111,7 @@ class LoaderOptions(BatchLimits):
     max_source_length: Length | None = None
     window_stride: int | None = None
     subword_sampling: Annotated[float, Gt(0), Lt(1)] | None = None
+    round_to: Annotated[int, Ge(1), Le(10**4)] = 1
 
     def __post_init__(self) -> None:
         stride, source = self.window_stride, self.source_length
@@ -118,6 +131,14 @@ class LoaderOptions(BatchLimits):
     def longest_row(self) -> tuple[str, int]:
         longest = max(self.max_length, self.source_length)
         return "max_length" if longest == self.max_length else "max_source_length", longest
+
+    def rounded(self, length: LengthT) -> LengthT:
+        return -(-length // self.round_to) * self.round_to
+
+    @property
+    def digested(self) -> tuple[int | None, ...]:
+        more = (self.round_to,) if self.round_to > 1 else ()  # as of earlier runs without it
+        return *super().digested, *more
 
     @property
     def source_length(self) -> int:

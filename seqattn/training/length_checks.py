@@ -13,7 +13,7 @@ def check_lengths(setup: Setup) -> None:
     Raises:
         UserError: if it does not; the message names the keys to change.
     """
-    model, longest = setup.model, setup.data.longest
+    model, longest, loader = setup.model, setup.data.longest, setup.run.loader
     limits = (model.max_source_length, getattr(model, "max_target_length", model.max_source_length))
 
     def bound(limit: int) -> str:
@@ -22,10 +22,11 @@ def check_lengths(setup: Setup) -> None:
         return f"encoder_{key}" if own else key  # only encoder attentions have a limit
 
     for (what, key), tokens, limit in zip(setup.sides, longest, limits, strict=True):
-        if limit is not None and tokens > limit:
+        if limit is not None and (padded := loader.rounded(tokens)) > limit:
+            fits = max(number for number in range(limit + 1) if loader.rounded(number) <= limit)
             raise UserError(
-                f"{bound(limit)} is {limit} tokens, but the longest {what} has {tokens}; set "
-                f"{key}={limit} to drop or shorten longer ones, or raise {bound(limit)}"
+                f"{bound(limit)} is {limit} tokens, but the longest {what} has {padded}; set "
+                f"{key}={fits} to drop or shorten longer ones, or raise {bound(limit)}"
             )
     limit = limits[0]
     if limit is None:

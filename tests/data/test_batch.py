@@ -1,6 +1,7 @@
 import torch
 
 from seqattn.data.batch import collate
+from seqattn.data.options import LoaderOptions
 from seqattn.tokens import BOS, EOS, PAD
 
 
@@ -46,3 +47,12 @@ def test_a_batch_moves_to_a_device_whole():
     tensors = (moved.source, moved.target_input, moved.target_output, moved.index)
     assert {tensor.device.type for tensor in tensors} == {"meta"}
     assert (moved.source_tokens, moved.target_tokens) == (batch.source_tokens, batch.target_tokens)
+
+
+def test_a_batch_is_padded_to_rounded_lengths():
+    batch = example().rounded(LoaderOptions(round_to=4))
+
+    assert batch.source.tolist() == [[7, 8, EOS, PAD], [9, EOS, PAD, PAD]]
+    assert batch.target_input.shape == batch.target_output.shape == (2, 4)
+    assert (batch.source_tokens, batch.target_tokens) == (5, 6)
+    assert example().rounded(LoaderOptions()).source.shape == (2, 3)

@@ -1,10 +1,11 @@
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from seqattn.data.bucketing import BucketSampler, in_line
-from seqattn.data.options import BatchLimits
+from seqattn.data.options import BatchLimits, LoaderOptions
 from seqattn.errors import UserError
 from tests.nodes import made
 
@@ -252,3 +253,22 @@ def test_what_cannot_be_batched_is_refused():
         BucketSampler(np.array([3, 4]), np.array([3, 4]), LIMITS, world=3)
     with pytest.raises(UserError, match="max_rows must be a whole number from 1 to"):
         made(BatchLimits, max_rows=0)
+
+
+def test_sizes_of_rounded_lengths_come_back():
+    sizes, source, target = {}, *lengths(2_000)
+    for multiple in (1, 8):
+        limits = LoaderOptions(max_tokens=2_000, round_to=multiple)
+        sampler = BucketSampler(source, target, limits)
+        batches = [np.array(batch) for batch in sampler]
+        assert sorted(np.concatenate(batches)) == list(range(len(source)))
+        found = [
+            (len(rows), *(int(limits.rounded(side[rows].max())) for side in (source, target)))
+            for rows in batches
+        ]
+        assert all(count * max(sides) <= 2_000 for count, *sides in found)
+        sizes[multiple] = len(set(found)) / len(found)
+        plan = sampler.plan
+        assert plan == BucketSampler(source, target, replace(limits, max_rows=10**6)).plan
+        assert plan != BucketSampler(source, target, replace(limits, round_to=3)).plan
+    assert sizes[8] < sizes[1] / 2

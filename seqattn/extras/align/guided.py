@@ -69,6 +69,8 @@ class GuidedTask(Seq2SeqTask):
         if guide.head is not None and guide.head >= heads:
             raise UserError(f"task.alignment.head must be below {heads}, got {guide.head}")
 
+    reads_weights = True
+
     @property
     def guided(self) -> Kernel | Alignment:
         """The part of the model whose weights are guided."""

@@ -2,19 +2,21 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.analysis.word_alignment import BEGINS, BREAK, MARKS
 from seqattn.data.batch import Batch
 from seqattn.data.loader import TokenRows
 from seqattn.data.module import Seq2SeqData
+from seqattn.data.options import BatchLimits
 from seqattn.data.source_ids import piece
 from seqattn.data.text_files import scan_text
 from seqattn.data.token_dataset import TokenDataset
@@ -46,6 +48,11 @@ class LinkedBatch(Batch):
     """
 
     links: Tensor
+
+    def rounded(self, limits: BatchLimits) -> "LinkedBatch":
+        batch, (targets, sources) = super().rounded(limits), self.links.shape[1:]
+        more = batch.source.shape[1] - sources, batch.target_input.shape[1] - targets
+        return replace(batch, links=F.pad(self.links, (0, more[0], 0, more[1])))
 
 
 class WordNumbers:

@@ -88,7 +88,7 @@ class JoinedSampler(Sampler[list[int]]):
     @cached_property
     def plan(self) -> str:
         """Digest of the batches of all epochs, 16 hexadecimal digits."""
-        limits = (self.limits.max_tokens, self.limits.max_rows, self.limits.max_square)
+        limits = self.limits.digested
         digest = hashlib.sha256(f"{limits} {self.seed} {self.step_batches} {self.count}".encode())
         pairs = np.arange(self.joins.number)
         for numbers in (self.joins.reach, *self.joins.lengths(pairs, np.ones_like(pairs))):

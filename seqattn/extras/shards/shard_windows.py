@@ -200,8 +200,7 @@ class WindowSampler(Sampler[list[int]]):
         """Digest of the batches of all epochs, 16 hexadecimal digits."""
         digest = hashlib.sha256(f"{self.counts} {self.seed} {self.step_batches}".encode())
         for stream in self.passes:
-            limits = (stream.limits.max_tokens, stream.limits.max_rows, stream.limits.max_square)
-            digest.update(f"{stream.corpus.digest} {limits}".encode())
+            digest.update(f"{stream.corpus.digest} {stream.limits.digested}".encode())
         return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
