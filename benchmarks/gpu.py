@@ -30,7 +30,15 @@ from benchmarks.gpu_models import (
     loss_of,
     transformer,
 )
-from benchmarks.gpu_speed import compiled, decoding_speed, graphs, new_shapes, training_speed, waits
+from benchmarks.gpu_speed import (
+    captured_passes,
+    compiled,
+    decoding_speed,
+    graphs,
+    new_shapes,
+    training_speed,
+    waits,
+)
 from benchmarks.gpu_training import resumed
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.base import Search
@@ -122,6 +130,7 @@ CHECKS: dict[str, Callable[[Machine], Any]] = {
     "parity": check_parity,
     "decode": check_decoding,
     "graphs": graphs,
+    "captured": captured_passes,
     "waits": waits,
     "resume": check_resuming,
     "compile": compiled,

@@ -1,20 +1,23 @@
 """Synchronizations, compilation and speed in the GPU check."""
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.gpu_machine import Machine
-from benchmarks.gpu_models import DECODERS, batch, heads, loss_of, transformer
+from benchmarks.gpu_models import DECODERS, MODELS, Make, batch, heads, loss_of, transformer
 from benchmarks.gpu_training import fitted
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.data.batch import Batch
+from seqattn.data.options import LoaderOptions
 from seqattn.generation import GreedySearch, LengthLimit, Sampling
 from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
@@ -22,6 +25,7 @@ from seqattn.generation.generator import Generator
 from seqattn.generation.processors import NoRepeatNgram
 from seqattn.models.stack import compile_layers
 from seqattn.positions import RotaryPosition
+from seqattn.training import captured_passes as passes
 
 _RATE = 989e12
 """Peak of dense bfloat16 multiplications and additions per second of an H100 or H200."""
@@ -39,6 +43,7 @@ def waits(machine: Machine) -> None:
         machine.say(len(events) <= 1, f"waits {name}", text)
 
     cases: dict[str, dict[str, Any]] = {
+        "graphs": {"precision": "bf16-shadow", "cuda_graphs": 1},
         "float32": {"precision": 32},
         "bfloat16": {"precision": "bf16-mixed"},
         "shadow": {"precision": "bf16-shadow"},
@@ -47,6 +52,38 @@ def waits(machine: Machine) -> None:
     }
     for name, options in cases.items():
         machine.guarded(f"waits {name}", partial(one, name, options))
+
+
+def captured_passes(machine: Machine) -> None:
+    """Check that captured passes train as plain ones, to the bit if deterministic."""
+    rounded = LoaderOptions(round_to=16)  # so that sizes come back
+    sizes = [15, 31, 15] * 6
+    batches = [batch(4, n, seed=seed).rounded(rounded) for seed, n in enumerate(sizes)]
+
+    def trained(make: Make, precision: Any, sizes: int, compiles: bool) -> tuple[Tensor, int]:
+        torch.compiler.reset()
+        model = make()
+        if compiles:
+            compile_layers(model, **({"backend": "eager"} if machine.tiny else {}))
+        options: dict[str, Any] = {"cuda_graphs": sizes, "deterministic": "warn"}
+        count = fitted(machine, model, batches, len(batches), precision, **options).sizes
+        return torch.cat([weight.detach().flatten().cpu() for weight in model.parameters()]), count
+
+    def one(name: str, make: Make, precision: Any, compiles: bool) -> None:
+        with patch.object(passes, "_BEFORE", 10**6):
+            plain, _ = trained(make, precision, 1, compiles)
+        weights, count = trained(make, precision, 4, compiles)
+        gap = float((plain - weights).abs().max())
+        text = f"{count} sizes, equal: {torch.equal(plain, weights)}; gap {gap:.1e}"
+        machine.say(gap < 1e-2, name, text)
+
+    for model, make in MODELS.items():
+        name = f"captured {model}"
+        machine.guarded(name, partial(one, name, make, 32, False))
+    for precision, compiles in itertools.product(("bf16-mixed", "bf16-shadow"), (False, True)):
+        name = f"captured, {precision}{', compiled' * compiles}"
+        make = partial(transformer, dropout=0.1)
+        machine.guarded(name, partial(one, name, make, precision, compiles))
 
 
 def compiled(machine: Machine) -> None:
@@ -130,19 +167,22 @@ def training_speed(machine: Machine) -> None:
     rows, longest, steps = (4, 9, 4) if machine.tiny else (500, 50, 40)
     pairs = batch(rows, longest, size, even=True)
     on_device = pairs.to(machine.device)
-    work = 6 * pairs.source_tokens * 12 * layers * dim**2
-    work += 6 * pairs.target_tokens * (16 * layers * dim**2 + size * dim)
-    work += 12 * layers * dim * longest * pairs.target_tokens * 5 // 2
 
-    def said(name: str, seconds: float) -> None:
+    def said(name: str, seconds: float, pairs: Batch = pairs) -> None:
+        work = 6 * pairs.source_tokens * 12 * layers * dim**2
+        work += 6 * pairs.target_tokens * (16 * layers * dim**2 + size * dim)
+        work += 12 * layers * dim * longest * pairs.target_tokens * 5 // 2
         rate, share = pairs.target_tokens / seconds, work / seconds / _RATE
         text = f"{1e3 * seconds:.1f} ms/step, {rate:,.0f} target tokens/s, {share:.1%} of bf16"
         machine.say(True, f"train {name}", f"{text}, {machine.peak_memory()}")
 
-    def by_lightning(precision: Any, tf32: bool) -> None:
+    def by_lightning(
+        name: str, pairs: Batch, precision: Any, compiles: bool = False, **options: Any
+    ) -> None:
         model = transformer(size, dim, layers, dropout=0.1)
-        result = fitted(machine, model, [pairs], steps, precision, tf32=tf32)
-        said(f"Lightning {precision}{', TF32' * tf32}", result.seconds)
+        if compiles:
+            compile_layers(model, **({"backend": "eager"} if machine.tiny else {}))
+        said(name, fitted(machine, model, [pairs], steps, precision, **options).seconds, pairs)
 
     def by_loop(name: str, model: nn.Module, loss: Callable[..., Tensor]) -> None:
         model = model.train().to(machine.device)
@@ -158,13 +198,16 @@ def training_speed(machine: Machine) -> None:
 
         said(f"bf16 {name}", machine.seconds(step, steps // 2, steps // 4))
 
-    for precision, tf32 in (
-        (32, False),
-        (32, True),
-        ("bf16-mixed", True),
-        ("bf16-shadow", True),
-    ):
-        machine.guarded(f"train Lightning {precision}", partial(by_lightning, precision, tf32))
+    for tf32 in (False, True):
+        name = f"Lightning 32{', TF32' * tf32}"
+        machine.guarded(name, partial(by_lightning, name, pairs, 32, tf32=tf32))
+    few = batch(max(1, rows // 6), longest, size, even=True)
+    ways = itertools.product((pairs, few), ("bf16-mixed", "bf16-shadow"), (False, True), (0, 1))
+    for some, precision, compiles, sizes in ways:
+        name = f"Lightning {precision}, {some.target_tokens:,} tokens"
+        name += f"{', compiled' * compiles}{', graphs' * sizes}"
+        call = partial(by_lightning, name, some, precision, compiles, cuda_graphs=sizes)
+        machine.guarded(name, call)
     ours = transformer(size, dim, layers, dropout=0.1)
     machine.guarded("train plain loop", partial(by_loop, "plain loop", ours, loss_of))
     quick = transformer(size, dim, layers, dropout=0.1)

@@ -80,10 +80,12 @@ def _steps(machine: Machine, model: Seq2SeqModel, optimizer: AdamW, numbers: ran
 
 
 class Fitted(NamedTuple):
-    """Result of Lightning's loop: seconds per step, and synchronizations in its second half."""
+    """Result of Lightning's loop: seconds per step and synchronizations, in its second half, and
+    the number of sizes of batches that were captured."""
 
     seconds: float
     waits: list[str]
+    sizes: int
 
 
 class _Clock(lightning.Callback):
@@ -130,6 +132,7 @@ def fitted(
         lightning={"enable_checkpointing": False, "limit_val_batches": 0},
         **options,
     )
+    task.captured_sizes = trainer_options.cuda_graphs
     callbacks = [clock, *([MovingAverage()] if averages else [])]
     trainer = made_trainer(trainer_options, Path(tempfile.mkdtemp()), callbacks)
     rows: Any = [[batch] for batch in batches] * steps
@@ -139,4 +142,5 @@ def fitted(
         trainer.fit(task, loader)
     waits = [w for w in warned if "synchroniz" in str(w.message)]
     seconds = (clock.ends[1] - clock.ends[0]) / (steps - steps // 2)
-    return Fitted(seconds, [f"{Path(w.filename).name}:{w.lineno}" for w in waits])
+    sizes = 0 if task.captured is None else task.captured.sizes
+    return Fitted(seconds, [f"{Path(w.filename).name}:{w.lineno}" for w in waits], sizes)

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from seqattn import ops
 from seqattn.generation import captured_steps, stepper
@@ -37,7 +37,8 @@ class _Recorder(TorchDispatchMode):
         news = [x for x in tree_leaves(made) if isinstance(x, Tensor)]
         news = [None if _places(x) <= before else x for x in news]
         if any(x is not None for x in news) or not function.is_view:
-            self.done.append((function, args, kwargs or {}, news))
+            parts = tree_map_only(Tensor, Tensor.detach, (args, kwargs or {}, news))
+            self.done.append((function, *parts))
         return made
 
 
@@ -53,7 +54,6 @@ class Replay:
     """What `capture` would return: no Python runs again, and every tensor stays where it is."""
 
     def __init__(self, call):
-        call()
         recorder = _Recorder()
         with recorder:
             _thread.captures = True
@@ -63,6 +63,7 @@ class Replay:
                 _thread.captures = False
         self.done, self.replayed = recorder.done, 0
 
+    @torch.enable_grad()  # LSTMs return more with gradients
     def __call__(self):
         self.replayed += 1
         for function, args, kwargs, news in self.done:
@@ -70,6 +71,39 @@ class Replay:
             for own, x in zip(news, made, strict=True):
                 if own is not None:
                     own.copy_(x)
+
+
+@contextmanager
+def recording(module, made, memory=1e9, error=None, is_at_hand=_is_at_hand):
+    """Let a module capture graphs on the CPU.
+
+    Args:
+        made: gets each graph, or `error`.
+        memory: bytes of the device.
+        error: raised by a capture.
+        is_at_hand: in place of `ops.at_hand`, for which a CPU takes quicker ways.
+    """
+
+    class Recorder:
+        def __init__(self, device):
+            self.memory = memory
+
+        def capture(self, *calls):
+            if error is not None:
+                made.append(error)
+                raise error
+            for call in calls:
+                call()
+            new = [Replay(call) for call in calls]
+            made.extend(new)
+            return new
+
+    with (
+        patch.object(ops, "at_hand", is_at_hand),
+        patch.object(module, "Recorder", Recorder),
+        patch.object(module, "may_replay", lambda device: True),
+    ):
+        yield
 
 
 @contextmanager
@@ -84,17 +118,6 @@ def captured(rows=(2, 4, 8), source=(4, 8), capacity=(4, 8), late=0, memory=1e9,
     """
     made = []
 
-    class Recorder:
-        def __init__(self, device):
-            self.memory = memory
-
-        def capture(self, call):
-            if error is not None:
-                made.append(error)
-                raise error
-            made.append(Replay(call))
-            return made[-1]
-
     class Reader:
         def __init__(self, first, waits):
             self.known = [first] * late * (not waits)
@@ -104,9 +127,7 @@ def captured(rows=(2, 4, 8), source=(4, 8), capacity=(4, 8), late=0, memory=1e9,
             return self.known.pop(0)
 
     with (
-        patch.object(ops, "at_hand", _is_at_hand),
-        patch.object(captured_steps, "Recorder", Recorder),
-        patch.object(captured_steps, "may_replay", lambda device: True),
+        recording(captured_steps, made, memory, error),
         patch.object(stepper, "LateReader", Reader),
         patch.multiple(captured_steps, ROWS=rows, SOURCE=source, CAPACITY=capacity),
     ):

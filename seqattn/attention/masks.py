@@ -55,6 +55,11 @@ def padded_right(rows: Rows = "any") -> Iterator[None]:
         _assumed_rows.reset(token)
 
 
+def assumed_rows() -> Rows | None:
+    """Return what the current block declares of rows; None if nothing does."""
+    return _assumed_rows.get()
+
+
 def padded_as_now() -> AbstractContextManager[None]:
     """Return a context that restores the current padding assumption, for recomputation."""
     if torch.compiler.is_compiling():  # the value is fixed at compile time

@@ -83,7 +83,7 @@ class CapturedSteps:
         if compiles:
             call()  # gives the caches their tensors
         with compiling_steps(model) if compiles else nullcontext():
-            self.replay = recorder.capture(call)
+            [self.replay] = recorder.capture(call)
 
     def log_probabilities(self, ids: Tensor, *_: Any) -> Prediction:
         """Predict the token after ids (N, 1), valid until the next call, as a model does."""

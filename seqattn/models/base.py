@@ -1,9 +1,11 @@
 """The model interface used by generation, tasks and analysis."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from seqattn.layers.embedding import Embedding
@@ -75,6 +77,8 @@ class Seq2SeqModel(nn.Module, ABC):
     """True if the decoder can return cross-attention weights."""
     feeds_itself: bool = False
     """True if it can read its own predictions in training (teacher_forcing below 1)."""
+    replayed: Callable[[Tensor, Tensor], Tensor] | None = None
+    """Computes `target_features` in training, see `training.captured_passes`; None for none."""
     max_source_length: int | None = None
     """Longest source in tokens, None for no limit."""
     max_target_length: int | None = None
@@ -126,6 +130,10 @@ class Seq2SeqModel(nn.Module, ABC):
             output.weights if need_weights else None,
         )
 
+    def target_features(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return features (B, T, D) of complete targets (B, T), begin first, for sources (B, S)."""
+        return self.features(target, self.start(self.encode(source), cached=False)).features
+
     def loss(
         self,
         source: Tensor,
@@ -146,6 +154,9 @@ class Seq2SeqModel(nn.Module, ABC):
             teacher_forcing: as in `features`.
             tokens: number of real tokens in `following`, if known, which avoids a GPU sync.
         """
+        if self.replayed is not None and self.training and torch.is_grad_enabled():
+            output = DecoderOutput(self.replayed(source, target))
+            return self.head.loss(output, following, None, terms, tokens)
         state = self.start(self.encode(source), cached=False)
         output = self.features(target, state, teacher_forcing, self.head.needs_weights)
         return self.head.loss(output, following, state.source_tokens, terms, tokens)

@@ -165,6 +165,7 @@ def run_training(options: TrainingSettings, loop: TrainingLoop) -> TrainingResul
         # kept longer than in PyTorch's temporary directory, so that resumed runs start at once
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(setup.data.cache_dir / "compiled"))
         compile_layers(setup.model)
+    setup.task.captured_sizes = setup.run.trainer.cuda_graphs
 
     loop.prepare(setup)
     if rank() == 0:

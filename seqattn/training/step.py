@@ -7,7 +7,7 @@ of this rank's batches of one. `loop.py` says what happens before and after it.
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from lightning import LightningModule
@@ -20,6 +20,7 @@ from seqattn.attention.experts import auxiliary_losses
 from seqattn.attention.masks import padded_right
 from seqattn.ops.memory import free_cached, ran_out
 from seqattn.screen import say
+from seqattn.training.captured_passes import CapturedPasses, why_not
 from seqattn.training.precision import Shadow
 from seqattn.training.step_exchange import StepExchange
 from seqattn.training.tasks.settings import Optimization, draw_seed
@@ -56,8 +57,15 @@ class SummedStep(LightningModule):
         """Gradient norm of the last step, before clipping."""
         self.frozen: Sequence[nn.Parameter] = ()
         """Parameters that the next step leaves as they are."""
+        self.captured_sizes = 0
+        """Largest number of sizes of batches whose passes are captured as CUDA graphs."""
+        self.captured: CapturedPasses | None = None
+        """The passes, if they can be captured; else None."""
         self._halved = False
         """True once a batch has been split."""
+
+    reads_weights: ClassVar[bool] = False
+    """True if the loss reads attention weights."""
 
     @abstractmethod
     def units(self, batch: Any) -> int:
@@ -84,7 +92,7 @@ class SummedStep(LightningModule):
         # Lightning's autocast is for the whole step
         with torch.autocast(self.device.type, enabled=False), copies:
             while (losses := self._accumulate(groups, index, divisor)) is None:
-                free_cached()  # a gradient did not fit into memory; its batch is now in halves
+                self._make_room()  # for a gradient that did not fit; its batch is now in halves
             for weight in self.frozen:
                 weight.grad = None
             self._unscale(optimizer.optimizer)
@@ -111,7 +119,10 @@ class SummedStep(LightningModule):
             The losses of all parts; None to begin again, as a gradient has failed halfway.
         """
         trainer, losses = self.trainer, list[BatchLoss]()
-        self.zero_grad()
+        if self.captured is None:
+            self.zero_grad()
+        else:
+            self.captured.begin_step()
         if self._shadow is not None:
             self._shadow.forget()
         for turn, parts in enumerate(groups):
@@ -124,13 +135,14 @@ class SummedStep(LightningModule):
                 loss = self._forward(parts[number])
                 if loss is None:
                     parts[number : number + 1] = parts[number].halves()
-                    free_cached()
+                    self._make_room()
                     continue
                 is_last = parts is groups[-1] and number == len(parts) - 1
                 if not self._backward(loss, parts[number], divisor, is_last):
                     self._halve(groups, self.units(parts[number]))
                     return None
                 losses.append(loss.detached())
+                del loss  # its graph must be gone where the next batch is captured
                 number += 1
         return losses
 
@@ -159,13 +171,33 @@ class SummedStep(LightningModule):
         try:
             with unsynchronized:
                 self.manual_backward(loss.total / divisor)
-            if self._shadow is not None:
-                self._shadow.collect()
+            self._collect()
             return True
         except RuntimeError as error:
             if averages or not self._splits(error, batch):
                 raise  # other ranks would not repeat what was sent
         return False
+
+    def capture(self) -> None:
+        """Let passes be captured; say so if they cannot."""
+        model: Any = self.model
+        self.captured = model.replayed = None
+        if not self.captured_sizes:
+            return
+        if reason := why_not(self, self.device):
+            say(f"trainer.cuda_graphs has no effect: {reason}")
+        else:
+            self.captured = CapturedPasses(model, self.captured_sizes, self._collect)
+            model.replayed = self.captured
+
+    def on_train_end(self) -> None:
+        """Free the graphs."""
+        self.captured = cast(Any, self.model).replayed = None
+
+    def _collect(self) -> None:
+        """Add gradients of copies of weights to those of the weights."""
+        if self._shadow is not None:
+            self._shadow.collect()
 
     @property
     def _shadow(self) -> Shadow | None:
@@ -185,6 +217,12 @@ class SummedStep(LightningModule):
             )
         self._halved = True
         return True
+
+    def _make_room(self) -> None:
+        """Free memory that is not in use."""
+        if self.captured is not None:
+            self.captured.stop("out of memory")
+        free_cached()
 
     def _halve(self, groups: Sequence[list[Any]], units: int) -> None:
         """Split all parts of so many units, as none of them would fit."""

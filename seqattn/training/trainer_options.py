@@ -54,6 +54,8 @@ class TrainerOptions:
         profiler: one of Lightning's profilers; None for none.
         restarts: how often all ranks started here are restarted after one has died.
         compile: True to compile a Transformer's layers by `torch.compile`, for GPUs.
+        cuda_graphs: number of sizes of batches whose forward and backward passes are captured as
+            CUDA graphs, the first that come back; see `loader.round_to`. One GPU only; 0 for none.
         tf32: True to multiply float32 in TF32 on a GPU, with 10 bits of fraction.
         cudnn_attention: True to allow cuDNN's attention on a GPU, which is fast for repeated shapes
             and takes some 60 ms to plan each new one.
@@ -82,6 +84,7 @@ class TrainerOptions:
     profiler: Annotated[Literal["simple", "advanced", "pytorch"] | None, Role.NOTE] = None
     restarts: Annotated[CountOrNone, Role.NOTE] = 3
     compile: bool = False
+    cuda_graphs: CountOrNone = 0
     tf32: bool = True
     cudnn_attention: bool = False
     lightning: Mapping[str, Any] = field(default_factory=dict)
@@ -201,6 +204,10 @@ class TrainerOptions:
             raise UserError(
                 "trainer.precision=bf16-shadow trains on one device; use bf16-mixed on several"
             )
+        if self.cuda_graphs and max(world_size(), self.ranks * self.num_nodes) > 1:
+            raise UserError(
+                "trainer.cuda_graphs is for one device; set trainer.cuda_graphs=0 on several"
+            )
         if self.accelerator == "gpu" and not torch.cuda.is_available():
             raise UserError("trainer=gpu found no GPU; use trainer=cpu")
         if self.accelerator not in ("auto", "gpu", "cpu"):
@@ -210,6 +217,8 @@ class TrainerOptions:
             if kind is None or not kind["accelerator"].is_available():
                 setting = f"trainer.accelerator={self.accelerator}"
                 raise UserError(f"{setting} is not available on this machine; use trainer=cpu")
+        if self.cuda_graphs and self.on_cpu:
+            raise UserError("trainer.cuda_graphs needs a GPU; set trainer.cuda_graphs=0 on a CPU")
         if self.compile and self.on_cpu:
             raise UserError("trainer.compile=true needs a GPU; it slows down training on a CPU")
 

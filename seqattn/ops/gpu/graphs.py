@@ -48,25 +48,27 @@ class Recorder:
         self.memory: int = torch.cuda.get_device_properties(device).total_memory
         """Bytes of the device."""
 
-    def capture(self, call: Callable[[], None]) -> Callable[[], Any]:
-        """Return the replay of a function, which must read and write tensors that never move.
+    def capture(self, *calls: Callable[[], None]) -> list[Callable[[], Any]]:
+        """Return the replays of functions, which must read and write tensors that never move.
 
-        The function runs twice: first for PyTorch to prepare its kernels, then recorded. Other
+        The functions run twice: first for PyTorch to prepare its kernels, then recorded. Other
         threads may go on.
         """
-        graph = torch.cuda.CUDAGraph()
+        graphs = [torch.cuda.CUDAGraph() for _ in calls]
         with _lock, torch.cuda.device(self._device):
             current = torch.cuda.current_stream()
             self._stream.wait_stream(current)
             with torch.cuda.stream(self._stream):
-                call()
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
+                for call in calls:
                     call()
-                finally:
-                    graph.capture_end()
+                for graph, call in zip(graphs, calls, strict=True):
+                    graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                    try:
+                        call()
+                    finally:
+                        graph.capture_end()
             current.wait_stream(self._stream)
-        return graph.replay
+        return [graph.replay for graph in graphs]
 
 
 class LateReader:

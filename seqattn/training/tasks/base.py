@@ -107,6 +107,7 @@ class SummedTask(SummedStep):
     def on_train_start(self) -> None:
         self._sums_ordered = False
         self.exchange.reset()
+        self.capture()
         [optimizer], [config] = self.trainer.optimizers, self.trainer.lr_scheduler_configs
         schedule: Any = config.scheduler
         factor = self.optimization.schedule(schedule.last_epoch)

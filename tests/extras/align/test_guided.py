@@ -18,6 +18,7 @@ from seqattn.errors import UserError
 from seqattn.extras.align.guided import GuidedTask, guided_loss
 from seqattn.extras.align.guided_data import LinkedBatch, LinkedData, WordNumbers
 from seqattn.ops.cross_entropy import LossTerms
+from seqattn.training import captured_passes
 from seqattn.training.schedules import constant
 from seqattn.training.task_options import GuidedAlignment
 from seqattn.training.tasks.settings import Optimization
@@ -118,6 +119,12 @@ def test_a_step_minimizes_it_per_real_token_and_logs_it(make, guide):
     each = float(guided.detach()) / batch.target_tokens
     assert task.logged["train/alignment"] == pytest.approx(each, rel=1e-5)
     assert not any(part.observers for part in model.modules() if hasattr(part, "observers"))
+
+
+def test_its_passes_are_not_captured_as_graphs_that_would_show_no_weights(monkeypatch):
+    monkeypatch.setattr(captured_passes, "may_replay", lambda device: True)
+    reason = captured_passes.why_not(task_of(), torch.device("cpu"))
+    assert reason == "its loss reads attention weights"
 
 
 def test_its_gradient_reaches_the_model_through_that_heads_weights_alone():
