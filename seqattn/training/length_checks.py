@@ -24,9 +24,10 @@ def check_lengths(setup: Setup) -> None:
     for (what, key), tokens, limit in zip(setup.sides, longest, limits, strict=True):
         if limit is not None and (padded := loader.rounded(tokens)) > limit:
             fits = max(number for number in range(limit + 1) if loader.rounded(number) <= limit)
+            lower = f"set {key}={fits} to drop or shorten longer ones"
             raise UserError(
-                f"{bound(limit)} is {limit} tokens, but the longest {what} has {padded}; set "
-                f"{key}={fits} to drop or shorten longer ones, or raise {bound(limit)}"
+                f"{bound(limit)} is {limit} tokens, but the longest {what} has {padded}; "
+                f"{lower if fits > 1 else 'lower loader.round_to'}, or raise {bound(limit)}"
             )
     limit = limits[0]
     if limit is None:

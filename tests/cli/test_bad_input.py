@@ -101,6 +101,9 @@ def test_sentences_longer_than_learned_positions_are_refused_before_the_first_st
     text = refused("position=learned", "position.max_length=5")
     assert text.startswith("position.max_length is 5 tokens, but the longest ")
     assert "set loader.max_length=5 to drop or shorten longer ones" in text
+    for multiple, advice in ((3, "set loader.max_length=3 to drop"), (6, "lower loader.round_to")):
+        words = ("position=learned", "position.max_length=5", f"loader.round_to={multiple}")
+        assert f"; {advice}" in refused(*words)
 
 
 def test_sentences_that_training_leaves_out_are_no_surprise_to_pictures_and_scores(
