@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import CARD, read_config
 from seqattn.errors import UserError
-from seqattn.extras.exchange import ctranslate_export, hf_export, hf_folder, onnx_export
+from seqattn.extras.exchange import ctranslate_export, hf_folder, onnx_export
 from seqattn.extras.exchange.argos_export import PACKAGE, write_argos
+from seqattn.extras.exchange.hf_export import write_huggingface
 from seqattn.screen import print_table
 from seqattn.settings.documents import WEIGHTS
 from seqattn.storage import new_directory, real_path, user_path
@@ -44,7 +45,7 @@ TARGETS = {
         ctranslate_export.write_ctranslate2,
         ("quantize",),
     ),
-    "huggingface": Target("transformers", hf_folder.WEIGHTS, hf_export.write_huggingface),
+    "huggingface": Target("transformers", hf_folder.WEIGHTS, write_huggingface, ("license",)),
     "onnx": Target("ONNX", onnx_export.MODEL, onnx_export.write_onnx, ("quantize",)),
     "argos": Target("Argos Translate", PACKAGE, write_argos, ("quantize", *_LANGUAGES)),
 }
@@ -62,6 +63,7 @@ class Export(BundleRun):
         quantize: type of the saved weights; None for float32. CTranslate2 converts them to any
             other when it loads them; ONNX has only int8.
         source_language, target_language: codes such as "en"; None for those of the data.
+        license: of the model card, as the Hugging Face Hub names it.
     """
 
     output: str
@@ -69,6 +71,7 @@ class Export(BundleRun):
     quantize: Literal["int8", "float16", "bfloat16"] | None = None
     source_language: str | None = None
     target_language: str | None = None
+    license: str | None = None
 
     def run(self) -> Path:
         """Write the directory once the target reproduces the bundle's scores, and return it.
@@ -80,7 +83,7 @@ class Export(BundleRun):
         if self.to not in TARGETS:
             raise UserError(f"to must be one of {', '.join(TARGETS)}, got {self.to!r}")
         target = TARGETS[self.to]
-        settings = {key: getattr(self, key) for key in ("quantize", *_LANGUAGES)}
+        settings = {key: getattr(self, key) for key in ("quantize", *_LANGUAGES, "license")}
         for key, value in settings.items():
             if value is not None and key not in target.settings:
                 raise UserError(f"to={self.to} does not support {key}; remove {key}={value}")

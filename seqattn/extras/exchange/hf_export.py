@@ -23,6 +23,7 @@ from seqattn.extras.exchange.hf_folder import CONFIG, WEIGHTS, HFFolder
 from seqattn.extras.exchange.hf_import import FORBIDDEN, check_weights, fill
 from seqattn.extras.exchange.hf_tokenizer_files import write_tokenizer
 from seqattn.extras.exchange.hf_tokenizers import ImportedTokenizer
+from seqattn.extras.exchange.hub_card import hub_card, left_out
 from seqattn.extras.exchange.parity import TOLERANCE, check_ids, compared, expected, our_difference
 from seqattn.models.transformer import Transformer
 from seqattn.positions import LearnedPosition, RotaryPosition, SinusoidalPosition, T5Position
@@ -69,12 +70,13 @@ class _Planned:
         return tied if self.config["tie_word_embeddings"] else "lm_head.weight"
 
 
-def write_huggingface(bundle: Bundle, new: Path) -> dict[str, str]:
+def write_huggingface(bundle: Bundle, new: Path, license: str | None = None) -> dict[str, str]:
     """Write all files of an export, once `transformers` reproduces the bundle's scores.
 
     Args:
         bundle: the bundle.
         new: an empty directory.
+        license: of the card, as `hub_card`.
 
     Returns:
         What was written and checked, for display.
@@ -98,7 +100,9 @@ def write_huggingface(bundle: Bundle, new: Path) -> dict[str, str]:
     except SafetensorError as error:
         raise UserError(f"cannot write {WEIGHTS}: {error}") from error
     (new / WEIGHTS).chmod((new / CONFIG).stat().st_mode)  # respects the user's umask
-    (new / CARD).write_text(_card(bundle, marian, code), encoding="utf-8")
+    missing = left_out(bundle)
+    card = hub_card(bundle, _usage(bundle, marian, code), missing, license)
+    (new / CARD).write_text(card, encoding="utf-8")
     rows = ids.rows if bundle.tokenizer.joint else [*range(bundle.tokenizer.source_size)]
     lacking = () if BOS in ids.order else (BOS,)
     exported = ImportedTokenizer(bundle.tokenizer, rows, ids.rows, lacking)
@@ -110,7 +114,8 @@ def write_huggingface(bundle: Bundle, new: Path) -> dict[str, str]:
         raise UserError(f"{name}: {error}") from error
     if checked.difference is None:
         _read_back(new, model, exported)
-    return {"family": f"{CLASSES[kind]} (model_type {kind})", "checked": str(checked)}
+    title = f"{CLASSES[kind]} (model_type {kind})"
+    return {"family": title, "checked": str(checked), "left out": "\n".join(missing)}
 
 
 def _checked(model: nn.Module) -> Transformer:
@@ -274,8 +279,8 @@ def _read_back(new: Path, model: Transformer, tokenizer: ImportedTokenizer) -> N
         raise UserError(f"the written model says something else, by {difference:.2g} nats")
 
 
-def _card(bundle: Bundle, marian: bool, code: str) -> str:
-    """Return instructions to run the model, as a Markdown page.
+def _usage(bundle: Bundle, marian: bool, code: str) -> str:
+    """Return instructions to run the model, in Markdown.
 
     Args:
         bundle: the bundle.
@@ -291,13 +296,7 @@ def _card(bundle: Bundle, marian: bool, code: str) -> str:
         if marian
         else ""
     )
-    return f"""---
-library_name: transformers
----
-
-# {bundle.config.get("name", "model")}
-
-Exported by seqattn {__version__}. Requires `transformers` and `torch`:
+    return f"""Exported by seqattn {__version__}. Requires `transformers` and `torch`:
 
 ```python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -310,5 +309,4 @@ length = {length}
 output = model.generate(**batch, max_new_tokens=length)
 print(tokenizer.decode(output[0, 1:], skip_special_tokens=True))
 ```
-{note}
-"""
+{note}"""

@@ -2,12 +2,14 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from unittest import mock
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from safetensors import SafetensorError
 
 import seqattn
@@ -20,10 +22,12 @@ from seqattn.extras.exchange.hf_export import write_huggingface
 from seqattn.extras.exchange.hf_folder import HFFolder
 from seqattn.extras.exchange.hf_import import read_model
 from seqattn.extras.exchange.hf_tokenizers import read_tokenizer
+from seqattn.extras.exchange.hub_card import hub_card, left_out
 from seqattn.extras.exchange.parity import TOLERANCE
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.generator import Generator
 from seqattn.settings.assembly import Architecture, Vocabularies
+from seqattn.settings.choices import choices
 from seqattn.tokens import UNK
 from tests.cli.small import SIZES, composed, listing, pairs, refusal, sampled, succeed
 from tests.extras.exchange import foreign_models
@@ -307,6 +311,59 @@ def test_the_program_of_its_page_says_what_the_bundle_says(sinusoidal, tmp_path,
     assert said == _spoken(seqattn.load(sinusoidal).generate(TEXTS[:3]))
 
 
+def test_the_card_names_languages_scores_license_and_what_is_left_out(trained, tmp_path, capfd):
+    words = f"bundle={trained}", "to=huggingface", f"output={tmp_path}/new", "license=mit"
+    assert "settings of training and data" in succeed(capfd, "export", *words)
+    card, scores = ModelCard.load(tmp_path / "new/README.md"), seqattn.load(trained).scores
+    data = card.data
+    assert (data.license, data.library_name) == ("mit", "transformers")
+    assert (data.language, data.pipeline_tag) == (["en", "de"], "translation")
+    assert [(one.metric_type, one.metric_value, one.metric_args) for one in data.eval_results] == [
+        ("bleu", round(scores["val/bleu"], 2), {"signature": scores["val/bleu signature"]}),
+        ("chrf", round(scores["val/chrF"], 2), {"signature": scores["val/chrF signature"]}),
+    ]
+    for part in ("Left out", "Data", "Scores", "Settings", "Training", "Limits"):
+        assert f"\n## {part}\n" in card.text
+    assert "\n- splitting of texts into lines\n" in card.text
+    assert "all other settings are in the bundle's `config.yaml`\n" in card.text
+
+
+def test_parts_that_the_export_lacks_are_named(plain):
+    def lacking(**nodes):
+        bundle = replace(plain, config={**plain.config, **nodes})
+        return [part for part in left_out(bundle) if part not in left_out(plain)]
+
+    assert lacking(calibration={"a": 1}) == ["calibration of quality=true"]
+    assert lacking(alignment={"a": 1}) == ["alignment settings"]
+    sampled = choices("generation")["mbr"]
+    assert lacking(generation=sampled) == ["minimum bayes risk (sampling instead)"]
+    covered = {**plain.config["generation"], "coverage_penalty": 0.2}
+    assert lacking(generation=covered) == ["coverage_penalty"]
+
+
+def test_what_a_person_wrote_in_the_bundle_s_card_goes_along(trained, tmp_path, capfd):
+    bundle = seqattn.load(shutil.copytree(trained / "model", tmp_path / "model"))
+    card = bundle.path / "README.md"
+    card.write_text("---\nlicense: cc0-1.0\nlanguage: [tlh]\n---\n# Mine\n\n## Use\n\nNone.\n")
+    table = {"_target_": "seqattn.data.table.Table", "dataset": "org/pairs"}
+    on_hub = replace(bundle, config={**bundle.config, "data": table})
+    data = ModelCard(hub_card(on_hub, "usage", [], None)).data
+    assert (data.license, data.language, data.datasets) == ("cc0-1.0", ["tlh"], ["org/pairs"])
+    text = hub_card(bundle, "usage", [], None)
+    assert "\n# Mine\n\nusage\n" in text
+    assert text.endswith("\n## Use\n\nNone.\n")
+    card.write_text("---\na: [\n---\n")
+    with pytest.raises(UserError, match=r"README.md has invalid metadata; mend the YAML"):
+        hub_card(bundle, "usage", [], None)
+    for text in ("---\nlicense: unknown\n---\n", ""):
+        card.write_text(text)
+        assert not ModelCard(hub_card(bundle, "usage", [], None)).data.license
+        told = "the card names no license; set license=ID, such as apache-2.0\n"
+        assert capfd.readouterr().err.endswith(told)
+    words = f"bundle={trained}", "to=huggingface", f"output={tmp_path}/new", "license=MIT"
+    assert refusal(capfd, "export", *words).startswith("unknown license=MIT; use one of https://")
+
+
 def test_the_search_goes_out_and_comes_back(tmp_path, capfd):
     """Also the processors that an imported target's first pieces put off."""
     (tmp_path / "folder").mkdir()
@@ -349,14 +406,14 @@ def test_without_transformers_the_folder_is_imported_again(
         out = succeed(capfd, "export", *words)
         assert "names and shapes; install transformers to compare log-probabilities" in out
     monkeypatch.setattr("seqattn.extras.exchange.hf_export._in_halves", lambda name, tensor: tensor)
-    words = f"bundle={sinusoidal}", "to=huggingface", f"output={tmp_path}/new"
+    words = f"bundle={sinusoidal}", "to=huggingface", f"output={tmp_path}/new", "license=mit"
     assert "the written model says something else, by " in refusal(capfd, "export", *words)
     assert not (tmp_path / "new").exists()
 
 
 def test_what_says_something_else_is_not_written(sinusoidal, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr("seqattn.extras.exchange.hf_export._in_halves", lambda name, tensor: tensor)
-    words = f"bundle={sinusoidal}", "to=huggingface", f"output={tmp_path}/new"
+    words = f"bundle={sinusoidal}", "to=huggingface", f"output={tmp_path}/new", "license=mit"
     assert "log-probabilities differ from those of transformers" in refusal(capfd, "export", *words)
     assert [*tmp_path.iterdir()] == []  # nor a directory for it
 
