@@ -694,7 +694,7 @@ def test_help_is_asked_for_in_any_order(capfd, words):
 
 
 def test_help_without_a_subcommand_lists_the_subcommands(capfd):
-    assert len(subcommands()) == 23
+    assert len(subcommands()) == 24
     assert max(map(len, subcommands().values())) < 90
     for arguments in ([], ["--help"], ["-h"], ["help"]):
         assert main(arguments) == 0
