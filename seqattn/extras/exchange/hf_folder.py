@@ -19,7 +19,7 @@ INDEX = f"{WEIGHTS}.index.json"
 """File that lists the parts of weights in several files."""
 _READ = (".json", ".safetensors", ".spm", ".model", ".txt")
 _GENERATION = "generation_config.json"
-_DOWNLOADED = ["*.json", "*.safetensors", "*.spm", "*.model", "merges.txt"]
+_DOWNLOADED = ["*.json", "*.safetensors", "*.spm", "*.model", "merges.txt", "config.yaml"]
 _OUTPUT = "lm_head.weight"
 _LONGEST_REASON = 300
 

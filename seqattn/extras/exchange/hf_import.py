@@ -14,7 +14,7 @@ from seqattn import __version__
 from seqattn.bundle.files import write_bundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange.families import Family, family
-from seqattn.extras.exchange.hf_folder import HFFolder, local_folder
+from seqattn.extras.exchange.hf_folder import CONFIG, HFFolder, local_folder
 from seqattn.extras.exchange.hf_generation import recommended_search
 from seqattn.extras.exchange.hf_tokenizers import FAMILIES, ImportedTokenizer, read_tokenizer
 from seqattn.extras.exchange.parity import (
@@ -28,6 +28,7 @@ from seqattn.models.transformer import Transformer
 from seqattn.screen import print_table, say
 from seqattn.settings.assembly import Architecture, Vocabularies
 from seqattn.settings.choices import choices
+from seqattn.settings.documents import CONFIG as BUNDLE_CONFIG
 from seqattn.settings.documents import WEIGHTS
 from seqattn.settings.meta_device import on_meta_device
 from seqattn.settings.nodes import Node
@@ -120,9 +121,13 @@ class Import:
 def imported_bundle(source: str) -> Path:
     """Import a folder into the cache, unless it is there, and return the bundle.
 
-    It has the settings of a translation by default, which those of a training replace.
+    It has the settings of a translation by default, which those of a training replace. A bundle on
+    the hub is only downloaded.
     """
-    folder = HFFolder(local_folder(source))
+    downloaded = local_folder(source)
+    if is_file(downloaded / BUNDLE_CONFIG) and not is_file(downloaded / CONFIG):
+        return downloaded
+    folder = HFFolder(downloaded)
     stats = [(file.name, file.stat().st_size, file.stat().st_mtime) for file in folder.files]
     path = folder.path.resolve()
     key = sha256(repr((__version__, path, stats)).encode()).hexdigest()[:16]

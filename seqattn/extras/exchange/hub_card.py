@@ -1,4 +1,4 @@
-"""Model cards of exports, with metadata for the Hugging Face Hub."""
+"""Model cards of the Hugging Face Hub, for bundles and their exports."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -50,13 +50,13 @@ def left_out(bundle: Bundle) -> list[str]:
     return [part for part, is_there in parts.items() if is_there]
 
 
-def hub_card(bundle: Bundle, usage: str, missing: Sequence[str], license: str | None) -> str:
+def hub_card(bundle: Bundle, usage: str, missing: Sequence[str] | None, license: str | None) -> str:
     """Return a bundle's own card, as a person left it, with metadata for the hub.
 
     Args:
         bundle: the bundle.
-        usage: how to run the files, instead of how to run the bundle.
-        missing: parts of the bundle that the files do not have.
+        usage: how to run an export, instead of how to run the bundle.
+        missing: parts of the bundle that an export does not have; None for the bundle itself.
         license: as the hub names it; None for that of the own card.
     """
     file, config, scores = bundle.path / CARD, bundle.config, bundle.scores
@@ -73,7 +73,7 @@ def hub_card(bundle: Bundle, usage: str, missing: Sequence[str], license: str | 
         page = "https://huggingface.co/docs/hub/repositories-licenses"
         raise UserError(f"unknown license={data.license}; use one of {page}, such as mit")
     task, dataset = choices.get("task", "unknown"), choices.get("data", "unknown")
-    data.library_name = "transformers"
+    data.library_name = "seqattn" if missing is None else "transformers"
     data.pipeline_tag = task if task in ("translation", "summarization") else data.pipeline_tag
     if not config.get("imported"):  # whose data are unknown
         with suppress(UserError, KeyError):
@@ -94,9 +94,10 @@ def hub_card(bundle: Bundle, usage: str, missing: Sequence[str], license: str | 
         if (signature := scores.get(f"{name} signature"))
     ] or data.eval_results  # fmt: skip
     data.model_name = data.eval_results and config.get("name", "model")
-    text = card.text.replace("in `config.yaml`", "in the bundle's `config.yaml`")
-    head, begin, sections = text.partition("\n## ")
-    parts = "".join(f"- {part}\n" for part in missing)
-    usage += f"\n## Left out\n\nThe files lack these parts of the bundle:\n\n{parts}"
-    card.text = head.partition("```")[0].rstrip() + f"\n\n{usage}{begin}{sections}"
+    if missing is not None:
+        text = card.text.replace("in `config.yaml`", "in the bundle's `config.yaml`")
+        head, begin, sections = text.partition("\n## ")
+        parts = "".join(f"- {part}\n" for part in missing)
+        usage += f"\n## Left out\n\nThe files lack these parts of the bundle:\n\n{parts}"
+        card.text = head.partition("```")[0].rstrip() + f"\n\n{usage}{begin}{sections}"
     return str(card)

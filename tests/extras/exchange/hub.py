@@ -62,7 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {"Content-Length": len(body), **headers}.items():
             self.send_header(name.replace("_", "-"), str(value))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _serve(self):
         path = unquote(urlsplit(self.path).path)
@@ -86,8 +87,17 @@ class _Handler(BaseHTTPRequestHandler):
             for one in objects:
                 one["actions"] = {"upload": {"href": f"{self.server.address}/lfs/{one['oid']}"}}
             self._answer(200, {"transfer": "basic", "objects": objects})
+        elif match := re.match(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+            repo, revision, name = match.groups()
+            branch = self.server.branch(repo, revision)
+            content = self.server.files(repo, branch).get(name)
+            if content is None:
+                self._answer(404, X_Error_Code="EntryNotFound")
+                return
+            etag = f'"{hashlib.sha1(content).hexdigest()}"'
+            self._answer(200, content, ETag=etag, X_Repo_Commit=self.server.sha(repo, branch))
 
-    do_GET = do_POST = do_PUT = _serve
+    do_GET = do_HEAD = do_POST = do_PUT = _serve
 
     def _create(self, asked):
         repo = f"{asked['organization']}/{asked['name']}"

@@ -22,7 +22,8 @@ def hub(tmp_path, monkeypatch):
     """A stand-in of the hub, which huggingface_hub takes for it, with a token that it accepts."""
     hub = Hub(tmp_path / "hub")
     for name, value in {
-        "ENDPOINT": hub.address, "HF_HUB_DISABLE_XET": True,
+        "ENDPOINT": hub.address, "HF_HUB_DISABLE_XET": True, "HF_HUB_CACHE": str(tmp_path / "hf"),
+        "HUGGINGFACE_CO_URL_TEMPLATE": hub.address + "/{repo_id}/resolve/{revision}/{filename}",
         "HF_TOKEN_PATH": str(tmp_path / "token"),
     }.items():  # fmt: skip
         monkeypatch.setattr(constants, name, value)
@@ -101,11 +102,34 @@ def test_what_cannot_be_published_ends_in_one_line(words, told, hub, trained, mo
     last = ended.err.splitlines()[-1]
     assert last.startswith("error: ")
     assert told in last
+    assert "form=bundle" not in last
     assert "Traceback" not in ended.err
     assert hub.commits == []
 
 
-def test_what_transformers_does_not_have_is_refused(hub, answering, capfd):
-    said = refusal(capfd, "publish", f"bundle={answering}", "repo=ann/spans")
+def test_a_bundle_itself_is_loaded_by_its_name(hub, trained, answering, tmp_path, capfd):
+    words = f"bundle={trained}", "repo=ann/own", "form=bundle", "license=mit"
+    before = listing(trained)
+    succeed(capfd, "publish", *words)
+    assert listing(trained) == before
+    assert [*hub.files("ann/own")] == [
+        ".gitattributes",
+        *sorted(path.name for path in (trained / "model").iterdir()),
+    ]
+    again = seqattn.load("hf://ann/own")
+    assert again.generate(TEXTS) == seqattn.load(trained).generate(TEXTS)
+    card = hub.files("ann/own")["README.md"].decode()
+    assert '\nmodel = seqattn.load("hf://ann/own")\n' in card
+    assert "\nlibrary_name: seqattn\n" in card
+    said = refusal(capfd, "publish", *words[:2], "license=mit")
+    assert said == "ann/own has config.yaml of another form; choose another repo"
+
+
+def test_what_transformers_does_not_have_is_published_itself(hub, answering, capfd):
+    words = f"bundle={answering}", "repo=ann/spans"
+    said = refusal(capfd, "publish", *words)
     assert said.startswith("publish needs a bundle that outputs text")
+    assert said.endswith("; form=bundle publishes the bundle itself")
     assert not (hub.root / "ann").exists()
+    succeed(capfd, "publish", *words, "form=bundle")
+    assert type(seqattn.load("hf://ann/spans")) is type(seqattn.load(answering))
