@@ -188,11 +188,10 @@ class Preparation:
             splits["val"] = self._held_out(out)
         with timed(times, "vocabulary"):
             tokenizer, config = self._vocabulary(remaining, out)
-        plan = Plan(self.path, max(1, round(sum(remaining) / self.shard_pairs)), out, self.seed)
+        shards = max(1, round(sum(remaining) / self.shard_pairs))
+        plan = Plan(self.path, shards, out, self.seed, tokenizer.fingerprint)
         with timed(times, MAKING), progress(MAKING, "shards") as advance:
-            entries, lengths = make_shards(
-                plan, self.processes, lambda done: advance(done, plan.shards)
-            )
+            entries, lengths = make_shards(plan, self.processes, lambda done: advance(done, shards))
         manifest = Manifest(
             format=FORMAT, **provenance.model_dump(), tokenizer=config,
             fingerprint=tokenizer.fingerprint, counts=counts,

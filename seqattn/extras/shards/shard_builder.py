@@ -52,6 +52,7 @@ class Plan(NamedTuple):
     held_out: list[int]
     """(C,) number of first rows of each chunk that are held out of training."""
     seed: int
+    vocabulary: str  # fingerprint of the tokenizer
 
 
 def chunk_path(output_dir: Path, number: int) -> Path:
@@ -212,7 +213,7 @@ def _shard_content(plan: Plan, number: int) -> pa.Buffer:
         for side, texts in zip(sides, texts_of(plan.output_dir, chunk, start, stop), strict=True):
             side += texts
     order = np.random.default_rng([plan.seed, 1, number]).permutation(len(sides[0])).tolist()
-    tokenizer = _tokenizer(plan.output_dir)
+    tokenizer = _tokenizer(plan.output_dir, plan.vocabulary)
     sizes = (tokenizer.source_size, tokenizer.target_size)
     encoders = (tokenizer.encode_source, tokenizer.encode_target)
     lengths, ids = [], []
@@ -229,5 +230,5 @@ def _shard_content(plan: Plan, number: int) -> pa.Buffer:
 
 
 @lru_cache(maxsize=1)
-def _tokenizer(output_dir: Path) -> Tokenizer:
+def _tokenizer(output_dir: Path, fingerprint: str) -> Tokenizer:
     return Tokenizer.load(output_dir / "tokenizer")

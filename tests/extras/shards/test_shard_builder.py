@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -70,6 +71,14 @@ def test_so_many_processes_make_the_same(tmp_path):
     one = prepare(tmp_path / "one")
     two = prepare(tmp_path / "two", workers=2)
     assert content(one.path) == content(two.path)
+
+
+def test_a_process_that_prepares_a_directory_again_takes_its_new_vocabulary(tmp_path):
+    made = prepare(tmp_path)
+    shutil.rmtree(made.path)
+    again(tmp_path, tokenizer=replace(CONFIG, vocab_size=50)).run()
+    other = prepare(tmp_path / "other", tokenizer=replace(CONFIG, vocab_size=50))
+    assert content(made.path) == content(other.path)
 
 
 def test_the_seed_decides_the_order(tmp_path):
