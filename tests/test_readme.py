@@ -305,7 +305,7 @@ NOT_ON_A_BUNDLE = (
     "benchmark.py|demo.py|seqattn se|seqattn tr|dataset=|jsonl.gz|input=DIR"
     "|=R/|RUN1|=.DIR.|=ROOT|TEXT|test.pos|question=.Who runs|choose=true"  # in examples
     "|seqattn im|=marian|deu.dev|data.files|=train.en|instead="  # of other models
-    "|word=bank|quality=true|seqattn publish"
+    "|word=bank|quality=true|seqattn publish|scheduler="
     "|seqattn clean|document_context="  # `clean` needs a val of its own, the other documents
 )
 IN_README = commands(OF_SUBCOMMANDS, "README.md")

@@ -68,9 +68,7 @@ def timed(times: dict[str, float], part: str) -> Iterator[None]:
     times[part] = time.perf_counter() - began
 
 
-def print_prepared(
-    output_dir: Path, manifest: Manifest, times: Mapping[str, float], processes: int
-) -> None:
+def print_prepared(output_dir: Path, manifest: Manifest, times: Mapping[str, float]) -> None:
     """Print what was read, dropped and written. Args: times: seconds of this run's work."""
     counts = dict(manifest.counts)
     read = counts.pop("read")
@@ -89,8 +87,7 @@ def print_prepared(
     )
     if times:
         rows["time"] = " · ".join(f"{part} {duration(seconds)}" for part, seconds in times.items())
-        speed = (source + target) / times[MAKING] / processes
-        rows["tokens/s per core"] = f"{speed:,.0f} while making shards"
+        rows["tokens/s"] = f"{(source + target) / times[MAKING]:,.0f} while making shards"
     print_table(
         f"Prepared {output_dir}", rows, notes=[f"train with data=shards data.root={output_dir}"]
     )

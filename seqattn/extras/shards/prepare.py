@@ -50,7 +50,7 @@ from seqattn.roles import Role
 from seqattn.screen import progress
 from seqattn.settings.data_paths import without_paths
 from seqattn.settings.nodes import Node
-from seqattn.storage import file_faults, is_file, user_path, write_whole
+from seqattn.storage import file_faults, is_file, real_path, user_path, write_whole
 from seqattn.subcommands.provenance import RECORD, Provenance, data_contents, digests, say_finished
 from seqattn.training.setting_roles import role_in
 
@@ -72,6 +72,7 @@ class Preparation:
             split of `data`.
         shard_pairs: approximate pairs per shard.
         workers: processes; None for one per core.
+        scheduler: address of a Dask scheduler, whose workers are used instead.
         cache_dir: cache of `datasets` for validation and test texts; None for its default.
         seed: seed of the order.
         settings: the plain settings that this object was built from.
@@ -86,19 +87,20 @@ class Preparation:
     hold_out: CountOrNone = 0
     shard_pairs: Count = 131_072
     workers: Annotated[Count | None, Role.MACHINE] = None
+    scheduler: Annotated[str | None, Role.MACHINE] = None
     cache_dir: Annotated[str | None, Role.NOTE] = None
     seed: Seed = 1
     settings: Mapping[str, Node] = field(default_factory=dict, repr=False)
 
     @property
     def path(self) -> Path:
-        """Output directory."""
-        return user_path(self.output)
+        """Output directory; absolute for workers on other machines."""
+        return user_path(self.output) if self.scheduler is None else real_path(self.output)
 
     @property
-    def processes(self) -> int:
-        """Number of processes."""
-        return self.workers or cores()
+    def team(self) -> int | str:
+        """Number of processes, or address of a Dask scheduler."""
+        return self.workers or cores() if self.scheduler is None else self.scheduler
 
     def run(self) -> Manifest:
         """Read, clean, tokenize, write and print; return the manifest of the directory.
@@ -106,6 +108,8 @@ class Preparation:
         Raises:
             UserError: if the data cannot be read or the directory cannot be written.
         """
+        if self.workers is not None and self.scheduler is not None:
+            raise UserError("workers and scheduler are mutually exclusive; remove one")
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("prepare supports only text pairs; train on questions directly")
         if getattr(self.data, "documents", None):
@@ -191,14 +195,14 @@ class Preparation:
         shards = max(1, round(sum(remaining) / self.shard_pairs))
         plan = Plan(self.path, shards, out, self.seed, tokenizer.fingerprint)
         with timed(times, MAKING), progress(MAKING, "shards") as advance:
-            entries, lengths = make_shards(plan, self.processes, lambda done: advance(done, shards))
+            entries, lengths = make_shards(plan, self.team, lambda done: advance(done, shards))
         manifest = Manifest(
             format=FORMAT, **provenance.model_dump(), tokenizer=config,
             fingerprint=tokenizer.fingerprint, counts=counts,
             lengths_sha256=write_lengths(self.path, lengths), train=entries, splits=splits,
         )  # fmt: skip
         manifest.write(self.path)
-        print_prepared(self.path, manifest, times, self.processes)
+        print_prepared(self.path, manifest, times)
         return manifest
 
     def _copied_splits(self) -> dict[str, SplitEntry]:
@@ -225,7 +229,7 @@ class Preparation:
         if not is_file(done):
             with progress("reading", "pairs") as advance:
                 chunks = read_chunks(
-                    self.data.stream("train"), self.path, self.clean, self.seed, self.processes,
+                    self.data.stream("train"), self.path, self.clean, self.seed, self.team,
                     lambda pairs: advance(pairs, None),
                 )  # fmt: skip
             if not chunks:

@@ -10,7 +10,6 @@ module, so it imports neither torch nor `datasets`.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from functools import lru_cache, partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -65,24 +64,24 @@ def read_chunks(
     output_dir: Path,
     cleaning: Cleaning,
     seed: int,
-    count: int,
+    team: int | str,
     on_progress: OnProgress,
 ) -> int:
-    """Write the retained pairs in chunks with `count` processes; return the number of chunks.
+    """Write the retained pairs in chunks with `workers`; return the number of chunks.
 
     Duplicates are retained here; `count_chunks` finds them.
     """
     numbers = 0
-    with workers(count) as pool:
+    with workers(team) as (pool, count):
 
-        def jobs() -> Iterator[Callable[[], Future[int]]]:
+        def jobs() -> Iterator[Callable[[], int]]:
             nonlocal numbers
             for number, part in enumerate(_parts(pairs)):
                 numbers = number + 1
-                yield partial(pool.submit, _clean_chunk, output_dir, number, part, cleaning, seed)
+                yield partial(_clean_chunk, output_dir, number, part, cleaning, seed)
 
         done = 0
-        for rows in spread(jobs(), 2 * count):
+        for rows in spread(pool, jobs(), 2 * count):
             done += rows
             on_progress(done)
     return numbers
@@ -179,17 +178,17 @@ def shard_name(number: int) -> str:
 
 
 def make_shards(
-    plan: Plan, count: int, on_progress: OnProgress
+    plan: Plan, team: int | str, on_progress: OnProgress
 ) -> tuple[list[ShardEntry], npt.NDArray[np.int32]]:
-    """Build missing shards with `count` processes.
+    """Build missing shards with `workers`.
 
     Returns:
         Manifest entries of the shards, and their histograms concatenated, (E, 3).
     """
     finished: dict[int, tuple[ShardEntry, npt.NDArray[np.int32]]] = {}
-    with workers(count) as pool:
-        jobs = (partial(pool.submit, _make_shard, plan, number) for number in range(plan.shards))
-        for number, entry, lengths in spread(jobs, 2 * count):
+    with workers(team) as (pool, count):
+        jobs = (partial(_make_shard, plan, number) for number in range(plan.shards))
+        for number, entry, lengths in spread(pool, jobs, 2 * count):
             finished[number] = entry, lengths
             on_progress(len(finished))
     entries, tables = zip(*(finished[number] for number in range(plan.shards)), strict=True)

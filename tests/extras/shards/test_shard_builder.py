@@ -81,6 +81,14 @@ def test_a_process_that_prepares_a_directory_again_takes_its_new_vocabulary(tmp_
     assert content(made.path) == content(other.path)
 
 
+def test_a_scheduler_is_used_alone_and_needs_its_package(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="workers and scheduler are mutually exclusive; remove"):
+        preparation(tmp_path, workers=2, scheduler="tcp://localhost:1").run()
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UserError, match=r"scheduler needs distributed; run pip .*\[dask\]"):
+        again(tmp_path, workers=None, scheduler="tcp://localhost:1").run()
+
+
 def test_the_seed_decides_the_order(tmp_path):
     one, other = (prepare(tmp_path / str(seed), seed=seed) for seed in (1, 2))
     name = "train-00000.arrow"
@@ -477,7 +485,7 @@ def test_a_worker_that_dies_is_told(tmp_path):
 
     with (
         pytest.raises(UserError, match=r"a worker process died.* lower workers=N"),
-        workers(2) as pool,
+        workers(2) as (pool, _),
     ):
         pool.submit(os._exit, 9).result()
 
@@ -486,7 +494,7 @@ PARENT = """
 import os, time
 from seqattn.extras.shards.parallel import workers
 if __name__ == "__main__":
-    with workers(2) as pool:
+    with workers(2) as (pool, _):
         numbers = {pool.submit(os.getpid).result() for _ in range(9)}
         pool.submit(time.sleep, 60)
         print(*numbers, flush=True)
