@@ -280,7 +280,7 @@ def test_a_command_that_shows_something_does(command):
             c
             for c in commands(TRAIN, "README.md", *ON_OURS)
             if not re.search(
-                r" --|submitit|devices=2|DIR2|OUT|hydra\.search|data\.files|news|dataset="
+                r" --|submitit_slurm|devices=2|DIR2|OUT|hydra\.search|data\.files|news|dataset="
                 "|opus-mt|=pooled|links=FILE|opustrainer=",
                 c,
             )
@@ -289,8 +289,8 @@ def test_a_command_that_shows_something_does(command):
     ),
 )
 def test_a_training_command_runs(command, folder, run, tmp_path, capfd):
-    if "launcher=joblib" in command:
-        pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    if launcher := re.search("launcher=([a-z]+)", command):
+        pytest.importorskip(f"hydra_plugins.hydra_{launcher[1]}_launcher")
     if "resume=" in command:
         arguments = [f"resume={run}", "trainer.max_steps=3"]
     else:
