@@ -88,6 +88,38 @@ def test_so_do_recurrent_models(name):
     assert check(lambda: make_recurrent(name, dropout=0.3))
 
 
+@torch.enable_grad()
+def accumulator(weight):
+    """The node that adds to the gradient of a weight: the same one while a graph has it."""
+    return weight.view_as(weight).grad_fn.next_functions[0][0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        make_transformer,
+        lambda: make_transformer(position=load_choice("position", "deberta")),
+        lambda: make_transformer(load_variant("linformer")),
+        lambda: make_recurrent("bahdanau"),
+    ],
+)
+def test_no_graph_of_a_batch_is_there_when_the_next_is_captured(monkeypatch, make):
+    """Its nodes would run on the stream of that batch, which a GPU refuses in a capture."""
+    model, forward, alive = make(), captured_passes.PlainPass.forward, []
+
+    def marked(own, *inputs):
+        alive.extend(accumulator(weight).metadata.get("marked") for weight in model.parameters())
+        features = forward(own, *inputs)
+        for weight in model.parameters():
+            accumulator(weight).metadata["marked"] = True
+        alive.append(accumulator(weight).metadata["marked"])
+        return features
+
+    monkeypatch.setattr(captured_passes.PlainPass, "forward", marked)
+    trained(model, sizes=1, data=[batch(0, *SIZES[0]), batch(1, *SIZES[1])])
+    assert alive.count(True) == 2
+
+
 OPTIONS = {
     "one size": {"sizes": 1},
     "bf16-mixed": {"precision": "bf16-mixed"},
