@@ -7,12 +7,15 @@ import sys
 from functools import partial
 
 import pytest
+import uvicorn
+from starlette.testclient import TestClient
 
 from seqattn.errors import UserError
 from seqattn.extras.serve.http_server import address_of, bound
 from seqattn.extras.serve.serve import Serving
 from seqattn.installation import install
 from tests.absent import of_extra
+from tests.pages import blocks
 
 
 def test_a_port_that_is_taken_is_said_before_the_bundle_is_read():
@@ -89,3 +92,24 @@ def test_an_ensemble_that_would_be_ignored_is_refused(subcommand):
 def test_a_bundle_that_is_not_there_is_said_and_its_port_is_free_again():
     with pytest.raises(UserError, match="nowhere"):
         Serving(bundle="nowhere", port=0).run()
+
+
+def test_the_server_of_a_program_of_ones_own_answers(home, bundle, monkeypatch):
+    served = []
+    monkeypatch.setattr(uvicorn, "run", lambda app, port: served.append(app))
+    [program] = blocks("server.md", "python")
+    exec(program.replace("RUN/model", str(home)), {})
+    with TestClient(served[0], base_url="http://mt.example.org") as client:
+        response = client.post("/v1/generate", json={"inputs": "a dog"})
+    assert response.json()["results"][0]["outputs"][0]["text"] == bundle.generate("a dog")
+
+
+def test_the_public_names_wait_for_no_slow_import_and_others_are_unknown():
+    from seqattn.extras import serve
+
+    program = "import seqattn.extras.serve, sys; print(*{'fastapi', 'torch'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"\n"
+    assert [getattr(serve, name) for name in serve.__all__]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        serve.nothing  # noqa: B018
