@@ -1,4 +1,4 @@
-"""Single thread that runs the model, batching compatible jobs."""
+"""Single thread that runs the models, batching compatible jobs."""
 
 import threading
 import time
@@ -19,10 +19,17 @@ Together = Callable[[Any, list[Any], Left], Sequence[Any]]
 
 @dataclass(eq=False, kw_only=True)
 class Work:
-    """Work for a client. Args: done: its result; gone: set when the client has disconnected."""
+    """Work for a client.
+
+    Args:
+        done: its result.
+        gone: set when the client has disconnected.
+        reader: reader of the model, if there are several.
+    """
 
     done: Future[Any] = field(default_factory=Future)
     gone: threading.Event = field(default_factory=threading.Event)
+    reader: Any = None
 
     def leave(self) -> None:
         """Drop waiting work, or end running work at its next step."""
@@ -58,7 +65,7 @@ class Task(NamedTuple):
 
 
 class ModelThread:
-    """Run jobs in order of arrival, batching waiting jobs with equal searches.
+    """Run jobs in order of arrival, batching waiting jobs of a model with equal searches.
 
     There is one thread, since active interventions and captures change the model itself: concurrent
     searches would be changed and observed, too. After a batch of several jobs, the next one waits
@@ -66,13 +73,16 @@ class ModelThread:
     batch's tokens disconnect, the batch ends at its next step and is repeated for the others only.
 
     Args:
-        together: searches a batch.
+        together: searches a batch; None if jobs come with a reader.
         limits: limits of the queue and of a batch.
         batched: callback with the size of each batch.
     """
 
     def __init__(
-        self, together: Together, limits: Limits, batched: Callable[[int], None] = lambda size: None
+        self,
+        together: Together | None,
+        limits: Limits,
+        batched: Callable[[int], None] = lambda size: None,
     ) -> None:
         self._together, self._limits, self._batched = together, limits, batched
         self._waiting: deque[Job] = deque()
@@ -85,16 +95,21 @@ class ModelThread:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def waiting(self, reader: Any) -> int:
+        """Return the number of waiting jobs of a reader."""
+        return sum(job.reader is reader for job in self._waiting.copy())
+
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Queue all jobs, or none.
+        """Queue all jobs of a request, or none.
 
         Raises:
-            HTTPException: 503 if the queue is too full.
+            HTTPException: 503 if the queue of its model is too full.
         """
         with self._changed:
             wanted = (job for job in self._waiting if not job.done.cancelled())
             self._waiting = deque(wanted)  # cancelled jobs do not fill the queue
-            if self._closed or len(self._waiting) + len(jobs) > self._limits.queue:
+            count = len(jobs) + self.waiting(jobs[0].reader if jobs else None)
+            if self._closed or count > self._limits.queue:
                 why = "is stopping" if self._closed else "is overloaded"
                 line = f"the server {why}; try again in a second"
                 raise HTTPException(503, line, {"Retry-After": "1"})
@@ -109,12 +124,19 @@ class ModelThread:
         self._thread.join()
 
     def _run(self) -> None:
-        while jobs := self._next():
-            running = [job for job in jobs if job.done.set_running_or_notify_cancel()]
-            self._last = len(jobs)
-            if running:
-                self._batched(len(running))
-                self._do(running)
+        while self._turn():
+            pass
+
+    def _turn(self) -> bool:
+        """Run the next jobs, retaining no reference to their model; False at the end."""
+        jobs = self._next()
+        running = [job for job in jobs if job.done.set_running_or_notify_cancel()]
+        self._last = len(jobs)
+        if running:
+            reader = running[0].reader
+            (reader.metrics.batches.observe if reader else self._batched)(len(running))
+            self._do(running)
+        return bool(jobs)
 
     def _next(self) -> list[Job]:
         """Return the next jobs: one, or several with equal searches; none at the end."""
@@ -131,7 +153,8 @@ class ModelThread:
             until = time.monotonic() + wait
             while True:
                 for job in [one for one in self._waiting if isinstance(one, Shared)]:
-                    if job.tokens <= tokens_left and job.search == first.search:
+                    is_equal = job.reader is first.reader and job.search == first.search
+                    if job.tokens <= tokens_left and is_equal:
                         self._waiting.remove(job)
                         jobs.append(job)
                         tokens_left -= job.tokens
@@ -172,4 +195,5 @@ class ModelThread:
         if isinstance(first, Alone):
             return [first.work(left)]
         shared = [job for job in jobs if isinstance(job, Shared)]
-        return self._together(shared[0].search, [job.item for job in shared], left)
+        together: Any = first.reader.search if first.reader else self._together
+        return together(first.search, [job.item for job in shared], left)

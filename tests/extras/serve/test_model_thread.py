@@ -1,6 +1,10 @@
 """The one thread: what goes together, in which order, and what becomes of what fails."""
 
 import threading
+import time
+import weakref
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -163,4 +167,48 @@ def test_what_runs_for_clients_who_left_ends_and_the_others_are_served():
     assert found(jobs[2:]) == ["3"]
     assert [type(job.done.exception(timeout=10)) for job in jobs[:2]] == [Gone, Gone]
     assert tries == [["1", "2", "3"], ["3"]]
+    thread.close()
+
+
+def test_models_share_the_thread_with_a_batch_and_a_queue_of_their_own():
+    go = threading.Event()
+
+    class Reader(Recorded):
+        def __init__(self):
+            super().__init__()
+            self.go = go
+            self.search, self.metrics = self, SimpleNamespace(batches=Mock())
+
+    one, two = Reader(), Reader()
+    thread = ModelThread(None, Limits(queue=2, batch_wait=0))
+    first = Shared("a", "0", 1, reader=one)
+    thread.submit([first])
+    assert one.started.wait(10)
+    jobs = [Shared("a", item, 1, reader=of) for item, of in (("1", one), ("2", two), ("3", one))]
+    for job in jobs:
+        thread.submit([job])
+    with pytest.raises(HTTPException, match="overloaded"):
+        thread.submit([Shared("a", "4", 1, reader=one)])
+    assert (len(thread), thread.waiting(one), thread.waiting(two)) == (3, 2, 1)
+    go.set()
+    assert found([first, *jobs]) == ["a 0", "a 1", "a 2", "a 3"]
+    thread.close()
+    assert [items for _, items in one.batches] == [["0"], ["1", "3"]]
+    assert [items for _, items in two.batches] == [["2"]]
+    assert [call.args[0] for call in one.metrics.batches.observe.call_args_list] == [1, 2]
+
+
+def test_the_thread_retains_no_model_while_it_waits():
+    reader = Recorded()
+    reader.search, reader.metrics = Recorded(), SimpleNamespace(batches=Mock())
+    reader.search.go.set()
+    thread, gone = ModelThread(None, Limits()), weakref.ref(reader)
+    job = Shared("a", "1", 1, reader=reader)
+    thread.submit([job])
+    assert found([job]) == ["a 1"]
+    del job, reader
+    ends = time.monotonic() + 10
+    while gone() is not None and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert gone() is None
     thread.close()
