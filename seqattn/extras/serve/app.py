@@ -23,11 +23,14 @@ from starlette.responses import (
 import seqattn
 from seqattn.errors import UserError
 from seqattn.extras.report.single_file import page
+from seqattn.extras.serve import several
 from seqattn.extras.serve.docs_page import docs_page
-from seqattn.extras.serve.files import FILE_RESPONSE, FileTranslator, Flag, Language
+from seqattn.extras.serve.files import FILE_RESPONSE, FileTranslator, Flag, Language, model_in_form
 from seqattn.extras.serve.guard import Guard
+from seqattn.extras.serve.languages import Pairs
 from seqattn.extras.serve.libretranslate import router
 from seqattn.extras.serve.limits import TooMuch
+from seqattn.extras.serve.models import Models
 from seqattn.extras.serve.schemas import (
     AnswerRequest,
     AnswerResponse,
@@ -38,6 +41,7 @@ from seqattn.extras.serve.schemas import (
     Health,
     Problem,
     SentenceRequest,
+    naming_model,
 )
 from seqattn.extras.serve.service import FAILED, Service
 from seqattn.settings.nodes import nearest
@@ -59,6 +63,7 @@ _POLICY = (
     "connect-src 'self'; img-src data:; frame-ancestors 'none'"
 )
 """Content security policy: pages may request this server only."""
+_HEADERS = {"Content-Security-Policy": _POLICY}
 _TYPE = re.compile(r"(str|SearchSettings|list\[.*|constrained-.*|function-before.*)$")
 """Names that pydantic gives to the types of a union."""
 _SUBJECT = re.compile(r"^(Input|String|List|Dictionary) | after validation")
@@ -67,7 +72,7 @@ _EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream
 
 
 def make_app(
-    service: Service,
+    service: Service | Models,
     hosts: Sequence[str] = (),
     cors: Sequence[str] = (),
     languages: Sequence[str] = (),
@@ -75,19 +80,27 @@ def make_app(
     """Build the application.
 
     Args:
-        service: service of the bundle, closed with the application.
+        service: service of the bundle, or of several, closed with the application.
         hosts: host names of the server, besides `localhost` and IP addresses.
         cors: origins whose pages may send requests, such as `https://example.org`; `*` for all.
-        languages: codes of source and target language, for LibreTranslate's clients.
+        languages: codes of source and target language, for LibreTranslate's clients; those of
+            several bundles are their own.
     """
+    title = "seqattn" if isinstance(service, Models) else service.looks.name
+
+    def languages_now() -> dict[str, Sequence[str]]:
+        if isinstance(service, Models):
+            models = sorted(service.models.values(), key=lambda model: bool(model.error))
+            return {model.name: model.pair for model in models}  # those that work come first
+        return {"": languages}
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        service.thread.close()
+        service.close()
 
     app = FastAPI(
-        title=service.looks.name,
+        title=title,
         version=seqattn.__version__,
         summary=f"API of a trained encoder-decoder, served by seqattn {seqattn.__version__}",
         lifespan=lifespan,
@@ -96,8 +109,11 @@ def make_app(
         redirect_slashes=False,
         responses=_STATUSES,
     )
-    translator = FileTranslator(service, languages)
+    pairs = Pairs(languages_now, service.limits.detection)
+    translator = FileTranslator(service.limits, pairs)
     _add_endpoints(app, service)
+    if isinstance(service, Models):
+        app.include_router(several.router(service, pairs, _HEADERS))
     if translator.formats:
 
         @app.post("/v1/file", response_class=Response, responses=FILE_RESPONSE)
@@ -111,9 +127,15 @@ def make_app(
         ) -> Response:
             """Translate a file in its place; languages choose among those of XLIFF and TMX."""
             flags = {"everything": everything, "skip_broken": skip_broken}
-            return await translator.translated(file, source, target, request, **flags)
+            model = await model_in_form(request)
+            (await service.select(model, request)).writer(asks=False)
 
-    app.include_router(router(service, languages, translator))
+            async def choose(texts: Sequence[str]) -> Service:
+                return await service.select(model, request)
+
+            return await translator.translated(file, source, target, request, choose, **flags)
+
+    app.include_router(router(service, pairs, translator))
     _add_errors(app)
     paths = {getattr(route, "path", "") for route in app.routes} | set(app.openapi()["paths"])
     if cors:
@@ -132,52 +154,65 @@ def make_app(
     return app
 
 
-def _add_endpoints(app: FastAPI, service: Service) -> None:
+def _add_endpoints(app: FastAPI, service: Service | Models) -> None:
+    async def service_for(body: Any, request: Request) -> Service:
+        return await service.select(getattr(body, "model", None), request)
+
     @app.post("/v1/generate", response_model_exclude_none=True, responses=_EVENTS)
+    @naming_model(service.several)
     async def generate(body: GenerateRequest, request: Request) -> GenerateResponse:
         """Generate outputs for one text or several."""
-        return await service.respond(service.writer(asks=False).generate, body, request)
+        model = await service_for(body, request)
+        return await model.respond(model.writer(asks=False).generate, body, request)
 
     @app.post("/v1/answer", response_model_exclude_none=True)
+    @naming_model(service.several)
     async def answer(body: AnswerRequest, request: Request) -> AnswerResponse:
         """Answer one question or several."""
-        return await service.respond(service.answerer.answer, body, request)
+        model = await service_for(body, request)
+        return await model.respond(model.answerer.answer, body, request)
 
     @app.post("/v1/explain", response_model_exclude_none=True)
+    @naming_model(service.several)
     async def explain(body: ExplainRequest, request: Request) -> ExplainResponse:
         """Explain which tokens determined an output."""
-        return await service.respond(service.looks.explain, body, request)
+        model = await service_for(body, request)
+        return await model.respond(model.looks.explain, body, request)
 
     @app.get("/v1/page")
-    async def page_document() -> Response:
+    async def page_document(request: Request) -> Response:
         """Return the `PageDocument` of the bundle."""
-        return JSONResponse(await run_in_threadpool(service.looks.page))
+        model = await service.select(request.query_params.get("model"), request)
+        return JSONResponse(await run_in_threadpool(model.looks.page))
 
     @app.post("/v1/sentence", responses=_EVENTS)
+    @naming_model(service.several)
     async def sentence(body: SentenceRequest, request: Request) -> Response:
         """Return a `seqattn.extras.report.document_types.SentenceDocument`, shown on the page."""
-        response = await service.respond(service.looks.sentence, body, request)
+        model = await service_for(body, request)
+        response = await model.respond(model.looks.sentence, body, request)
         return response if body.stream else JSONResponse(response)
 
-    @app.get("/health")
-    async def health() -> Health:
-        """Report that the server is alive."""
-        gives: Any = service.bundle.output
-        return Health(status="ok", gives=gives, waiting=len(service.thread))
+    if isinstance(service, Service):
+
+        @app.get("/health")
+        async def health() -> Health:
+            """Report that the server is alive."""
+            gives: Any = service.bundle.output
+            return Health(status="ok", gives=gives, waiting=len(service.thread))
+
+        @app.get("/", include_in_schema=False)
+        async def live_page() -> HTMLResponse:
+            return HTMLResponse(page(title=service.looks.name), headers=_HEADERS)
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Return counts and times in Prometheus's text format."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/", include_in_schema=False)
-    async def live_page() -> HTMLResponse:
-        html = page(title=service.looks.name)
-        return HTMLResponse(html, headers={"Content-Security-Policy": _POLICY})
-
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(docs_page(app.openapi()), headers={"Content-Security-Policy": _POLICY})
+        return HTMLResponse(docs_page(app.openapi()), headers=_HEADERS)
 
 
 def worded(errors: Sequence[Any]) -> tuple[int, str]:

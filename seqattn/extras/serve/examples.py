@@ -10,6 +10,7 @@ from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
 from seqattn.installation import shipped
 from seqattn.settings.data_paths import with_paths
+from seqattn.settings.documents import Config
 from seqattn.settings.nodes import build
 from seqattn.storage import is_file
 
@@ -52,12 +53,12 @@ def _validation_texts(bundle: Bundle) -> list[str]:
         return []
 
 
-def languages_of(bundle: Bundle) -> list[str]:
+def languages_of(config: Config) -> list[str]:
     """Return the suffixes of source and target of a translation's data; [] if unknown."""
-    if bundle.config.get("choices", {}).get("task") != "translation":
+    if config.get("choices", {}).get("task") != "translation":
         return []
     try:
-        data = build(bundle.config["data"], "data")
+        data = build(config["data"], "data")
     except UserError:
         return []
     return [*getattr(data, "suffixes", {}).values()]

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from mimetypes import guess_type
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,8 @@ from starlette.responses import Response
 
 from seqattn.bundle.text_options import TextOption, node_of, options_of
 from seqattn.errors import UserError
-from seqattn.extras.serve.limits import TooMuch
+from seqattn.extras.serve.languages import Pairs
+from seqattn.extras.serve.limits import Limits, TooMuch
 from seqattn.extras.serve.schemas import GenerateRequest
 from seqattn.extras.serve.service import Service
 
@@ -33,18 +34,20 @@ FILE_RESPONSE: Any = {200: {"content": {"application/octet-stream": {}}}}
 Language = Annotated[str | None, Form(pattern=r"^[\w-]{1,100}$")]
 
 Flag = Annotated[bool, Form()]
+Choose = Callable[[Sequence[str]], Awaitable[Service]]
+"""Function that returns the service to generate outputs of texts."""
 
 
 class FileTranslator:
     """Translator of the files that an extra reads.
 
     Args:
-        service: generates outputs.
-        languages: codes of source and target, or none.
+        limits: limits of a request.
+        pairs: languages of the models.
     """
 
-    def __init__(self, service: Service, languages: Sequence[str]) -> None:
-        self._service, self._languages = service, languages
+    def __init__(self, limits: Limits, pairs: Pairs) -> None:
+        self._limits, self._pairs = limits, pairs
         self._turn = asyncio.Lock()  # batches of one file at a time leave others room in the queue
         self._key, self._option = "", TextOption()
         for key, option in options_of({}, defaults=True).items():
@@ -62,6 +65,7 @@ class FileTranslator:
         source: str | None,
         target: str | None,
         request: Request,
+        choose: Choose,
         **flags: bool,
     ) -> Response:
         """Return a file with translations in place of its texts.
@@ -70,13 +74,13 @@ class FileTranslator:
             file: the file; its name chooses how it is read.
             source, target: languages of the texts, where it has several; None for its own.
             request: the HTTP request, whose client may disconnect.
+            choose: chooses the model by the texts of the file.
             flags: further settings of files, such as `skip_broken`.
 
         Raises:
             HTTPException: if the file cannot be read, or takes too long.
             UserError: if a text is too long, or the bundle takes questions.
         """
-        self._service.writer(asks=False)
         name, suffix = name_of(file), Path(name_of(file)).suffix
         if suffix.lower() not in self.formats:
             kinds = ", ".join(self.formats)
@@ -86,7 +90,7 @@ class FileTranslator:
             key: code for key, code in codes.items() if code not in (None, "auto")
         }
         settings |= {key: True for key, value in flags.items() if value}
-        seconds = self._service.limits.file_seconds
+        seconds = self._limits.file_seconds
         with TemporaryDirectory(prefix="seqattn-") as folder:
             path = Path(folder) / f"file{suffix.lower()}"
             await run_in_threadpool(path.write_bytes, await file.read())
@@ -94,7 +98,7 @@ class FileTranslator:
                 option = options_of({self._key: settings or self._option})[self._key]
                 async with asyncio.timeout(seconds):
                     units = await run_in_threadpool(option.units, path)
-                    texts = await self._outputs(units, request)
+                    texts = await self._outputs(choose, units, request)
                     content = await run_in_threadpool(lambda: b"".join(option.written(path, texts)))
             except TooMuch:
                 raise
@@ -106,22 +110,31 @@ class FileTranslator:
                 raise HTTPException(504, line) from None
             except asyncio.CancelledError:  # uvicorn waits no longer
                 raise HTTPException(503, "the server is stopping") from None
-        code = "".join(f".{code}" for code in self._languages[1:])
+        target_code = self._pairs.target(request.scope.get("model", ""))
+        code = f".{target_code}" if target_code else ""
         return _file_response(f"{name.removesuffix(suffix)}{code}{suffix}", content)
 
-    async def _outputs(self, units: Sequence[str], request: Request) -> list[str]:
-        """Return the outputs of texts, in smaller batches where one is too large."""
-        largest = size = min(_BATCH, self._service.limits.inputs)
-        generate = self._service.writer(asks=False).generate
+    async def _outputs(self, choose: Choose, units: Sequence[str], request: Request) -> list[str]:
+        """Return the outputs of texts, in smaller batches where one is too large.
+
+        Between batches, the model may be evicted for another.
+        """
+        largest = size = min(_BATCH, self._limits.inputs)
         form = self._option.units_need.get("markup", "text")
         outputs = list[str]()
+
+        async def results_of(body: GenerateRequest) -> Any:
+            service = await choose(units)
+            read = service.writer(asks=False).generate
+            async with self._turn:
+                return (await service.respond(read, body, request)).results
+
         while batch := [*units[len(outputs) : len(outputs) + size]]:
             body = GenerateRequest.model_construct(inputs=batch, format=form)
             try:
-                async with self._turn:
-                    results = (await self._service.respond(generate, body, request)).results
+                results = await results_of(body)
             except (TooMuch, HTTPException) as error:
-                is_full = getattr(error, "status_code", 413) == 503
+                is_full = "Retry-After" in (getattr(error, "headers", None) or ())
                 if not is_full and (isinstance(error, HTTPException) or len(batch) == 1):
                     raise
                 size = max(1, len(batch) // 2)
@@ -130,6 +143,11 @@ class FileTranslator:
                 outputs += [result.outputs[0].text for result in results]
                 size = min(2 * size, largest)
         return outputs
+
+
+async def model_in_form(request: Request) -> Any:
+    """Return the name of a model in a form, if there is one."""
+    return (await request.form()).get("model")
 
 
 def name_of(file: UploadFile) -> str:

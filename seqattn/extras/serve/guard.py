@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import time
 from collections.abc import Collection
+from contextlib import ExitStack
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -61,11 +62,13 @@ class Guard:
         is_file = scope["path"] in self.file_paths
         self.files += is_file
         try:
-            await self._answer(scope, receive, sent, is_file)
+            with ExitStack() as scope["at_end"]:
+                await self._answer(scope, receive, sent, is_file)
         finally:
             self.files -= is_file
             path = scope["path"] if scope["path"] in self.paths else "other"
-            self.metrics.request(path, status, time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            self.metrics.request(path, status, seconds, scope.get("model", ""))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, is_file: bool) -> None:
         headers = Headers(scope=scope)

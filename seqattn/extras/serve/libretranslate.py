@@ -4,21 +4,24 @@ import asyncio
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, UploadFile
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from seqattn.checking import shown
 from seqattn.data.languages import language_name
-from seqattn.extras.serve.files import FILE_RESPONSE, FileTranslator, name_of
+from seqattn.extras.serve.files import FILE_RESPONSE, FileTranslator, model_in_form, name_of
 from seqattn.extras.serve.files import Language as Code
+from seqattn.extras.serve.languages import Pairs
+from seqattn.extras.serve.models import Models
 from seqattn.extras.serve.schemas import GenerateRequest
 from seqattn.extras.serve.service import Service
 
@@ -41,30 +44,19 @@ class Language(BaseModel):
     targets: list[str]
 
 
-def router(service: Service, languages: Sequence[str], translator: FileTranslator) -> APIRouter:
-    """Build the endpoints. Args: languages: codes of source and target, or none."""
+def router(service: Service | Models, pairs: Pairs, translator: FileTranslator) -> APIRouter:
+    """Build the endpoints. Args: pairs: languages of the models."""
     routes = APIRouter(tags=["LibreTranslate"])
-
-    def pair() -> tuple[str, str]:
-        if not languages:
-            raise HTTPException(
-                404, "no languages are configured; start the server with languages=[en,de]"
-            )
-        return languages[0], languages[1]
-
-    def check_languages(values: Mapping[str, Any]) -> None:
-        source, target = pair()
-        for key, codes in (("source", (source, "auto")), ("target", (target,))):
-            if values.get(key) not in (None, *codes):
-                known = " or ".join(codes)
-                raise HTTPException(400, f"{key} must be {known}, got {shown(values[key])}")
 
     @routes.get("/languages")
     async def known() -> list[Language]:
-        source, target = pair()
+        targets = dict[str, dict[str, None]]()
+        for source, target in pairs().values():
+            targets.setdefault(source, {})[target] = None
+        codes = dict.fromkeys([*targets, *(code for each in targets.values() for code in each)])
         return [
-            Language(code=source, name=language_name(source), targets=[target]),
-            Language(code=target, name=language_name(target), targets=[]),
+            Language(code=code, name=language_name(code), targets=[*targets.get(code, ())])
+            for code in codes
         ]
 
     @routes.post(
@@ -73,37 +65,40 @@ def router(service: Service, languages: Sequence[str], translator: FileTranslato
         openapi_extra={"requestBody": _BODY},
     )
     async def translate(request: Request) -> Translated:
-        source, _ = pair()
+        pairs()
         values = await _values(request)
         texts: Any = values.get("q")
         several = isinstance(texts, list)
         if not all(isinstance(one, str) for one in (texts if several else [texts])):
             raise HTTPException(400, "q must be a text or a list of texts")
-        check_languages(values)
+        name = service.named(values.get("model"))
+        choice = await run_in_threadpool(pairs.choose, values, texts if several else [texts], name)
         form = values.get("format", "text")
         if form not in ("text", "html"):
             raise HTTPException(400, f"format must be text or html, got {shown(form)}")
         others = _count(values.get("alternatives") or 0)
-        own = service.bundle.search()
+        model = await service.select(choice.model, request)
+        own = model.bundle.search()
         most = getattr(own, "beam_size", 100) if hasattr(own, "n_best") else 1
         count = min(others + 1, most)
         body = GenerateRequest.model_construct(inputs=texts, n_best=count, format=form)
-        generate = service.writer(asks=False).generate
-        results = (await service.respond(generate, body, request)).results
+        generate = model.writer(asks=False).generate
+        results = (await model.respond(generate, body, request)).results
         best = [result.outputs[0].text for result in results]
         response = Translated(translatedText=best if several else best[0])
         if others:
             rest = [[one.text for one in result.outputs[1:]] for result in results]
             response.alternatives = rest if several else rest[0]
         if values.get("source") == "auto":
-            detected = {"confidence": 100, "language": source}
+            confidence = round(100 * choice.probability)
+            detected = {"confidence": confidence, "language": choice.source}
             response.detectedLanguage = [detected] * len(best) if several else detected
         return response
 
     @routes.get("/frontend/settings")
     async def settings() -> dict[str, Any]:
         """Return what LibreTranslate's page asks for."""
-        sides = zip(("source", "target"), pair(), strict=True)
+        sides = zip(("source", "target"), next(iter(pairs().values())), strict=True)
         return {
             "charLimit": service.limits.characters,
             "filesTranslation": bool(translator.formats),
@@ -124,8 +119,16 @@ def router(service: Service, languages: Sequence[str], translator: FileTranslato
         request: Request, file: UploadFile, source: Code = None, target: Code = None
     ) -> dict[str, str]:
         """Translate a file in its place, to be fetched from `translatedFileUrl`."""
-        check_languages({"source": source, "target": target})
-        response = await translator.translated(file, source, target, request)
+        codes = {"source": source, "target": target}
+        model = service.named(await model_in_form(request))
+        if source not in (None, "auto") or len(pairs(model)) == 1:
+            pairs.choose(codes, [], model)  # before the file is read
+
+        async def choose(texts: Sequence[str]) -> Service:
+            choice = await run_in_threadpool(pairs.choose, codes, texts, model)
+            return await service.select(choice.model, request)
+
+        response = await translator.translated(file, source, target, request, choose)
         name = secrets.token_urlsafe(16) + Path(name_of(file)).suffix
         files[name] = response
         asyncio.get_running_loop().call_later(limits.download_seconds, files.pop, name, None)

@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from seqattn.checking import Count, NotNegative, Positive, in_words, parameters
+from seqattn.checking import Count, NotNegative, Positive, Share, in_words, parameters
 from seqattn.errors import UserError
 
 SEARCH_BOUNDS: dict[str, Any] = {
@@ -140,6 +140,7 @@ class Limits:
         download_bytes: bytes of all translated files that clients may still fetch; the oldest ones
             are dropped.
         download_seconds: seconds in which a client may fetch a translated file.
+        detection: smallest probability of the language of source=auto, of several.
     """
 
     body_bytes: Count = 1_000_000
@@ -159,6 +160,7 @@ class Limits:
     file_seconds: Positive = 1_800.0
     download_bytes: Count = 100_000_000
     download_seconds: Positive = 600.0
+    detection: Share = 0.8
 
     def check(self, name: str, count: int, what: str = "") -> None:
         """Compare a count of a request with the limit of that name.

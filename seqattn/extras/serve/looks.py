@@ -93,7 +93,7 @@ class Looks:
             "heads": gate_sizes(bundle.model),
             "task": names.get("task", ""),
             "data": names.get("data", ""),
-            "languages": languages_of(bundle),
+            "languages": languages_of(bundle.config),
             "examples": examples_for(bundle),
         }
 

@@ -15,7 +15,7 @@ from seqattn.errors import UserError
 from seqattn.extras.report.arrays import packed
 from seqattn.extras.serve.interventions import intervened
 from seqattn.extras.serve.limits import Limits
-from seqattn.extras.serve.metrics import Metrics
+from seqattn.extras.serve.metrics import ModelMetrics
 from seqattn.extras.serve.schemas import (
     Alignment,
     Generated,
@@ -51,7 +51,7 @@ class Results:
         request: GenerateRequest,
         options: Mapping[str, TextOption],
         limits: Limits,
-        metrics: Metrics,
+        metrics: ModelMetrics,
     ) -> None:
         self.bundle, self.request, self.limits, self.metrics = bundle, request, limits, metrics
         self.options = options

@@ -8,7 +8,7 @@ from seqattn.errors import UserError
 from seqattn.extras.report.sentences import looks_into
 from seqattn.extras.serve.interventions import intervened
 from seqattn.extras.serve.limits import Limits
-from seqattn.extras.serve.metrics import Metrics
+from seqattn.extras.serve.metrics import ModelMetrics
 from seqattn.extras.serve.model_thread import Alone, Shared, Task
 from seqattn.extras.serve.schemas import (
     Answer,
@@ -60,7 +60,7 @@ class Spans:
 
     bundle: Any
     limits: Limits
-    metrics: Metrics
+    metrics: ModelMetrics
 
     def answer(self, request: AnswerRequest) -> Task:
         """Return the work for an `AnswerResponse`.

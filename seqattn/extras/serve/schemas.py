@@ -3,9 +3,10 @@
 Search settings are the fields of the dataclasses in `seqattn.generation`.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from seqattn.extras.serve.limits import (
     ITEMS,
@@ -282,6 +283,42 @@ class Problem(BaseModel):
     """Error of the request, in one line."""
 
     error: str
+
+
+class TranslationRequest(Request):
+    """Text to translate between languages, which choose the model unless it is named."""
+
+    text: str | Strings = Field(examples=[SENTENCE])
+    source_language: Name | None = Field(default=None, description="null: detected")
+    target_language: Name | None = None
+    model: Name | None = None
+
+
+class TranslationResponse(BaseModel):
+    """Translation: a text for a text, a list for a list."""
+
+    object: Literal["translation"] = "translation"
+    model: str
+    translated_text: str | list[str]
+    source_language: str
+    target_language: str
+
+
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+
+
+def naming_model(several: bool) -> Callable[[_Endpoint], _Endpoint]:
+    """Add the key `model` to the body of an endpoint, if there are several models."""
+    field = Field(default=None, description="name of a bundle; see /v1/models")
+
+    def changed(endpoint: _Endpoint) -> _Endpoint:
+        kind = endpoint.__annotations__["body"]
+        model: Any = (Name | None, field)
+        named = create_model(kind.__name__, __base__=kind, __doc__=kind.__doc__, model=model)
+        endpoint.__annotations__["body"] = named if several else kind
+        return endpoint
+
+    return changed
 
 
 class Health(BaseModel):

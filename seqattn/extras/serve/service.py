@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from seqattn.bundle.bundle import Bundle
 from seqattn.errors import UserError
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.looks import Looks
-from seqattn.extras.serve.metrics import Metrics
+from seqattn.extras.serve.metrics import Metrics, ModelMetrics
 from seqattn.extras.serve.model_thread import Job, ModelThread, Task
 from seqattn.extras.serve.questions import Spans
 from seqattn.extras.serve.searches import Event, OnEvent
@@ -36,15 +36,39 @@ class Service:
     Args:
         bundle: the bundle, not modified while the service runs.
         limits: limits on its load.
+        metrics, thread: those of one of several bundles.
     """
 
-    def __init__(self, bundle: Bundle, limits: Limits) -> None:
+    several = False
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        limits: Limits,
+        metrics: ModelMetrics | None = None,
+        thread: ModelThread | None = None,
+    ) -> None:
         self.bundle, self.limits = bundle, limits
-        self.metrics = Metrics(lambda: len(self.thread))
+        self.metrics: Any = metrics or Metrics(lambda: len(self.thread))
         self.asks = "question" in bundle.reads
         self.reader: Texts | Spans = READERS[bundle.output](bundle, limits, self.metrics)
         self.looks = Looks(self.reader)
-        self.thread = ModelThread(self.reader.search, limits, self.metrics.batches.observe)
+        self._shares = thread is not None
+        if thread is None:
+            thread = ModelThread(self.reader.search, limits, self.metrics.batches.observe)
+        self.thread = thread
+
+    async def select(self, name: Any, request: Request) -> "Service":
+        """Return the service of the model that a request names: this one."""
+        return self
+
+    def named(self, name: Any) -> str:
+        """Return the name of the model that a request names: that of the only one."""
+        return ""
+
+    def close(self) -> None:
+        """Stop once all waiting jobs are done."""
+        self.thread.close()
 
     def writer(self, asks: bool) -> Texts:
         """Return the reader of requests to generate outputs. Args: asks: True for questions.
@@ -73,15 +97,16 @@ class Service:
         Raises:
             HTTPException: if the queue is full, or the request takes too long.
         """
+        seconds = self.limits.timeout - getattr(request, "scope", {}).pop("waited", 0.0)
         if getattr(body, "stream", False):
-            return await self._streamed(partial(read, body))
+            return await self._streamed(partial(read, body), seconds)
         jobs, response = await run_in_threadpool(read, body)
-        self.thread.submit(jobs)
+        self._submit(jobs)
         work: asyncio.Future[Any] = asyncio.gather(*(asyncio.wrap_future(job.done) for job in jobs))
         gone: asyncio.Future[Any] = asyncio.ensure_future(_disconnected(request))
         try:
-            seconds, first = self.limits.timeout, asyncio.FIRST_COMPLETED
-            await asyncio.wait({work, gone}, timeout=seconds, return_when=first)
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait({work, gone}, timeout=max(0.0, seconds), return_when=first)
             if not work.done():
                 if gone.done():
                     raise HTTPException(499, "the client disconnected")
@@ -94,7 +119,12 @@ class Service:
             for job in jobs:
                 job.leave()
 
-    async def _streamed(self, make: Callable[[OnEvent], Task]) -> "EventStream":
+    def _submit(self, jobs: Sequence[Job]) -> None:
+        for job in jobs if self._shares else ():
+            job.reader = self.reader
+        self.thread.submit(jobs)
+
+    async def _streamed(self, make: Callable[[OnEvent], Task], seconds: float) -> "EventStream":
         """Return the events of a request of one job, already queued."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -108,11 +138,11 @@ class Service:
             put(event)
 
         jobs, response = await run_in_threadpool(make, send)
-        self.thread.submit(jobs)
+        self._submit(jobs)
         jobs[0].done.add_done_callback(lambda done: put(None))
 
         async def lines() -> AsyncIterator[str]:
-            ends = loop.time() + self.limits.timeout
+            ends = loop.time() + seconds
             try:
                 while event := await asyncio.wait_for(events.get(), ends - loop.time()):
                     yield self._event_line(event)

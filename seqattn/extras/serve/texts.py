@@ -16,7 +16,7 @@ from seqattn.extras.report.sentences import looks_into
 from seqattn.extras.serve.interventions import intervened
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.marked import marked
-from seqattn.extras.serve.metrics import Metrics
+from seqattn.extras.serve.metrics import ModelMetrics
 from seqattn.extras.serve.model_thread import Alone, Job, Shared, Task
 from seqattn.extras.serve.outputs import Results, joined, judge_of
 from seqattn.extras.serve.questions import pairs_of
@@ -63,7 +63,7 @@ class Texts:
 
     bundle: Bundle
     limits: Limits
-    metrics: Metrics
+    metrics: ModelMetrics
 
     def generate(self, request: GenerateRequest, on_event: OnEvent | None = None) -> Task:
         """Return the work for a `GenerateResponse`, with progress events if anyone listens.

@@ -1,5 +1,6 @@
 """The subcommand `serve`: what it refuses before it listens."""
 
+import gc
 import os
 import socket
 import subprocess
@@ -77,6 +78,7 @@ print(metrics.text().decode().count('seqattn_requests_total{path="/x",status="20
         assert not [*tmp_path.iterdir()]
 
 
+HTTP_SERVER = "seqattn.extras.serve.http_server"
 WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "heads": "mqa"}
 
 
@@ -113,3 +115,35 @@ def test_the_public_names_wait_for_no_slow_import_and_others_are_unknown():
     assert [getattr(serve, name) for name in serve.__all__]
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         serve.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({}, r"missing required key: bundle \(add bundle=RUN/model, or bundles=DIR\)"),
+        ({"bundle": "a", "bundles": ["b"]}, "bundle and bundles are mutually exclusive; remove"),
+        ({"bundle": "a", "memory": "4GB"}, "bundle and memory are mutually exclusive; remove"),
+        ({"bundle": "a", "trust": {"a": ["b"]}}, "trust by name needs bundles=DIR, not bundle"),
+        ({"bundles": ["a"], "languages": {"a": ["en"]}}, r"a target language, got \[en\]"),
+        ({"bundles": ["a"], "languages": {"b": ["en", "de"]}}, "languages names b, but bundles ha"),
+        ({"bundles": ["a"], "memory": "many"}, "memory must be a size such as 4GB, got many"),
+        ({"bundles": ["a", "x/a"]}, "'a' of bundles is there twice; rename the folder"),
+    ],
+)
+def test_several_bundles_and_one_are_told_apart(keys, line):
+    with pytest.raises(UserError, match=line):
+        Serving(**keys, port=0).run()
+
+
+def test_several_bundles_are_served_with_what_is_given_by_name(home, bundle, tmp_path, monkeypatch):
+    (tmp_path / "one").symlink_to(home)
+    monkeypatch.setattr(f"{HTTP_SERVER}.serve", lambda app, *rest: served.append(app))
+    monkeypatch.setattr(gc, "freeze", lambda: None)  # what other tests have made
+    served, pairs = [], {"one": ["en", "de"]}
+    words = {"bundles": str(tmp_path), "memory": "1GB", "trust": None, "languages": pairs}
+    Serving(**words, port=0).run()
+    with TestClient(served[0], base_url="http://localhost") as client:
+        response = client.post("/translate", json={"q": "a dog", "source": "en", "target": "de"})
+        assert response.json() == {"translatedText": bundle.generate("a dog")}
+        response = client.post("/v1/generate", json={"inputs": "a dog"})  # the only model
+        assert response.status_code == 200
