@@ -83,6 +83,10 @@ def router(models: Models, pairs: Pairs, headers: Mapping[str, str]) -> APIRoute
     async def live_page(model: str) -> HTMLResponse:
         return HTMLResponse(page(title=models.model(model).name), headers=headers)
 
+    @routes.get("/models/{model}/docs", include_in_schema=False)
+    async def docs(model: str) -> Response:
+        return RedirectResponse("../../docs")
+
     @routes.get("/models/{model}/v1/page", include_in_schema=False)
     async def page_document(model: str) -> Response:
         return RedirectResponse(f"../../../v1/page?model={quote(models.model(model).name)}")

@@ -324,6 +324,7 @@ def test_a_page_for_each_bundle_and_a_list_of_them(client):
     assert "<title>two</title>" in page.text
     assert client.get("/models/two/v1/page").json()["run"]["title"] == "two"
     assert client.post("/models/two/v1/sentence", json={"text": TEXT}).json()["text"] == TEXT
+    assert client.get("/models/two/docs").url.path == "/docs"
     assert client.get("/models/five/").status_code == 404
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
     assert "model" in schemas["GenerateRequest"]["properties"]
