@@ -26,7 +26,7 @@ def test_it_passes_on_a_cpu_in_a_tiny_form():
 
 @pytest.mark.exhaustive
 def test_every_mechanism_passes_on_a_cpu():
-    assert run("--cpu", "--only", "parity,decode").returncode == 0
+    assert run("--cpu", "--only", "parity,decode,captured").returncode == 0
 
 
 def test_what_it_does_not_know_or_cannot_do_is_said_in_one_line():
