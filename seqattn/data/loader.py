@@ -12,12 +12,11 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader
 
-from seqattn.data.batch import Tensors
 from seqattn.data.bucketing import BucketSampler
 from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
 
-BatchT = TypeVar("BatchT", bound=Tensors)
+BatchT = TypeVar("BatchT")
 Ints = npt.NDArray[np.int64]
 
 
@@ -76,7 +75,7 @@ class BatchLoader(DataLoader[BatchT]):
         super().__init__(
             range(len(data)),  # type: ignore[arg-type]
             batch_sampler=batches,
-            collate_fn=partial(_rounded_batch, data, limits),
+            collate_fn=data.batch if limits.rounded(1) == 1 else partial(_rounded, data, limits),
             num_workers=limits.num_workers,
             pin_memory=bool(limits.pin_memory),
             # a separate generator: creating an iterator draws from it, and must not affect dropout
@@ -147,7 +146,7 @@ class StepLoader(BatchLoader[BatchT]):
         return self.batches.step_batches // self.batches.world
 
 
-def _rounded_batch(data: TokenRows[BatchT], limits: BatchLimits, indices: Sequence[int]) -> BatchT:
+def _rounded(data: TokenRows[Any], limits: BatchLimits, indices: Sequence[int]) -> Any:
     return data.batch(indices).rounded(limits)
 
 

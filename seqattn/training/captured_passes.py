@@ -18,6 +18,7 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.models.stack import LayerStack
 from seqattn.ops.gpu.graphs import Recorder, may_replay
 from seqattn.ops.memory import ran_out
+from seqattn.ops.second_derivatives import forbid_second_derivatives
 from seqattn.screen import say
 
 _BEFORE = 2
@@ -101,6 +102,7 @@ class _Passes(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+        forbid_second_derivatives("captured passes do not support second derivatives")
         ctx.own.backward(gradients[0])
         return None, None, None, None
 

@@ -73,6 +73,7 @@ def fit(loop: TrainingLoop, setup: Setup) -> Trainer:
             raise UserError(f"trainer.lightning ({arguments}): {line}") from error
         finally:
             files.wait()
+    setup.task.free_graphs()
     if isinstance(trainer.strategy, FullySharded):
         weights = trainer.strategy.lightning_module_state_dict()  # a collective call
         if trainer.is_global_zero:

@@ -181,7 +181,7 @@ class SummedStep(LightningModule):
     def capture(self) -> None:
         """Let passes be captured; say so if they cannot."""
         model: Any = self.model
-        self.captured = model.replayed = None
+        self.free_graphs()
         if not self.captured_sizes:
             return
         if reason := why_not(self, self.device):
@@ -190,8 +190,8 @@ class SummedStep(LightningModule):
             self.captured = CapturedPasses(model, self.captured_sizes, self._collect)
             model.replayed = self.captured
 
-    def on_train_end(self) -> None:
-        """Free the graphs."""
+    def free_graphs(self) -> None:
+        """Drop captured passes."""
         self.captured = cast(Any, self.model).replayed = None
 
     def _collect(self) -> None:
