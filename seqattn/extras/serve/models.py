@@ -153,7 +153,7 @@ class Models:
             try:
                 size = model.check(bundle_dir(model.path))
             except UserError as error:
-                model.error = str(error).replace(model.path, model.name)
+                model.error = str(error).replace(str(user_path(model.path)), model.name)
                 _tell(model, model.error)
             else:
                 self._check_size(model, size)
@@ -206,7 +206,11 @@ class Models:
         return service
 
     async def _load(self, model: Model) -> Service | None:
-        """Load a bundle unless its files are those that are loaded; None if that fails."""
+        """Load a bundle unless its files are those that are loaded.
+
+        Returns:
+            Its service; if that fails, the one loaded before or None.
+        """
         loop = asyncio.get_running_loop()
         stamp, ends = await run_in_threadpool(model.stamp_now), loop.time() + self.limits.timeout
         while line := await self._failure(model, stamp):
@@ -222,48 +226,48 @@ class Models:
         return model.service
 
     async def _failure(self, model: Model, stamp: Stamp) -> str:
-        """Load a bundle, or return why it cannot be loaded."""
-        try:
-            async with self._lock:
+        """Load a bundle, or return why it cannot be loaded, without the server's folders."""
+        line, folders = "", [str(user_path(model.path))]
+        async with self._lock:
+            try:
                 with TemporaryDirectory(prefix="seqattn-") as folder:
+                    folders.append(f"{folder}/model")
                     await self._load_copy(model, Path(folder) / "model", stamp)
                     model.stamp, model.failed = stamp, None
-            return ""
-        except Exception as error:  # of a damaged bundle, which must not end the others
-            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-            return f"{kind}{error}".split("\n")[0] or "unknown error"
-        finally:
-            await run_in_threadpool(_free)  # also the file that weights were read from
+            except Exception as error:  # of a damaged bundle, which must not end the others
+                kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+                line = f"{kind}{error}".split("\n")[0] or "unknown error"
+            # also the file that weights were read from; before another load evicts this one
+            await run_in_threadpool(_free)
+        for path in folders:
+            line = line.replace(path, model.name)
+        return line
 
     async def _load_copy(self, model: Model, folder: Path, stamp: Stamp) -> None:
         """Load a copy of a bundle: weights that are overwritten while they are read end a process.
 
         Raises:
-            UserError: if it cannot be loaded, without the server's folders in the message.
+            UserError: if it cannot be loaded.
         """
         original = await run_in_threadpool(bundle_dir, model.path)
+        await run_in_threadpool(_copy, original, folder)
+        size = self._copies * await run_in_threadpool(model.check, folder)
+        digests = await run_in_threadpool(bundle_contents, folder)
+        if stamp != await run_in_threadpool(model.stamp_now):
+            raise UserError("its files are being written; try again later")
+        if model.service and model.digests == digests:
+            return
+        self._check_size(model, size)
+        await self._make_room(model, size)
+        self._alive[held := object()] = size
         try:
-            await run_in_threadpool(_copy, original, folder)
-            size = self._copies * await run_in_threadpool(model.check, folder)
-            digests = await run_in_threadpool(bundle_contents, folder)
-            if stamp != await run_in_threadpool(model.stamp_now):
-                raise UserError("its files are being written; try again later")
-            if model.service and model.digests == digests:
-                return
-            self._check_size(model, size)
-            await self._make_room(model, size)
-            self._alive[held := object()] = size
-            try:
-                bundle = await run_in_threadpool(load_bundle, folder, self._device, model.trust)
-                bundle.path = original
-                bundle = await run_in_threadpool(self._attach, bundle)
-                weakref.finalize(bundle.model, self._alive.pop, held, None)
-            except BaseException:
-                del self._alive[held]
-                raise
-        except UserError as error:
-            line = str(error).replace(str(folder), model.name).replace(str(original), model.name)
-            raise UserError(line) from error
+            bundle = await run_in_threadpool(load_bundle, folder, self._device, model.trust)
+            bundle.path = original
+            bundle = await run_in_threadpool(self._attach, bundle)
+            weakref.finalize(bundle.model, self._alive.pop, held, None)
+        except BaseException:
+            del self._alive[held]
+            raise
         metrics = self.metrics.by_model[model.name]
         model.service = Service(bundle, self.limits, metrics, self.thread)
         model.digests, model.size = digests, size

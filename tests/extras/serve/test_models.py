@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import sys
+import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from starlette.testclient import TestClient
 import seqattn
 from seqattn.errors import UserError
 from seqattn.extras.serve import languages
+from seqattn.extras.serve import models as models_module
 from seqattn.extras.serve.app import make_app
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.models import Model, Models, models_in
@@ -204,6 +206,37 @@ def test_changed_files_are_loaded_and_half_written_or_missing_ones_are_not(clien
     assert best(client, "one") == after
     told = "serve: model one: bundle one does not exist; training writes one to RUN/model"
     assert capfd.readouterr().err == f"{told} (the one loaded before is used)\n"
+
+
+def test_a_bundle_that_another_load_evicts_at_once_answers_its_request(folder, monkeypatch):
+    def slow_free():
+        time.sleep(0.3)
+        free()
+
+    async def name(models, named):
+        with (one := request()).scope["at_end"]:
+            return (await models.select(named, one)).bundle.path.name
+
+    async def names(models):
+        return await asyncio.gather(name(models, "one"), name(models, "two"))
+
+    models, free = models_of(folder, 1.5), models_module._free
+    monkeypatch.setattr(models_module, "_free", slow_free)
+    assert asyncio.run(names(models)) == ["one", "two"]
+    models.close()
+
+
+def test_no_error_names_a_folder_of_the_server(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / "one" / "config.yaml").rename(folder / "one" / "config.json")
+    (folder / "two" / "model.safetensors").unlink()
+    models = Models([Model("a", "~/one"), Model("b", "~/two")], Limits(), 1e9)
+    with client_of(models) as client:
+        for name in ("a", "b"):
+            refusal(client, status=503, inputs=TEXT, model=name)
+        listed = client.get("/v1/models").text
+    assert str(folder) not in listed
+    assert "a/config.json" in listed
 
 
 def test_a_changed_bundle_replaces_the_one_in_memory_where_both_do_not_fit(folder):
