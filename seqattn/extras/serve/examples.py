@@ -58,7 +58,7 @@ def languages_of(config: Config) -> list[str]:
     if config.get("choices", {}).get("task") != "translation":
         return []
     try:
-        data = build(config["data"], "data")
+        data = build(config.get("data"), "data")
     except UserError:
         return []
     return [*getattr(data, "suffixes", {}).values()]

@@ -150,6 +150,7 @@ class Models:
         queued = {name: partial(self._queued, model) for name, model in self.models.items()}
         self.metrics = Metrics(queues=queued, loaded=self._loaded_bytes)
         for model in models:
+            model.pair = model.languages
             try:
                 size = model.check(bundle_dir(model.path))
             except UserError as error:

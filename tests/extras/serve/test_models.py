@@ -226,6 +226,18 @@ def test_a_bundle_that_another_load_evicts_at_once_answers_its_request(folder, m
     models.close()
 
 
+@pytest.mark.parametrize("damage", ["x: [", "choices: {task: translation}"])
+def test_a_damaged_configuration_is_said_and_its_given_languages_lead_to_it(folder, damage):
+    config = folder / "two" / "config.yaml"
+    whole = config.read_text()
+    config.write_text(damage)
+    with client_of(models_of(folder)) as client:
+        keys = {"q": TEXT, "source": "fr", "target": "de"}
+        assert "two/config.yaml" in refusal(client, "/translate", 503, **keys)
+        config.write_text(whole)
+        assert ask(client, "/translate", **keys) == {"translatedText": expected(folder, "two")}
+
+
 def test_no_error_names_a_folder_of_the_server(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
     (folder / "one" / "config.yaml").rename(folder / "one" / "config.json")
