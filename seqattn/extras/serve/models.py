@@ -40,7 +40,7 @@ from seqattn.subcommands.provenance import bundle_contents
 Stamp = Sequence[tuple[str, int, int, int]]
 """Name, size, time and inode of each file; empty if there are none."""
 _NAME = re.compile(r"(?!.*\.\.)\w[\w.+@-]{0,99}")
-_AGAIN, _SETTLED = 10.0, 0.5  # seconds until unchanged files are tried again, or changing ones
+_AGAIN = 10.0  # seconds until unchanged files are tried again
 _PAUSE = 0.02  # seconds until memory is looked at again
 
 
@@ -62,23 +62,18 @@ class Model:
     languages: Sequence[str] = ()
     service: Service | None = None
     pair: Sequence[str] = ()
-    stamp: Stamp = ()
+    stamp: Stamp | None = None
     digests: Sequence[str] = ()
     size: int = 0
     users: int = 0
     used: int = 0
-    failed: Stamp | None = None
-    again: float = 0.0
+    again: float = math.inf
     error: str = ""
     loading: "asyncio.Task[Service | None] | None" = None
 
     def leave(self) -> None:
         """Count a request that has ended."""
         self.users -= 1
-
-    def end_loading(self, loading: object) -> None:
-        """Forget a load, whose result is a service that may be evicted."""
-        self.loading = None
 
     def stamp_now(self) -> Stamp:
         """Return the stamp of its files."""
@@ -190,18 +185,18 @@ class Models:
         request.scope["model"], began = model.name, loop.time()
         model.users, model.used = model.users + 1, next(self._clock)
         request.scope["at_end"].callback(model.leave)
-        service, stamp = None, await run_in_threadpool(model.stamp_now)
-        has_failed = model.failed == stamp and loop.time() < model.again
-        if not has_failed and (model.service is None or model.stamp != stamp):
-            if model.loading is None:
-                model.loading = asyncio.create_task(self._load(model))
-                model.loading.add_done_callback(model.end_loading)
+        stamp = await run_in_threadpool(model.stamp_now)
+        is_tried = model.stamp == stamp and loop.time() < model.again
+        if is_tried and (model.service or model.error):
+            service = model.service
+        else:
+            model.loading = model.loading or asyncio.create_task(self._load(model))
             loading, seconds = model.loading, self.limits.timeout
             await asyncio.wait({loading}, timeout=seconds)
             if not loading.done():
                 raise HTTPException(504, f"loading took longer than {seconds:g} seconds")
             service = loading.result()
-        if (service := service or model.service) is None:
+        if service is None:
             raise HTTPException(503, f"model {model.name} cannot be loaded: {model.error}")
         request.scope["waited"] = loop.time() - began
         return service
@@ -212,37 +207,25 @@ class Models:
         Returns:
             Its service; if that fails, the one loaded before or None.
         """
-        loop = asyncio.get_running_loop()
-        stamp, ends = await run_in_threadpool(model.stamp_now), loop.time() + self.limits.timeout
-        while line := await self._failure(model, stamp):
-            model.failed, model.again = stamp, loop.time() + _AGAIN
-            if model.service is None and loop.time() < ends:  # perhaps it is being written
-                await asyncio.sleep(_SETTLED)
-                stamp = await run_in_threadpool(model.stamp_now)
-            if stamp == model.failed or model.service:
-                break
-        if line and line != model.error:
-            _tell(model, line + " (the one loaded before is used)" * bool(model.service))
-        model.error = line
-        return model.service
-
-    async def _failure(self, model: Model, stamp: Stamp) -> str:
-        """Load a bundle, or return why it cannot be loaded, without the server's folders."""
         line, folders = "", [str(user_path(model.path))]
         async with self._lock:
+            stamp = await run_in_threadpool(model.stamp_now)
             try:
                 with TemporaryDirectory(prefix="seqattn-") as folder:
                     folders.append(f"{folder}/model")
                     await self._load_copy(model, Path(folder) / "model", stamp)
-                    model.stamp, model.failed = stamp, None
             except Exception as error:  # of a damaged bundle, which must not end the others
                 kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
                 line = f"{kind}{error}".split("\n")[0] or "unknown error"
             # also the file that weights were read from; before another load evicts this one
             await run_in_threadpool(_free)
-        for path in folders:
+        for path in folders:  # clients see no folder of the server
             line = line.replace(path, model.name)
-        return line
+        if line and line != model.error:
+            _tell(model, line + " (the one loaded before is used)" * bool(model.service))
+        model.stamp, model.error, model.loading = stamp, line, None
+        model.again = asyncio.get_running_loop().time() + _AGAIN if line else math.inf
+        return model.service
 
     async def _load_copy(self, model: Model, folder: Path, stamp: Stamp) -> None:
         """Load a copy of a bundle: weights that are overwritten while they are read end a process.
