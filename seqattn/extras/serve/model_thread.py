@@ -24,7 +24,7 @@ class Work:
     Args:
         done: its result.
         gone: set when the client has disconnected.
-        reader: reader of the model, if there are several.
+        reader: reader of the model, which searches batches and counts them.
     """
 
     done: Future[Any] = field(default_factory=Future)
@@ -73,18 +73,11 @@ class ModelThread:
     batch's tokens disconnect, the batch ends at its next step and is repeated for the others only.
 
     Args:
-        together: searches a batch; None if jobs come with a reader.
         limits: limits of the queue and of a batch.
-        batched: callback with the size of each batch.
     """
 
-    def __init__(
-        self,
-        together: Together | None,
-        limits: Limits,
-        batched: Callable[[int], None] = lambda size: None,
-    ) -> None:
-        self._together, self._limits, self._batched = together, limits, batched
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._waiting: deque[Job] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -99,8 +92,8 @@ class ModelThread:
         """Return the number of waiting jobs of a reader."""
         return sum(job.reader is reader for job in self._waiting.copy())
 
-    def submit(self, jobs: Sequence[Job]) -> None:
-        """Queue all jobs of a request, or none.
+    def submit(self, jobs: Sequence[Job], reader: Any) -> None:
+        """Queue all jobs of a request to the reader of a model, or none.
 
         Raises:
             HTTPException: 503 if the queue of its model is too full.
@@ -108,11 +101,12 @@ class ModelThread:
         with self._changed:
             wanted = (job for job in self._waiting if not job.done.cancelled())
             self._waiting = deque(wanted)  # cancelled jobs do not fill the queue
-            count = len(jobs) + self.waiting(jobs[0].reader if jobs else None)
-            if self._closed or count > self._limits.queue:
+            if self._closed or len(jobs) + self.waiting(reader) > self._limits.queue:
                 why = "is stopping" if self._closed else "is overloaded"
                 line = f"the server {why}; try again in a second"
                 raise HTTPException(503, line, {"Retry-After": "1"})
+            for job in jobs:
+                job.reader = reader
             self._waiting.extend(jobs)
             self._changed.notify()
 
@@ -133,8 +127,7 @@ class ModelThread:
         running = [job for job in jobs if job.done.set_running_or_notify_cancel()]
         self._last = len(jobs)
         if running:
-            reader = running[0].reader
-            (reader.metrics.batches.observe if reader else self._batched)(len(running))
+            running[0].reader.metrics.batches.observe(len(running))
             self._do(running)
         return bool(jobs)
 
@@ -195,5 +188,5 @@ class ModelThread:
         if isinstance(first, Alone):
             return [first.work(left)]
         shared = [job for job in jobs if isinstance(job, Shared)]
-        together: Any = first.reader.search if first.reader else self._together
-        return together(first.search, [job.item for job in shared], left)
+        search: Together = first.reader.search
+        return search(first.search, [job.item for job in shared], left)

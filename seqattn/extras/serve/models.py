@@ -139,7 +139,7 @@ class Models:
         self.models = {model.name: model for model in models}
         self.limits, self.memory, self._device = limits, memory, device
         self._attach, self._copies = attach, copies
-        self.thread = ModelThread(None, limits)
+        self.thread = ModelThread(limits)
         self._alive, self._clock = dict[object, int](), count()
         self._lock = asyncio.Lock()  # one load at a time
         queued = {name: partial(self._queued, model) for name, model in self.models.items()}

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -53,10 +53,7 @@ class Service:
         self.asks = "question" in bundle.reads
         self.reader: Texts | Spans = READERS[bundle.output](bundle, limits, self.metrics)
         self.looks = Looks(self.reader)
-        self._shares = thread is not None
-        if thread is None:
-            thread = ModelThread(self.reader.search, limits, self.metrics.batches.observe)
-        self.thread = thread
+        self.thread = ModelThread(limits) if thread is None else thread
 
     async def select(self, name: Any, request: Request) -> "Service":
         """Return the service of the model that a request names: this one."""
@@ -101,7 +98,7 @@ class Service:
         if getattr(body, "stream", False):
             return await self._streamed(partial(read, body), seconds)
         jobs, response = await run_in_threadpool(read, body)
-        self._submit(jobs)
+        self.thread.submit(jobs, self.reader)
         work: asyncio.Future[Any] = asyncio.gather(*(asyncio.wrap_future(job.done) for job in jobs))
         gone: asyncio.Future[Any] = asyncio.ensure_future(_disconnected(request))
         try:
@@ -119,11 +116,6 @@ class Service:
             for job in jobs:
                 job.leave()
 
-    def _submit(self, jobs: Sequence[Job]) -> None:
-        for job in jobs if self._shares else ():
-            job.reader = self.reader
-        self.thread.submit(jobs)
-
     async def _streamed(self, make: Callable[[OnEvent], Task], seconds: float) -> "EventStream":
         """Return the events of a request of one job, already queued."""
         loop = asyncio.get_running_loop()
@@ -138,7 +130,7 @@ class Service:
             put(event)
 
         jobs, response = await run_in_threadpool(make, send)
-        self._submit(jobs)
+        self.thread.submit(jobs, self.reader)
         jobs[0].done.add_done_callback(lambda done: put(None))
 
         async def lines() -> AsyncIterator[str]:

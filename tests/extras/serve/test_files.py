@@ -210,9 +210,9 @@ def submitted(monkeypatch):
     """The numbers of texts that are submitted together."""
     counts, submit = [], ModelThread.submit
 
-    def counted(self, jobs):
+    def counted(self, jobs, reader):
         counts.append(len(jobs))
-        submit(self, jobs)
+        submit(self, jobs, reader)
 
     monkeypatch.setattr(ModelThread, "submit", counted)
     return counts
@@ -235,10 +235,10 @@ def test_a_full_queue_delays_a_file(client, submitted, monkeypatch):
     expected, counted = send(client).content, ModelThread.submit
     submitted.clear()
 
-    def full_at_first(self, jobs):
+    def full_at_first(self, jobs, reader):
         limits = Limits(queue=1) if len(submitted) < 3 else Limits()
         monkeypatch.setattr(self, "_limits", limits)
-        counted(self, jobs)
+        counted(self, jobs, reader)
 
     monkeypatch.setattr(serve_files, "_PAUSE", 0)
     monkeypatch.setattr(ModelThread, "submit", full_at_first)

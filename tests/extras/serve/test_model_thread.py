@@ -15,12 +15,13 @@ from seqattn.extras.serve.searches import Gone
 
 
 class Recorded:
-    """A search that notes its batches and waits for a word before the first one."""
+    """A reader whose search notes its batches and waits for a word before the first one."""
 
     def __init__(self):
         self.batches, self.started, self.go = [], threading.Event(), threading.Event()
+        self.metrics = SimpleNamespace(batches=Mock())
 
-    def __call__(self, search, items, left):
+    def search(self, search, items, left):
         self.started.set()
         assert self.go.wait(10)
         self.batches.append((search, items))
@@ -36,7 +37,7 @@ def search():
 
 @pytest.fixture
 def thread(search):
-    made = ModelThread(search, Limits(queue=6, batch_tokens=10, batch_wait=0))
+    made = ModelThread(Limits(queue=6, batch_tokens=10, batch_wait=0))
     yield made
     search.go.set()
     made.close()
@@ -45,7 +46,7 @@ def thread(search):
 def held(thread, search):
     """Keeps the thread at work, so that what comes next waits."""
     first = Shared("first", "0", 1)
-    thread.submit([first])
+    thread.submit([first], search)
     assert search.started.wait(10)
     return first
 
@@ -57,7 +58,7 @@ def found(jobs):
 def test_what_waits_with_an_equal_search_goes_together_within_its_tokens(thread, search):
     held(thread, search)
     jobs = [Shared("a", "1", 4), Shared("b", "2", 4), Shared("a", "3", 4), Shared("a", "4", 4)]
-    thread.submit(jobs)
+    thread.submit(jobs, search)
     assert len(thread) == 4
     search.go.set()
     assert found(jobs) == ["a 1", "b 2", "a 3", "a 4"]
@@ -69,7 +70,7 @@ def test_work_alone_is_done_in_its_turn(thread, search):
     order = []
     alone = Alone(lambda left: order.append(len(search.batches)))
     jobs = [Shared("a", "1", 1), alone, Shared("a", "2", 99)]
-    thread.submit(jobs)
+    thread.submit(jobs, search)
     search.go.set()
     found(jobs)
     assert order == [2]
@@ -79,7 +80,7 @@ def test_work_alone_is_done_in_its_turn(thread, search):
 def test_what_fails_together_is_done_each_for_itself(thread, search):
     held(thread, search)
     jobs = [Shared("a", item, 1) for item in ("1", "bad", "2")]
-    thread.submit(jobs)
+    thread.submit(jobs, search)
     search.go.set()
     assert found([jobs[0], jobs[2]]) == ["a 1", "a 2"]
     with pytest.raises(ValueError, match="bad"):
@@ -89,7 +90,7 @@ def test_what_fails_together_is_done_each_for_itself(thread, search):
 def test_what_nobody_waits_for_is_not_done(thread, search):
     held(thread, search)
     jobs = [Shared("a", "1", 1), Shared("b", "2", 1)]
-    thread.submit(jobs)
+    thread.submit(jobs, search)
     assert jobs[0].done.cancel()
     search.go.set()
     assert found(jobs[1:]) == ["b 2"]
@@ -98,9 +99,9 @@ def test_what_nobody_waits_for_is_not_done(thread, search):
 
 def test_a_full_queue_takes_all_of_a_request_or_nothing(thread, search):
     held(thread, search)
-    thread.submit([Shared("a", str(n), 1) for n in range(4)])
+    thread.submit([Shared("a", str(n), 1) for n in range(4)], search)
     with pytest.raises(HTTPException) as refused:
-        thread.submit([Shared("a", str(n), 1) for n in range(3)])
+        thread.submit([Shared("a", str(n), 1) for n in range(3)], search)
     assert (refused.value.status_code, refused.value.headers) == (503, {"Retry-After": "1"})
     assert refused.value.detail == "the server is overloaded; try again in a second"
     assert len(thread) == 4
@@ -109,9 +110,9 @@ def test_a_full_queue_takes_all_of_a_request_or_nothing(thread, search):
 def test_those_that_nobody_waits_for_fill_no_queue(thread, search):
     held(thread, search)
     left = [Shared("a", str(n), 1) for n in range(6)]
-    thread.submit(left)
+    thread.submit(left, search)
     assert all(job.done.cancel() for job in left)
-    thread.submit([last := Shared("a", "6", 1)])
+    thread.submit([last := Shared("a", "6", 1)], search)
     assert len(thread) == 1
     search.go.set()
     assert found([last]) == ["a 6"]
@@ -120,25 +121,25 @@ def test_those_that_nobody_waits_for_fill_no_queue(thread, search):
 def test_closing_waits_for_what_waits_and_takes_no_more(thread, search):
     first = held(thread, search)
     last = Shared("a", "1", 1)
-    thread.submit([last])
+    thread.submit([last], search)
     threading.Timer(0.05, search.go.set).start()
     thread.close()
     assert found([first, last]) == ["first 0", "a 1"]
     with pytest.raises(HTTPException, match="the server is stopping"):
-        thread.submit([Shared("a", "2", 1)])
+        thread.submit([Shared("a", "2", 1)], search)
 
 
 def test_after_a_batch_of_several_one_waits_for_company(search):
-    thread = ModelThread(search, Limits(batch_wait=500))
+    thread = ModelThread(Limits(batch_wait=500))
     held(thread, search)
     first = [Shared("a", "1", 1), Shared("a", "2", 1)]
-    thread.submit(first)
+    thread.submit(first, search)
     search.go.set()
     found(first)
     late = [Shared("a", "3", 1), Shared("a", "4", 1)]
-    thread.submit(late[:1])
-    thread.submit(late[1:])
-    thread.submit([other := Shared("b", "5", 1)])  # which ends the waiting
+    thread.submit(late[:1], search)
+    thread.submit(late[1:], search)
+    thread.submit([other := Shared("b", "5", 1)], search)  # which ends the waiting
     found([*late, other])
     thread.close()
     assert search.batches[2:] == [("a", ["3", "4"]), ("b", ["5"])]
@@ -147,7 +148,7 @@ def test_after_a_batch_of_several_one_waits_for_company(search):
 def test_what_runs_for_clients_who_left_ends_and_the_others_are_served():
     begun, tries = threading.Event(), []
 
-    def search(search, items, left):
+    def search_batch(search, items, left):
         tries.append(items)
         begun.set()
         while len(items) == 3:
@@ -155,11 +156,13 @@ def test_what_runs_for_clients_who_left_ends_and_the_others_are_served():
                 raise Gone
         return items
 
-    thread = ModelThread(search, Limits(batch_wait=0))
+    search = Recorded()
+    search.search = search_batch
+    thread = ModelThread(Limits(batch_wait=0))
     free = threading.Event()
-    thread.submit([Alone(lambda left: free.wait(10))])
+    thread.submit([Alone(lambda left: free.wait(10))], search)
     jobs = [Shared("a", "1", 4), Shared("a", "2", 4), Shared("a", "3", 6)]
-    thread.submit(jobs)
+    thread.submit(jobs, search)
     free.set()
     assert begun.wait(10)
     jobs[0].leave()  # of 14 tokens 4
@@ -177,18 +180,17 @@ def test_models_share_the_thread_with_a_batch_and_a_queue_of_their_own():
         def __init__(self):
             super().__init__()
             self.go = go
-            self.search, self.metrics = self, SimpleNamespace(batches=Mock())
 
     one, two = Reader(), Reader()
-    thread = ModelThread(None, Limits(queue=2, batch_wait=0))
-    first = Shared("a", "0", 1, reader=one)
-    thread.submit([first])
+    thread = ModelThread(Limits(queue=2, batch_wait=0))
+    first = Shared("a", "0", 1)
+    thread.submit([first], one)
     assert one.started.wait(10)
-    jobs = [Shared("a", item, 1, reader=of) for item, of in (("1", one), ("2", two), ("3", one))]
-    for job in jobs:
-        thread.submit([job])
+    jobs = [Shared("a", item, 1) for item in ("1", "2", "3")]
+    for job, reader in zip(jobs, (one, two, one)):
+        thread.submit([job], reader)
     with pytest.raises(HTTPException, match="overloaded"):
-        thread.submit([Shared("a", "4", 1, reader=one)])
+        thread.submit([Shared("a", "4", 1)], one)
     assert (len(thread), thread.waiting(one), thread.waiting(two)) == (3, 2, 1)
     go.set()
     assert found([first, *jobs]) == ["a 0", "a 1", "a 2", "a 3"]
@@ -200,11 +202,10 @@ def test_models_share_the_thread_with_a_batch_and_a_queue_of_their_own():
 
 def test_the_thread_retains_no_model_while_it_waits():
     reader = Recorded()
-    reader.search, reader.metrics = Recorded(), SimpleNamespace(batches=Mock())
-    reader.search.go.set()
-    thread, gone = ModelThread(None, Limits()), weakref.ref(reader)
-    job = Shared("a", "1", 1, reader=reader)
-    thread.submit([job])
+    reader.go.set()
+    thread, gone = ModelThread(Limits()), weakref.ref(reader)
+    job = Shared("a", "1", 1)
+    thread.submit([job], reader)
     assert found([job]) == ["a 1"]
     del job, reader
     ends = time.monotonic() + 10

@@ -81,7 +81,7 @@ def test_a_client_that_goes_ends_the_search(bundle):
         job.leave()
 
     (job,) = service.reader.generate(asked, on_event).jobs
-    service.thread.submit([job])
+    service.thread.submit([job], service.reader)
     assert isinstance(job.done.exception(timeout=10), Gone)
     assert len(told) == 1
     service.thread.close()
@@ -104,7 +104,7 @@ def test_clients_that_go_while_they_wait_leave_nothing_on_the_servers_output(bun
         await asyncio.sleep(0.01)
         gc.collect()
 
-    service.thread.submit([Alone(lambda left: free.wait())])
+    service.thread.submit([Alone(lambda left: free.wait())], service.reader)
     asyncio.run(go())
     free.set()
     service.thread.close()
@@ -218,7 +218,7 @@ def test_a_stream_whose_client_left_before_its_first_event_is_dropped(bundle):
         await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
         assert response.job.done.cancelled()
 
-    service.thread.submit([Alone(lambda left: free.wait(10))])
+    service.thread.submit([Alone(lambda left: free.wait(10))], service.reader)
     asyncio.run(go())
     free.set()
     service.thread.close()
