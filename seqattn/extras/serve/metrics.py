@@ -1,6 +1,7 @@
 """Prometheus metrics of a server."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -47,36 +48,19 @@ class Metrics(ModelMetrics):
     ) -> None:
         self.registry = registry = CollectorRegistry()
         self._extra = extra = [] if queues is None else ["model"]
-        self._requests = Counter(
-            "seqattn_requests",
-            "Completed requests.",
-            ["path", "status", *extra],
-            registry=registry,
-        )
-        self._errors = Counter(
-            "seqattn_errors",
-            "Requests with status 400 or above.",
-            ["status", *extra],
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "seqattn_request_seconds",
-            "Seconds from a request to the last byte of its response.",
-            ["path", *extra],
-            registry=registry,
-            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
-        )
-        tokens = Counter(
-            "seqattn_tokens", "Tokens read and written.", ["side", *extra], registry=registry
-        )
-        batches = Histogram(
-            "seqattn_batch_inputs",
-            "Inputs per batch.",
-            extra,
-            registry=registry,
-            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
-        )
-        queue = Gauge("seqattn_queue_length", "Waiting inputs.", extra, registry=registry)
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        requests, errors = "Completed requests.", "Requests with status 400 or above."
+        self._requests = counter("seqattn_requests", requests, ["path", "status", *extra])
+        self._errors = counter("seqattn_errors", errors, ["status", *extra])
+        times = "Seconds from a request to the last byte of its response."
+        bounds = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+        paths = ["path", *extra]
+        self._seconds = histogram("seqattn_request_seconds", times, paths, buckets=bounds)
+        tokens = counter("seqattn_tokens", "Tokens read and written.", ["side", *extra])
+        sizes = (1, 2, 4, 8, 16, 32, 64, 128)
+        batches = histogram("seqattn_batch_inputs", "Inputs per batch.", extra, buckets=sizes)
+        queue = gauge("seqattn_queue_length", "Waiting inputs.", extra)
         if queues is None:
             super().__init__(tokens, batches)
             queue.set_function(waiting)
@@ -84,9 +68,8 @@ class Metrics(ModelMetrics):
         self.by_model = {name: ModelMetrics(tokens, batches, name) for name in queues}
         for name, length in queues.items():
             queue.labels(name).set_function(length)
-        self.loads = Counter("seqattn_loads", "Loads of weights.", extra, registry=registry)
-        weights = Gauge("seqattn_loaded_bytes", "Weights in memory.", registry=registry)
-        weights.set_function(loaded)
+        self.loads = counter("seqattn_loads", "Loads of weights.", extra)
+        gauge("seqattn_loaded_bytes", "Weights in memory.").set_function(loaded)
         ProcessCollector(registry=registry)
 
     def request(self, path: str, status: int, seconds: float, model: str = "") -> None:
