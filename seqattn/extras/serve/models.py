@@ -9,7 +9,6 @@ import platform
 import re
 import shutil
 import sys
-import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from safetensors import SafetensorError, safe_open
 from starlette.concurrency import run_in_threadpool
@@ -140,7 +140,7 @@ class Models:
         self.limits, self.memory, self._device = limits, memory, device
         self._attach, self._copies = attach, copies
         self.thread = ModelThread(limits)
-        self._alive, self._clock = dict[object, int](), count()
+        self._alive, self._clock = WeakKeyDictionary[Any, int](), count()
         self._lock = asyncio.Lock()  # one load at a time
         queued = {name: partial(self._queued, model) for name, model in self.models.items()}
         self.metrics = Metrics(queues=queued, loaded=self._loaded_bytes)
@@ -243,15 +243,10 @@ class Models:
             return
         self._check_size(model, size)
         await self._make_room(model, size)
-        self._alive[held := object()] = size
-        try:
-            bundle = await run_in_threadpool(load_bundle, folder, self._device, model.trust)
-            bundle.path = original
-            bundle = await run_in_threadpool(self._attach, bundle)
-            weakref.finalize(bundle.model, self._alive.pop, held, None)
-        except BaseException:
-            del self._alive[held]
-            raise
+        bundle = await run_in_threadpool(load_bundle, folder, self._device, model.trust)
+        bundle.path = original
+        bundle = await run_in_threadpool(self._attach, bundle)
+        self._alive[bundle.model] = size
         metrics = self.metrics.by_model[model.name]
         model.service = Service(bundle, self.limits, metrics, self.thread)
         model.digests, model.size = digests, size
@@ -277,7 +272,7 @@ class Models:
             )
 
     def _loaded_bytes(self) -> int:
-        return sum(self._alive.copy().values())
+        return sum(self._alive.values())
 
     def _queued(self, model: Model) -> int:
         return self.thread.waiting(model.service.reader) if model.service else 0
