@@ -93,11 +93,13 @@ class Model:
             UserError: if the bundle in a folder cannot be loaded.
         """
         config = read_config(folder, self.trust)
-        self.pair = self.languages or languages_of(config)
+        pair = self.languages or languages_of(config)
+        self.pair = self.pair if self.service else pair  # until the new one can be loaded
         try:
             with safe_open(str(folder / WEIGHTS), framework="pt") as tensors:
                 slices = [tensors.get_slice(name) for name in tensors.keys()]  # noqa: SIM118
                 sizes = [(math.prod(one.get_shape()), one.get_dtype() == "I8") for one in slices]
+                self.pair = pair
                 return sum(number * (4 + is_int8) for number, is_int8 in sizes)  # int8: a copy
         except (SafetensorError, OSError) as error:
             reason = str(error).split("\n")[0]
