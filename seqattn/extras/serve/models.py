@@ -40,7 +40,7 @@ from seqattn.subcommands.provenance import bundle_contents
 Stamp = Sequence[tuple[str, int, int, int]]
 """Name, size, time and inode of each file; empty if there are none."""
 _NAME = re.compile(r"(?!.*\.\.)\w[\w.+@-]{0,99}")
-_AGAIN = 10.0  # seconds until unchanged files are tried again
+_AGAIN, _SETTLED = 10.0, 0.5  # seconds until unchanged files are tried again, or changing ones
 _PAUSE = 0.02  # seconds until memory is looked at again
 
 
@@ -209,6 +209,22 @@ class Models:
         Returns:
             Its service; if that fails, the one loaded before or None.
         """
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self.limits.timeout
+        line, stamp = await self._tried(model)
+        while line and not model.service and loop.time() < ends:
+            await asyncio.sleep(_SETTLED)
+            if stamp == await run_in_threadpool(model.stamp_now):
+                break
+            line, stamp = await self._tried(model)  # its files were being written
+        if line and line != model.error:
+            _tell(model, line + " (the one loaded before is used)" * bool(model.service))
+        model.stamp, model.error, model.loading = stamp, line, None
+        model.again = loop.time() + _AGAIN if line else math.inf
+        return model.service
+
+    async def _tried(self, model: Model) -> tuple[str, Stamp]:
+        """Load a bundle; return why it cannot be loaded, "" if it can, and its stamp."""
         line, folders = "", [str(user_path(model.path))]
         async with self._lock:
             stamp = await run_in_threadpool(model.stamp_now)
@@ -223,11 +239,7 @@ class Models:
             await run_in_threadpool(_free)
         for path in folders:  # clients see no folder of the server
             line = line.replace(path, model.name)
-        if line and line != model.error:
-            _tell(model, line + " (the one loaded before is used)" * bool(model.service))
-        model.stamp, model.error, model.loading = stamp, line, None
-        model.again = asyncio.get_running_loop().time() + _AGAIN if line else math.inf
-        return model.service
+        return line, stamp
 
     async def _load_copy(self, model: Model, folder: Path, stamp: Stamp) -> None:
         """Load a copy of a bundle: weights that are overwritten while they are read end a process.

@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from contextlib import ExitStack
+from threading import Timer
 from types import SimpleNamespace
 
 import pytest
@@ -188,6 +189,16 @@ def test_a_damaged_bundle_touches_no_other_and_is_tried_again_when_mended(folder
         assert best(client, "one") == expected(folder, "one")
         file.write_bytes(whole)
         assert best(client, "two") == expected(folder, "two")
+
+
+def test_a_bundle_that_is_being_written_is_waited_for(client, folder):
+    file, wanted = folder / "two" / "model.safetensors", expected(folder, "two")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:1_000])
+    later = [Timer(0.3, file.write_bytes, [whole[:9_000]]), Timer(0.7, file.write_bytes, [whole])]
+    for timer in later:
+        timer.start()
+    assert best(client, "two") == wanted
 
 
 def test_changed_files_are_loaded_and_half_written_or_missing_ones_are_not(client, folder, capfd):
