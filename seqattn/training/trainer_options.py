@@ -248,7 +248,12 @@ class TrainerOptions:
             f"trainer.precision={self.precision}{own} "
             f"loader.max_tokens={loader.max_tokens} loader.num_workers={loader.num_workers}"
         )
-        return [line, *self._advice()]
+        lines = [line, *self._advice()]
+        if self.cuda_graphs and getattr(loader, "round_to", 0) == 1:
+            lines.append(
+                "few sizes of batches come back for trainer.cuda_graphs; set loader.round_to=4"
+            )
+        return lines
 
     def alone(self, **lightning: Any) -> "TrainerOptions":
         """Return a copy for one device, without checkpoints. Args: lightning: more arguments."""

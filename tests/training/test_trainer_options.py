@@ -140,3 +140,20 @@ def test_a_shadow_of_the_weights_is_of_one_device(tmp_path):
 
 def test_a_cpu_is_always_there():
     TrainerOptions(accelerator="cpu").check_device()
+
+
+def test_graphs_of_sizes_that_seldom_come_back_are_advised_against():
+    options = TrainerOptions(accelerator="gpu", devices=1, cuda_graphs=4)
+    assert "set loader.round_to=4" in options.notices(LoaderOptions(), 5)[-1]
+    assert not any("round_to" in x for x in options.notices(LoaderOptions(round_to=4), 5))
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [({}, "needs a GPU"), ({"accelerator": "gpu", "devices": 2}, "is for one device")],
+)
+def test_graphs_are_refused_on_a_cpu_and_on_several_devices(options, advice):
+    with pytest.raises(
+        UserError, match=rf"^trainer\.cuda_graphs {advice}; set trainer\.cuda_graphs=0"
+    ):
+        TrainerOptions(**{"accelerator": "cpu", "cuda_graphs": 4, **options}).check_device()

@@ -51,8 +51,8 @@ def batch(seed, count, source, target, padding=1):
 
 def trained(model, sizes=9, kind=Seq2SeqTask, error=None, precision=None, data=None, **settings):
     """Return the weights after training, and the graphs."""
-    graphs = []
-    task = kind(model.train(), Optimization(partial(adamw, lr=0.01), constant(0), **settings))
+    graphs, settings = [], {"optimizer": partial(adamw, lr=0.01), **settings}
+    task = kind(model.train(), Optimization(schedule=constant(0), **settings))
     task.captured_sizes = sizes
     with recording(captured_passes, graphs, error=error, is_at_hand=lambda x: False):
         options = {"precision": precision}
@@ -65,7 +65,7 @@ def trained(model, sizes=9, kind=Seq2SeqTask, error=None, precision=None, data=N
 def check(make, sizes=9, **options):
     """Check that captured passes train as plain ones, and return the graphs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(captured_passes, "_BEFORE", 1_000)
+        patch.setattr(captured_passes, "_PLAIN_BATCHES", 1_000)
         plain, none = trained(make(), sizes, **options)
     weights, graphs = trained(make(), sizes, **options)
     assert not none
@@ -76,6 +76,24 @@ def check(make, sizes=9, **options):
 @pytest.mark.parametrize("name", sorted(ATTENTIONS))
 def test_attentions_train_as_in_plain_passes(name):
     assert len(check(lambda: make_transformer(load_variant(name), dropout=0.3))) == 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("make", "tolerance"),
+    [
+        (partial(make_transformer, share_embeddings="none"), 0.0),
+        (partial(make_transformer, share_embeddings="all"), 1e-5),  # sums in another order
+        (make_recurrent, 1e-5),
+    ],
+)
+def test_plain_passes_train_as_without_them(make, tolerance):
+    """So that graphs are not compared with the same mistake."""
+    settings = {"optimizer": lambda model, fused: torch.optim.SGD(model.parameters(), lr=0.1)}
+    graphs, ordinary = (trained(make(dropout=0.3), sizes, **settings)[0] for sizes in (9, 0))
+    before = [*make().parameters()]
+    assert not any(map(torch.equal, ordinary, before))
+    for one, other in zip(graphs, ordinary, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", position_choices())
