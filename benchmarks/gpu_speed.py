@@ -70,7 +70,7 @@ def captured_passes(machine: Machine) -> None:
         return torch.cat([weight.detach().flatten().cpu() for weight in model.parameters()]), count
 
     def one(name: str, make: Make, precision: Any, compiles: bool) -> None:
-        with patch.object(passes, "_BEFORE", 10**6):
+        with patch.object(passes, "_PLAIN_BATCHES", 10**6):
             plain, _ = trained(make, precision, 1, compiles)
         weights, count = trained(make, precision, 4, compiles)
         gap = float((plain - weights).abs().max())

@@ -21,7 +21,7 @@ from seqattn.ops.memory import ran_out
 from seqattn.ops.second_derivatives import forbid_second_derivatives
 from seqattn.screen import say
 
-_BEFORE = 2
+_PLAIN_BATCHES = 2
 """Batches of a size before it is captured: frequent sizes come first."""
 
 
@@ -95,15 +95,15 @@ class _Passes(torch.autograd.Function):
     """Passes as one operation; gradients of weights are added on the way."""
 
     @staticmethod
-    def forward(ctx: Any, own: Any, source: Tensor, target: Tensor, learns: Tensor) -> Tensor:
-        ctx.own = own
-        features: Tensor = own.forward(source, target)
+    def forward(ctx: Any, passes: Any, source: Tensor, target: Tensor, leaf: Tensor) -> Tensor:
+        ctx.passes = passes
+        features: Tensor = passes.forward(source, target)
         return features
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
         forbid_second_derivatives("captured passes do not support second derivatives")
-        ctx.own.backward(gradients[0])
+        ctx.passes.backward(gradients[0])
         return None, None, None, None
 
 
@@ -130,9 +130,9 @@ class CapturedPasses:
 
     def __call__(self, source: Tensor, target: Tensor) -> Tensor:
         """Return the features (B, T, D) of complete targets (B, T), begin first, for sources."""
-        own = self._graph(source, target) or PlainPass(self._model.target_features)
-        learns = torch.ones((), requires_grad=True)
-        features: Tensor = _Passes.apply(own, source, target, learns)  # type: ignore[no-untyped-call]
+        passes = self._graph(source, target) or PlainPass(self._model.target_features)
+        leaf = torch.ones((), requires_grad=True)  # so that autograd calls `_Passes.backward`
+        features: Tensor = _Passes.apply(passes, source, target, leaf)  # type: ignore[no-untyped-call]
         return features
 
     def __deepcopy__(self, memo: Any) -> None:
@@ -173,13 +173,14 @@ class CapturedPasses:
         if size in self._graphs or not self._limit:
             return self._graphs.get(size)
         self._counts[size] += 1
-        if self._counts[size] <= _BEFORE or len(self._graphs) == self._limit:
+        if self._counts[size] <= _PLAIN_BATCHES or len(self._graphs) == self._limit:
             return None
         try:
             with torch.random.fork_rng([source.device] if source.is_cuda else []):
                 self._recorder = self._recorder or Recorder(source.device)
-                own = (self._model.target_features, self._collect, self._recorder)
-                self._graphs[size] = GraphPass(*own, source, target)
+                self._graphs[size] = GraphPass(
+                    self._model.target_features, self._collect, self._recorder, source, target
+                )
         except RuntimeError as error:
             line = "out of memory" if ran_out(error) else " ".join(str(error).split())[:200]
             self.stop(line)

@@ -42,8 +42,8 @@ def made_trainer(
     if not options.on_cpu:
         set_up(options.tf32, options.cudnn_attention)
     others = (
-        "lightning", "profiler", "restarts", "compile", "cuda_graphs", "threads", "tf32",
-        "cudnn_attention",        "accumulate_grad_batches", "gradient_clip_val",  # of `step.py`
+        "lightning", "profiler", "restarts", "compile", "threads", "tf32", "cudnn_attention",
+        "cuda_graphs", "accumulate_grad_batches", "gradient_clip_val",  # of `step.py`
     )  # fmt: skip
     own = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in others}
     if options.on_cpu:  # Lightning's auto would use Apple's GPU, which has no float64

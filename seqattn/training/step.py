@@ -49,6 +49,9 @@ class SummedStep(LightningModule):
     are added per unit; each is computed on a single batch.
     """
 
+    reads_weights: ClassVar[bool] = False
+    """True if the loss reads attention weights."""
+
     def __init__(self, model: nn.Module, optimization: Optimization) -> None:
         super().__init__()
         self.automatic_optimization = False  # a step is a `training_step`
@@ -63,9 +66,6 @@ class SummedStep(LightningModule):
         """The passes, if they can be captured; else None."""
         self._halved = False
         """True once a batch has been split."""
-
-    reads_weights: ClassVar[bool] = False
-    """True if the loss reads attention weights."""
 
     @abstractmethod
     def units(self, batch: Any) -> int:

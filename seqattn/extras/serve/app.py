@@ -23,11 +23,11 @@ from starlette.responses import (
 import seqattn
 from seqattn.errors import UserError
 from seqattn.extras.report.single_file import page
-from seqattn.extras.serve import several
+from seqattn.extras.serve import models_api
 from seqattn.extras.serve.docs_page import docs_page
 from seqattn.extras.serve.files import FILE_RESPONSE, FileTranslator, Flag, Language, model_in_form
 from seqattn.extras.serve.guard import Guard
-from seqattn.extras.serve.languages import Pairs
+from seqattn.extras.serve.language_pairs import Pairs
 from seqattn.extras.serve.libretranslate import router
 from seqattn.extras.serve.limits import TooMuch
 from seqattn.extras.serve.models import Models
@@ -113,7 +113,7 @@ def make_app(
     translator = FileTranslator(service.limits, pairs)
     _add_endpoints(app, service)
     if isinstance(service, Models):
-        app.include_router(several.router(service, pairs, _HEADERS))
+        app.include_router(models_api.router(service, pairs, _HEADERS))
     if translator.formats:
 
         @app.post("/v1/file", response_class=Response, responses=FILE_RESPONSE)
@@ -159,21 +159,21 @@ def _add_endpoints(app: FastAPI, service: Service | Models) -> None:
         return await service.select(getattr(body, "model", None), request)
 
     @app.post("/v1/generate", response_model_exclude_none=True, responses=_EVENTS)
-    @naming_model(service.several)
+    @naming_model(isinstance(service, Models))
     async def generate(body: GenerateRequest, request: Request) -> GenerateResponse:
         """Generate outputs for one text or several."""
         model = await service_for(body, request)
         return await model.respond(model.writer(asks=False).generate, body, request)
 
     @app.post("/v1/answer", response_model_exclude_none=True)
-    @naming_model(service.several)
+    @naming_model(isinstance(service, Models))
     async def answer(body: AnswerRequest, request: Request) -> AnswerResponse:
         """Answer one question or several."""
         model = await service_for(body, request)
         return await model.respond(model.answerer.answer, body, request)
 
     @app.post("/v1/explain", response_model_exclude_none=True)
-    @naming_model(service.several)
+    @naming_model(isinstance(service, Models))
     async def explain(body: ExplainRequest, request: Request) -> ExplainResponse:
         """Explain which tokens determined an output."""
         model = await service_for(body, request)
@@ -186,7 +186,7 @@ def _add_endpoints(app: FastAPI, service: Service | Models) -> None:
         return JSONResponse(await run_in_threadpool(model.looks.page))
 
     @app.post("/v1/sentence", responses=_EVENTS)
-    @naming_model(service.several)
+    @naming_model(isinstance(service, Models))
     async def sentence(body: SentenceRequest, request: Request) -> Response:
         """Return a `seqattn.extras.report.document_types.SentenceDocument`, shown on the page."""
         model = await service_for(body, request)

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from seqattn.bundle.text_options import TextOption, node_of, options_of
 from seqattn.errors import UserError
-from seqattn.extras.serve.languages import Pairs
+from seqattn.extras.serve.language_pairs import Pairs
 from seqattn.extras.serve.limits import Limits, TooMuch
 from seqattn.extras.serve.schemas import GenerateRequest
 from seqattn.extras.serve.service import Service

@@ -20,7 +20,7 @@ from seqattn.checking import shown
 from seqattn.data.languages import language_name
 from seqattn.extras.serve.files import FILE_RESPONSE, FileTranslator, model_in_form, name_of
 from seqattn.extras.serve.files import Language as Code
-from seqattn.extras.serve.languages import Pairs
+from seqattn.extras.serve.language_pairs import Pairs
 from seqattn.extras.serve.models import Models
 from seqattn.extras.serve.schemas import GenerateRequest
 from seqattn.extras.serve.service import Service

@@ -53,7 +53,16 @@ class Model:
         path: path of the bundle.
         trust: packages besides seqattn that its parts may come from.
         languages: codes of source and target; empty for those of its configuration.
-        service: its service while it is loaded; the other attributes are state, too.
+        service: its service while it is loaded.
+
+    Attributes:
+        pair: codes of source and target; empty if unknown.
+        stamp: that of the files that were loaded last, or could not be.
+        digests, size: contents and bytes of weights of the loaded bundle.
+        users, last_use: number of requests that use it, and the order of the last one.
+        retry_at: time at which unchanged files that could not be loaded are tried again.
+        error: why it could not be loaded; "" if it could.
+        loading: the load that requests wait for.
     """
 
     name: str
@@ -66,8 +75,8 @@ class Model:
     digests: Sequence[str] = ()
     size: int = 0
     users: int = 0
-    used: int = 0
-    again: float = math.inf
+    last_use: int = 0
+    retry_at: float = math.inf
     error: str = ""
     loading: "asyncio.Task[Service | None] | None" = None
 
@@ -127,8 +136,6 @@ class Models:
         UserError: if a bundle needs more than `memory`.
     """
 
-    several = True
-
     def __init__(
         self,
         models: Sequence[Model],
@@ -185,10 +192,10 @@ class Models:
         """
         model, loop = self.model(name), asyncio.get_running_loop()
         request.scope["model"], began = model.name, loop.time()
-        model.users, model.used = model.users + 1, next(self._clock)
+        model.users, model.last_use = model.users + 1, next(self._clock)
         request.scope["at_end"].callback(model.leave)
         stamp = await run_in_threadpool(model.stamp_now)
-        is_tried = model.stamp == stamp and loop.time() < model.again
+        is_tried = model.stamp == stamp and loop.time() < model.retry_at
         if is_tried and (model.service or model.error):
             service = model.service
         else:
@@ -220,7 +227,7 @@ class Models:
         if line and line != model.error:
             _tell(model, line + " (the one loaded before is used)" * bool(model.service))
         model.stamp, model.error, model.loading = stamp, line, None
-        model.again = loop.time() + _AGAIN if line else math.inf
+        model.retry_at = loop.time() + _AGAIN if line else math.inf
         return model.service
 
     async def _tried(self, model: Model) -> tuple[str, Stamp]:
@@ -270,7 +277,7 @@ class Models:
         """Evict models until another has room, and wait until their last request has ended."""
         loaded = {one for one in self.models.values() if one.service}
         while sum(one.size for one in loaded) + size > self.memory:
-            victim = min(loaded, key=lambda one: (one is model, one.users > 0, one.used))
+            victim = min(loaded, key=lambda one: (one is model, one.users > 0, one.last_use))
             victim.service = None
             loaded.remove(victim)
         await run_in_threadpool(_free)

@@ -39,8 +39,6 @@ class Service:
         metrics, thread: those of one of several bundles.
     """
 
-    several = False
-
     def __init__(
         self,
         bundle: Bundle,

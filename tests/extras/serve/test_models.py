@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 import seqattn
 from seqattn.errors import UserError
-from seqattn.extras.serve import languages
+from seqattn.extras.serve import language_pairs
 from seqattn.extras.serve import models as models_module
 from seqattn.extras.serve.app import make_app
 from seqattn.extras.serve.limits import Limits
@@ -339,7 +339,7 @@ def test_the_source_language_is_told_by_the_text(client, folder):
 
 def test_without_its_package_no_language_is_told(client, monkeypatch):
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    languages._identifier.cache_clear()
+    language_pairs._identifier.cache_clear()
     line = refusal(client, "/translate", 400, q=TEXT, source="auto", target="de")
     assert line == f"source=auto needs py3langid; {install('detect')}, or send source"
 

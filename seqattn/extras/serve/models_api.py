@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from seqattn.bundle.text_arguments import text_list
 from seqattn.data.languages import language_name
 from seqattn.extras.report.single_file import page
-from seqattn.extras.serve.languages import Pairs
+from seqattn.extras.serve.language_pairs import Pairs
 from seqattn.extras.serve.models import Models
 from seqattn.extras.serve.schemas import (
     GenerateRequest,
